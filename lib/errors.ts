@@ -208,6 +208,8 @@ export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
 /** Why the file system refuses to read a file, in words that say what to do. */
 const READ_REFUSALS: Readonly<Record<string, (path: string) => string>> = {
   ENOENT: (path) => {
+    if (/^https?:/.test(path))
+      return 'no such file or directory; save what the URL serves, and name that file';
     if (path.startsWith('@')) return 'no such file or directory; write the path without the @';
     const isAbsolute = /^(?:[/\\]|[a-z]:)/i.test(path);
     const where = isAbsolute ? ', and in a container what is mounted' : `, which begins at ${process.cwd()}`;

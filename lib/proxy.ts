@@ -234,8 +234,8 @@ async function openCounts(
   if (limitsStore !== undefined) {
     return openRedisCounts({
       ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
-      failed: ({ message: reason }) =>
-        log.error({ reason }, 'The store of the limits cannot be used for now'),
+      failed: ({ message: reason, remedy }) =>
+        log.error({ reason, remedy }, 'The store of the limits cannot be used for now'),
       recovered: () => log.info('The store of the limits can be used again'),
       unusable: (client, reason) =>
         log.error({ client, reason }, 'What the store of the limits holds of a client cannot be used'),

@@ -59,7 +59,7 @@ const oneOf =
     words.find((word) => word === value) ?? refuse(at, `one of ${words.join(', ')}`);
 
 const listOf =
-  <T>(read: Read<T>, expected = 'a list of at least one'): Read<readonly T[]> =>
+  <T>(read: Read<T>, expected = 'a list of at least one, in brackets'): Read<readonly T[]> =>
   (value, at, refuse) => {
     if (!Array.isArray(value) || value.length === 0) return refuse(at, expected);
     return Object.freeze(value.map((item: JsonValue, i) => read(item, [...at, i], refuse)));
@@ -77,8 +77,8 @@ const limit: Read<number> = (value, at, refuse) => {
 
 const digest: Read<Uint8Array> = (value, at, refuse) => {
   const isToken = typeof value === 'string' && value.startsWith(TOKEN_PREFIX);
-  const hint = isToken ? ', not the token itself; "privatemode-proxy clients new" prints both' : '';
-  const expected = `the SHA-256 of a token, 64 lower-case hex digits${hint}`;
+  const hint = isToken ? ', not the token itself' : '';
+  const expected = `the SHA-256 of a token, 64 lower-case hex digits${hint}; "privatemode-proxy clients new" prints both`;
   return Buffer.from(matching(DIGEST, expected)(value, at, refuse), 'hex');
 };
 
@@ -130,7 +130,7 @@ export function parseClientsFile(
     { $schema: optional(matching(/^/, 'a text')), clients: any },
     refuse,
   );
-  if (!Array.isArray(clients)) return refuse(['clients'], 'a list of clients');
+  if (!Array.isArray(clients)) return refuse(['clients'], 'a list of clients, in brackets');
   const entries = clients.map((value: JsonValue, i) => entryOf(value, ['clients', i], refuse));
   for (const [i, { apiKeyFile, tokens }] of entries.entries()) {
     if (!tokensOptional && tokens.length === 0)
@@ -162,7 +162,8 @@ function membersOf<Rows extends Readonly<Record<string, Read<unknown>>>>(
   rows: Rows,
   refuse: Refuse,
 ): { readonly [Name in keyof Rows]: ReturnType<Rows[Name]> } {
-  if (!(value instanceof JsonObject)) return refuse(at, 'an object');
+  if (!(value instanceof JsonObject))
+    return refuse(at, at.length === 0 ? 'an object with the member "clients"' : 'an object');
   for (const name of value.keys()) {
     if (!Object.hasOwn(rows, name)) refuse([...at, name], `a known member: ${Object.keys(rows).join(', ')}`);
   }
@@ -209,7 +210,7 @@ function withLine(reason: string, bytes: Uint8Array): string {
   if (bytes.length === 0) return 'the file is empty';
   return reason.replace(/not JSON at character (\d+)$/, (found, position) => {
     const line = Buffer.from(bytes).toString().slice(0, Number(position)).split('\n').length;
-    return `${found}, in line ${line}`;
+    return `${found}, in line ${line} (JSON has no comments, and no comma behind the last item)`;
   });
 }
 

@@ -130,7 +130,7 @@ const WRAPPED: readonly (readonly [pattern: RegExp, problem: string])[] = [
 
 /** A key travels as a header value: visible ASCII, blanks only inside. */
 function usableKey(key: string, what: string): string {
-  if (key === '') throw invalid(`${what} is empty`);
+  if (key === '') throw invalid(`${what} is empty: it must hold the key`);
   const wrapped = WRAPPED.find(([pattern]) => pattern.test(key));
   if (wrapped !== undefined) throw invalid(`${what} ${wrapped[1]}`);
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(key))

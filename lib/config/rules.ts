@@ -10,6 +10,8 @@ export interface Facts extends Settings {
 const staysHere = (listenAddress: string): boolean =>
   socketPath(listenAddress) !== undefined || isLoopback(listenAddress);
 
+const isEverywhere = (host: string): boolean => host === '0.0.0.0' || host === '::';
+
 interface Rule {
   readonly applies: (facts: Facts) => boolean;
   /** Names the flags, and the way out. */
@@ -60,6 +62,16 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'while: add --gpu-ocsp-revoked-grace-period=0 to accept good certificates only, or allow unknown ones',
   },
   {
+    flags: ['admin-address', 'port'],
+    applies: ({ adminAddress, listenAddress, port }) =>
+      adminAddress?.port === port &&
+      port !== 0 &&
+      (adminAddress.host === listenAddress || [adminAddress.host, listenAddress].some(isEverywhere)) &&
+      socketPath(listenAddress) === undefined,
+    message:
+      '--admin-address and --port name the same port: give the admin listener another one, such as 9090',
+  },
+  {
     flags: ['limits-store', 'clients'],
     applies: ({ limitsStore, clients }) => limitsStore !== undefined && clients === undefined,
     message:
@@ -72,7 +84,9 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
 export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given, clients }) => !given.has('api-key') && clients === undefined,
-    message: 'No API key provided. The proxy will not authenticate with the API.',
+    message:
+      'No API key provided. The proxy will not authenticate with the API. Give one with --api-key or PRIVATEMODE_API_KEY, unless ' +
+      'each client sends its own',
   },
   {
     applies: ({ given, clients }) =>

@@ -34,7 +34,7 @@ export function parseBoolean(flag: string, text: string): boolean {
 
 export function parseInteger(flag: string, text: string, minimum: number): number {
   const value = wholeNumber(text);
-  if (!(value >= minimum)) throw wants(flag, `a whole number of at least ${minimum}`, text);
+  if (!(value >= minimum)) throw wants(flag, `a whole number of at least ${minimum}, without a unit`, text);
   return value;
 }
 
@@ -122,11 +122,11 @@ export function parseHostPort(flag: string, text: string, defaultPort: number | 
     const hint = `write 127.0.0.1:${onlyPort} for this machine alone, 0.0.0.0:${onlyPort} for all`;
     throw wants(flag, wanted, text, defaultPort === undefined ? hint : undefined);
   }
-  if (/^[a-z]+:\/\//i.test(text)) throw wants(flag, `${wanted} without a scheme or path`, text);
+  if (text.includes('/')) throw wants(flag, `${wanted} without a scheme or path`, text);
   const match = isIP(text) === 6 ? [text, text] : /^(?:\[([^\]]+)\]|([^:]+))(?::(.*))?$/.exec(text);
   if (match === null) throw wants(flag, wanted, text);
   const port = match[3] === undefined ? defaultPort : parsePort(`the port of ${flag}`, match[3]);
-  if (port === undefined) throw wants(flag, wanted, text);
+  if (port === undefined) throw wants(flag, wanted, text, `write ${text}:9090, or another port`);
   if (match[1] !== undefined && isIP(match[1]) !== 6)
     throw wants(flag, 'an IPv6 address between the brackets', text);
   return { host: match[1]?.toLowerCase() ?? parseHost(flag, match[2] as string), port };
@@ -138,7 +138,7 @@ export function parseHost(flag: string, text: string): string {
   if (isIP(bare) === 6) return bare.toLowerCase();
   const name = text.toLowerCase().replace(/\.$/, '');
   if (name.length > 253 || !/^[a-z0-9_-]+(?:\.[a-z0-9_-]+)*$/.test(name)) {
-    const port = /^[^:]*:(\d+)$/.exec(text)?.[1];
+    const port = /^(?:https?:\/\/)?[^:/]*:(\d+)\/?$/i.exec(text)?.[1];
     const hint = port === undefined ? undefined : `the port goes into --port ${port}`;
     throw wants(flag, 'a host name or an IP address', text, flag === '--listen-address' ? hint : undefined);
   }

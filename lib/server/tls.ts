@@ -30,7 +30,11 @@ export function loadTls(files: TlsFiles): TlsMaterial {
     }
   };
   // An empty text, as of a file that is just being written, would pass for a context without certificate or key.
-  const certificate = orRefuse(() => new X509Certificate(cert), 'the first holds no certificate (PEM)');
+  const isSwapped = cert.includes(' PRIVATE KEY-----');
+  const certificate = orRefuse(
+    () => new X509Certificate(cert),
+    isSwapped ? 'the first holds a key, so swap them' : 'the first holds no certificate (PEM)',
+  );
   const privateKey = orRefuse(
     () => createPrivateKey(key),
     'the second holds no key (PEM, without a passphrase)',

@@ -44,10 +44,14 @@ const ACCEPTED: [what: string, members: object, read: object][] = [
 
 const REFUSED: [what: string, file: unknown, words: string][] = [
   ['no JSON', '{', 'not JSON at character 1, in line 1'],
-  ['no JSON in its third line', '{\n"clients":\n[}', 'not JSON at character 14, in line 3'],
+  [
+    'no JSON in its third line',
+    '{\n"clients":\n[}',
+    'not JSON at character 14, in line 3 (JSON has no comments, and no comma behind the last item)',
+  ],
   ['no text', '', 'the file is empty'],
-  ['another value than an object', [], 'the file: expected an object'],
-  ['no list of clients', {}, 'clients: expected a list of clients'],
+  ['another value than an object', [], 'the file: expected an object with the member "clients"'],
+  ['no list of clients', {}, 'clients: expected a list of clients, in brackets'],
   ['a member that is none', { clients: [], client: [] }, 'client: expected a known member'],
   ['a client that is a text', { clients: [TOKEN] }, 'clients[0]: expected an object'],
   ['a member twice', `{"clients":[],"clients":[]}`, 'appears twice'],
@@ -74,7 +78,11 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
     one({ tokens: [DIGEST, TOKEN] }),
     'clients[0].tokens[1]: expected the SHA-256 of a token, 64 lower-case hex digits, not the token itself; "privatemode-proxy clients new" prints both',
   ],
-  ['a digest in capitals', one({ tokens: [DIGEST.toUpperCase()] }), 'clients[0].tokens[0]'],
+  [
+    'a digest in capitals',
+    one({ tokens: [DIGEST.toUpperCase()] }),
+    'clients[0].tokens[0]: expected the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new" prints both',
+  ],
   ['a token as the name of a member', one({ [TOKEN]: 1 }), 'clients[0].…: expected a known member'],
   ['a digest as the name of a member', { clients: [], [DIGEST]: 1 }, '…: expected a known member'],
   ['a digest as the name of a member, twice', `{"${DIGEST}":1,"${DIGEST}":2}`, 'appears twice'],
@@ -83,7 +91,7 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
   ['a day that does not exist', one({ expires: '2027-02-30T00:00:00Z' }), 'clients[0].expires'],
   ['an hour that does not exist', one({ expires: '2027-02-03T24:00:00Z' }), 'clients[0].expires'],
   ['a number for a time', one({ expires: 1 }), 'clients[0].expires'],
-  ['no models', one({ models: [] }), 'clients[0].models'],
+  ['no models', one({ models: [] }), 'clients[0].models: expected a list of at least one, in brackets'],
   ['an empty model', one({ models: [''] }), 'clients[0].models[0]'],
   [
     'an endpoint that nobody knows',

@@ -539,7 +539,10 @@ describe('the file of clients, while the gateway runs', () => {
     writeFileSync(gateway.file, good);
     await gateway.clients.reload();
     await gateway.clients.reload();
-    assert.deepEqual(gateway.changes, ['--clients: not JSON at character 1, in line 1', 2]);
+    assert.deepEqual(gateway.changes, [
+      '--clients: not JSON at character 1, in line 1 (JSON has no comments, and no comma behind the last item)',
+      2,
+    ]);
   });
 
   it('stays as it was where the new one is bad or gone, and that is said once', async (t) => {

@@ -20,6 +20,15 @@ describe('flags that contradict each other', () => {
     ],
     ['GPU certificates: unknown refused, revoked accepted', ['--gpu-ocsp-allow-unknown=false']],
     ['a store for limits that nobody has', ['--limits-store=redis://store']],
+    ['one port for both listeners', ['--admin-address=127.0.0.1:8080']],
+    [
+      'the same on one address',
+      ['--port=9090', '--admin-address=127.0.0.1:9090', '--listen-address=127.0.0.1'],
+    ],
+    [
+      'the same on all addresses of the admin listener',
+      ['--admin-address=[::]:8080', '--listen-address=127.0.0.1'],
+    ],
     ['the same in older words', ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1']],
   ];
   for (const [name, argv] of contradictions) {
@@ -48,7 +57,7 @@ describe('flags that contradict each other', () => {
 describe('warnings', () => {
   const cautions: [name: string, argv: string[], words: string | RegExp][] = [
     ['a fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
-    ['no key', [], /No API key provided/],
+    ['no key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
     ['permissions of no socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
     ['a key without --api-key-fallback', ['--api-key=k'], /--api-key-fallback is not set.*never/],
@@ -106,6 +115,11 @@ describe('warnings', () => {
       'a random salt with a cache',
       ['--clients=c', ...QUIET.slice(0, 1), '--prompt-cache-salt=random', '--disable-prompt-cache=false'],
     ],
+    [
+      'one port on two addresses',
+      ['--admin-address=127.0.0.1:8080', '--listen-address=::1', '--api-key=k', '--api-key-fallback=always'],
+    ],
+    ['one port, which is any', ['--port=0', '--admin-address=127.0.0.1:0', '--api-key=k', ...QUIET]],
     ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
   ];
   for (const [name, argv] of quiet)

@@ -547,6 +547,10 @@ describe('a store of limits that is away', { timeout: 60_000, skip: REDIS.skip, 
       }
       assert.equal(await uncounted(), policy === 'open' ? 4 : 0);
 
+      assert.match(
+        proxy.log(),
+        /cannot be used for now".*\bremedy=".*check the store of the limits \(--limits-store\)/,
+      );
       await startRedis(t, { port: store.port });
       const isBack = (): boolean => proxy.log().includes('The store of the limits can be used again');
       await eventually('a connection', isBack);

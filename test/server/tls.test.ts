@@ -237,6 +237,11 @@ describe('replaced certificates', { concurrency: true }, () => {
       /: the first holds no certificate \(PEM\)/,
     ],
     [
+      'a key in place of the certificate',
+      (pair) => pair.write({ cert: issue('other').key }),
+      /: the first holds a key, so swap them/,
+    ],
+    [
       'an empty key',
       (pair) => pair.write({ key: '' }),
       /: the second holds no key \(PEM, without a passphrase\)/,
