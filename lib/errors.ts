@@ -217,6 +217,7 @@ const READ_REFUSALS: Readonly<Record<string, (path: string) => string>> = {
   },
   EACCES: () => 'this user may not read it; change its owner or its permissions',
   EISDIR: () => 'it is a directory; name the file in it',
+  ENOTDIR: () => 'a file stands where a directory is needed; check the path',
 };
 
 /** config_invalid about `what`, which lies at `path`, from what the file system threw. */

@@ -71,6 +71,8 @@ const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
     'is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
   ],
   [/^["'].*["']$/, 'has quotes around it: leave them out'],
+  [/^bearer /i, 'begins with "Bearer", which stands in Authorization only'],
+  [/^placeholder$/, 'is the placeholder, which is for gateways without --clients'],
   [/^/, 'is not known'],
 ];
 

@@ -108,7 +108,9 @@ export function readTrustRoots(
   for (const { file, pem, name } of readCertificates(directory, flag, refuse)) {
     const known = NAMES.includes(name);
     if (!known && others === 'refused')
-      throw refuse(`${file}: "${printable(name)}" is not one of ${NAMES.join(', ')}`);
+      throw refuse(
+        `${file}: "${printable(name)}" is not one of ${NAMES.join(', ')}; name the directory that holds these alone, as roots of the simulator does`,
+      );
     if (found.has(name)) throw refuse(`${file}: a second "${name}"`);
     if (known) found.set(name, pem);
   }

@@ -93,6 +93,16 @@ describe('a client', () => {
       'the token in x-api-key is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
     ],
     ['quotes', { apiKeyHeader: '"ann-1"' }, 'the token in x-api-key has quotes around it: leave them out'],
+    [
+      'a scheme in x-api-key',
+      { apiKeyHeader: 'Bearer ann-1' },
+      'the token in x-api-key begins with "Bearer", which stands in Authorization only',
+    ],
+    [
+      'the placeholder',
+      { apiKeyHeader: 'placeholder' },
+      'the token in x-api-key is the placeholder, which is for gateways without --clients',
+    ],
     ['a wrong token', { apiKeyHeader: 'ann-3' }, 'the token in x-api-key is not known'],
   ];
   for (const [what, { authorization, apiKeyHeader }, message] of mistakes)

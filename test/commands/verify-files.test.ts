@@ -168,7 +168,12 @@ describe('files that cannot be used', () => {
     ['collateral that is no object', '--collateral', '"x"', /not a JSON object/],
     ['collateral with a number', '--collateral', '{"tcb_info":1}', /tcb_info is not a string/],
     ['collateral with odd hex', '--collateral', '{"vcek":"abc"}', /vcek is not hex/],
-    ['roots that are no directory', '--roots', 'x', /failed to read the directory ".*" of --roots: ENOTDIR/],
+    [
+      'roots that are no directory',
+      '--roots',
+      'x',
+      /failed to read the directory ".*" of --roots: ENOTDIR: a file stands where a directory is needed/,
+    ],
   ];
   for (const [what, flag, content, words] of cases) {
     it(`${what} as ${flag} is malformed input`, async () => {
