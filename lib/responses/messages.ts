@@ -1,6 +1,15 @@
 /** The items of `input` as the messages of a chat. */
-import { readReasoning } from './reasoning.ts';
-import { invalid, isObject, type JsonObject, listAt, objectAt, stringAt, unsupported } from './refusal.ts';
+import {
+  invalid,
+  isObject,
+  isSet,
+  type JsonObject,
+  listAt,
+  objectAt,
+  stringAt,
+  unsupported,
+} from './refusal.ts';
+import { readReasoning } from './response-object.ts';
 import type { ToolOrigin, Tools } from './tools.ts';
 
 interface AssistantMessage {
@@ -45,8 +54,6 @@ function imagePart(place: string, { image_url, file_id, detail }: JsonObject): o
   if (known === undefined) throw invalid(`${place}.detail`, '"low", "high", "auto" or "original"');
   return { type: 'image_url', image_url: { url, detail: known } };
 }
-
-const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
 /** Content as chat has it: one text alone is a string. */
 function contentAt(place: string, value: unknown): string | object[] {

@@ -28,6 +28,9 @@ export type JsonObject = Readonly<Record<string, unknown>>;
 export const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
+/** Whether a member counts: a null is as good as none. */
+export const isSet = (value: unknown): boolean => value !== undefined && value !== null;
+
 /** The value as an object; what the request says in its place is never quoted. */
 export function objectAt(param: string, value: unknown): JsonObject {
   if (!isObject(value)) throw invalid(param, 'an object');

@@ -4,6 +4,7 @@ import { Messages } from './messages.ts';
 import {
   invalid,
   isObject,
+  isSet,
   type JsonObject,
   listAt,
   objectAt,
@@ -11,21 +12,8 @@ import {
   stringAt,
   unsupported,
 } from './refusal.ts';
-import { type ToolOrigin, Tools } from './tools.ts';
-
-/** What the response needs to know of its request. */
-export interface ResponseContext {
-  /** The model that was asked for. */
-  readonly model: string;
-  /** Members of the Response object that repeat the request, as JSON text without the braces. */
-  readonly echo: string;
-  /** The tools by the names that chat knows. */
-  readonly origins: ReadonlyMap<string, ToolOrigin>;
-  /** Whether reasoning items have `encrypted_content`. */
-  readonly sealsReasoning: boolean;
-  /** Whether texts have `logprobs`. */
-  readonly logprobs: boolean;
-}
+import type { ResponseContext } from './response-object.ts';
+import { Tools } from './tools.ts';
 
 export interface TranslatedRequest {
   /** The chat completion request, as JSON. */
@@ -130,7 +118,7 @@ function membersOf(request: JsonObject): Map<string, unknown> {
 
 /** `response_format` of chat. */
 function formatOf(format: unknown): JsonObject | undefined {
-  if (format === undefined || format === null) return undefined;
+  if (!isSet(format)) return undefined;
   const { type, name, description, schema, strict } = objectAt('text.format', format);
   if (type === 'text') return undefined;
   if (type === 'json_object') return { type };
@@ -145,7 +133,7 @@ function formatOf(format: unknown): JsonObject | undefined {
 }
 
 function effortOf(effort: unknown): string | undefined {
-  if (effort === undefined || effort === null) return undefined;
+  if (!isSet(effort)) return undefined;
   const known = EFFORTS.get(effort);
   if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
   return known;

@@ -1,9 +1,21 @@
 /** The Response object and its items, for streams and whole bodies alike. */
 import { randomBytes } from '../crypto/random.ts';
-import { writeReasoning } from './reasoning.ts';
 import { isObject, type JsonObject } from './refusal.ts';
-import type { ResponseContext } from './request.ts';
 import type { ToolOrigin } from './tools.ts';
+
+/** What the response needs to know of its request. */
+export interface ResponseContext {
+  /** The model that was asked for. */
+  readonly model: string;
+  /** Members of the Response object that repeat the request, as JSON text without the braces. */
+  readonly echo: string;
+  /** The tools by the names that chat knows. */
+  readonly origins: ReadonlyMap<string, ToolOrigin>;
+  /** Whether reasoning items have `encrypted_content`. */
+  readonly sealsReasoning: boolean;
+  /** Whether texts have `logprobs`. */
+  readonly logprobs: boolean;
+}
 
 const ID_BYTES = 12;
 
@@ -43,6 +55,23 @@ export const partItem = ({ type, text, logprobs }: Part): object => ({
 });
 
 export const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+/** `encrypted_content` of reasoning items: the text in a form that only this translation reads back. It keeps no secret of the client's. */
+const MARK = 'privatemode.1.';
+
+export const writeReasoning = (text: string): string =>
+  MARK + Buffer.from(JSON.stringify(text)).toString('base64');
+
+/** The text; undefined for what others wrote, which nobody here can read. */
+export function readReasoning(content: string): string | undefined {
+  if (!content.startsWith(MARK)) return undefined;
+  try {
+    const text: unknown = JSON.parse(Buffer.from(content.slice(MARK.length), 'base64').toString('utf8'));
+    return typeof text === 'string' ? text : undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 export function reasoningItem(
   id: string,

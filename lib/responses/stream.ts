@@ -3,7 +3,7 @@ import { createParser } from 'eventsource-parser';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import { isObject, type JsonObject } from './refusal.ts';
-import type { ResponseContext } from './request.ts';
+import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation, malformed } from './translation.ts';
 
 const EMPTY = Buffer.alloc(0);

@@ -1,5 +1,14 @@
 /** The tools of a request as the functions that chat completions have, under names that lead back to them. */
-import { invalid, isObject, type JsonObject, listAt, objectAt, stringAt, unsupported } from './refusal.ts';
+import {
+  invalid,
+  isObject,
+  isSet,
+  type JsonObject,
+  listAt,
+  objectAt,
+  stringAt,
+  unsupported,
+} from './refusal.ts';
 
 /** A tool of the application, as its calls name it. */
 export interface ToolOrigin {
@@ -20,6 +29,9 @@ const CUSTOM_PARAMETERS = {
   required: ['input'],
   additionalProperties: false,
 };
+
+/** Choices that name no tool. */
+const CHOICES: ReadonlySet<unknown> = new Set(['auto', 'none', 'required']);
 
 const SEARCH: ToolOrigin = { kind: 'tool_search', name: 'tool_search' };
 
@@ -115,13 +127,7 @@ export class Tools {
   /** `tools` and `tool_choice` of the chat request. To be called once, when all tools were added. */
   chosen(choice: unknown): JsonObject {
     const { functions } = this;
-    if (
-      choice === undefined ||
-      choice === null ||
-      choice === 'auto' ||
-      choice === 'none' ||
-      choice === 'required'
-    ) {
+    if (!isSet(choice) || CHOICES.has(choice)) {
       if (functions.length === 0 && choice === 'required') {
         throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
       }
@@ -177,13 +183,13 @@ export class Tools {
 }
 
 function ofFunction(param: string, { description, parameters, strict }: JsonObject): JsonObject {
-  if (parameters !== undefined && parameters !== null) objectAt(`${param}.parameters`, parameters);
+  if (isSet(parameters)) objectAt(`${param}.parameters`, parameters);
   return { description, parameters, strict };
 }
 
 function ofCustom(param: string, { description, format }: JsonObject): JsonObject {
   const texts = typeof description === 'string' ? [description] : [];
-  if (format !== undefined && format !== null) {
+  if (isSet(format)) {
     const { type, syntax, definition } = objectAt(`${param}.format`, format);
     if (type === 'grammar') {
       const language = stringAt(`${param}.format.syntax`, syntax);

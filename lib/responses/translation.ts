@@ -1,9 +1,7 @@
 /** The chunks of one chat completion as the events of one Response: what is open, what is done, and when. */
 import { PrivatemodeError } from '../errors.ts';
 import { CustomInput } from './custom-input.ts';
-import { EventLog } from './event-log.ts';
 import { isObject, type JsonObject } from './refusal.ts';
-import type { ResponseContext } from './request.ts';
 import {
   type CallHead,
   callItem,
@@ -16,6 +14,7 @@ import {
   PART_TEXTS,
   type Part,
   partItem,
+  type ResponseContext,
   type ResponseHead,
   type ResponseState,
   reasoningItem,
@@ -32,6 +31,46 @@ export const malformed = (message: string) => new PrivatemodeError('response_mal
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
+
+/** Events of a stream as they go out, numbered without gaps. */
+class EventLog {
+  #out = '';
+  #sequence = 0;
+
+  /** The one place where events are made. `members` is JSON text without the braces. */
+  write(type: string, members: string): void {
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence},${members}}\n\n`;
+    this.#sequence += 1;
+  }
+
+  event(type: string, members: object): void {
+    this.write(type, JSON.stringify(members).slice(1, -1));
+  }
+
+  /** A line that means nothing, and keeps the connection alive. */
+  comment(): void {
+    this.#out += ':\n\n';
+  }
+
+  /** The text since the last time. */
+  take(): string {
+    const text = this.#out;
+    this.#out = '';
+    return text;
+  }
+
+  /** Does what writes events; if it throws, none of them was written. */
+  atOnce(writes: () => void): void {
+    const [out, sequence] = [this.#out, this.#sequence];
+    try {
+      writes();
+    } catch (thrown) {
+      this.#out = out;
+      this.#sequence = sequence;
+      throw thrown;
+    }
+  }
+}
 
 interface TextItem {
   readonly kind: 'reasoning' | 'message';

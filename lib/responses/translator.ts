@@ -3,9 +3,11 @@ import type { PrivatemodeError } from '../errors.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
-import { translateBody } from './body.ts';
+import { isObject } from './refusal.ts';
 import { type TranslatedRequest, translateRequest } from './request.ts';
+import type { ResponseContext } from './response-object.ts';
 import { ResponseStream, TranslatedDecrypter } from './stream.ts';
+import { ChatTranslation, malformed } from './translation.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
 
@@ -62,4 +64,26 @@ export function createTranslator(requestId: string) {
     /** The whole body of a success. Throws what `failure` of a decrypter may be. */
     body: (chat: Uint8Array): Buffer => translateBody(chat, context()),
   };
+}
+
+/**
+ * Translates the body of a success, which was decrypted and checked; as a stream of one chunk, so that both have the same items. Throws
+ * response_malformed, response_too_large, or stream_unfinished where the service ended the response in a way that the API does not know.
+ */
+export function translateBody(body: Uint8Array, context: ResponseContext): Buffer {
+  let chat: unknown;
+  try {
+    chat = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
+  } catch {
+    throw malformed('the response is not JSON');
+  }
+  const choices = isObject(chat) ? chat['choices'] : undefined;
+  const choice: unknown = Array.isArray(choices) ? choices[0] : undefined;
+  if (!isObject(chat) || !isObject(choice) || !isObject(choice['message'])) {
+    throw malformed('the response has no message');
+  }
+  const translation = new ChatTranslation(context);
+  translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
+  translation.accept();
+  return Buffer.from(translation.response);
 }

@@ -4,9 +4,9 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-format.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
-import { writeReasoning } from '../../lib/responses/reasoning.ts';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
 import { translateRequest } from '../../lib/responses/request.ts';
+import { writeReasoning } from '../../lib/responses/response-object.ts';
 import { chatOf, type Json, translated } from './chat-side.ts';
 
 const call = (more: Json = {}) => ({

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { translateBody } from '../../lib/responses/body.ts';
+import { translateBody } from '../../lib/responses/translator.ts';
 import { chatStream, type Json, run, translated } from './chat-side.ts';
 
 const text = fc.string({ unit: 'binary', minLength: 1, maxLength: 30 });

@@ -8,9 +8,9 @@ import OpenAI from 'openai';
 import OpenAIPrevious from 'openai-previous';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
-import { translateBody } from '../../lib/responses/body.ts';
-import { readReasoning } from '../../lib/responses/reasoning.ts';
+import { readReasoning } from '../../lib/responses/response-object.ts';
 import { ResponseStream, TranslatedDecrypter } from '../../lib/responses/stream.ts';
+import { translateBody } from '../../lib/responses/translator.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { callPiece, chatStream, chunk, eventsIn, type Json, run, translated, USAGE } from './chat-side.ts';
 
