@@ -44,7 +44,7 @@ class EventLog {
   }
 
   event(type: string, members: object): void {
-    this.write(type, JSON.stringify(members).slice(1, -1));
+    this.write(type, membersText(members));
   }
 
   /** A line that means nothing, and keeps the connection alive. */
@@ -76,7 +76,7 @@ interface TextItem {
   readonly kind: 'reasoning' | 'message';
   readonly id: string;
   readonly index: number;
-  readonly parts: Part[];
+  readonly parts: PlacedPart[];
 }
 
 /** A call; it has an item once chat has told its name. */
@@ -94,11 +94,13 @@ const CALL_EVENTS: Readonly<Record<CallHead['origin']['kind'], string | undefine
   tool_search: undefined,
 };
 
-const placeOf = ({ id, index }: TextItem, part: Part) => ({
-  item_id: id,
-  output_index: index,
-  content_index: part.index,
-});
+/** A part, with its place as the JSON text that begins all of its events: each piece of text has one, and most of it is the same. */
+interface PlacedPart extends Part {
+  readonly place: string;
+}
+
+/** The members as JSON text without the braces. */
+const membersText = (members: object): string => JSON.stringify(members).slice(1, -1);
 
 /**
  * An agent runs a tool once its item is done, whatever comes after. So `accept`, which says that the chat completion was whole, is what
@@ -194,20 +196,20 @@ export class ChatTranslation {
   }
 
   #text(item: TextItem, type: Part['type'], delta: string, logprobs: readonly object[] = []): void {
-    this.#hold(delta.length + (logprobs.length > 0 ? JSON.stringify(logprobs).length : 0));
+    const logprobsText = logprobs.length > 0 ? JSON.stringify(logprobs) : '[]';
+    this.#hold(delta.length + logprobsText.length);
     let part = item.parts.find((other) => other.type === type);
     if (part === undefined) {
-      part = { index: item.parts.length, type, text: '', logprobs: [] };
+      const index = item.parts.length;
+      const place = membersText({ item_id: item.id, output_index: item.index, content_index: index });
+      part = { index, type, text: '', logprobs: [], place };
       item.parts.push(part);
-      this.log.event('response.content_part.added', { ...placeOf(item, part), part: partItem(part) });
+      this.log.write('response.content_part.added', `${place},"part":${JSON.stringify(partItem(part))}`);
     }
     part.text += delta;
     for (const one of logprobs) part.logprobs.push(one);
-    this.log.event(`response.${type}.delta`, {
-      ...placeOf(item, part),
-      delta,
-      ...(type === 'output_text' && { logprobs }),
-    });
+    const rest = type === 'output_text' ? `,"logprobs":${logprobsText}` : '';
+    this.log.write(`response.${type}.delta`, `${part.place},"delta":${JSON.stringify(delta)}${rest}`);
   }
 
   #callPiece(piece: unknown, at: number): void {
@@ -255,14 +257,10 @@ export class ChatTranslation {
 
   #endText(item: TextItem, status: 'completed' | 'incomplete'): object {
     for (const part of item.parts) {
-      const place = placeOf(item, part);
-      const logprobs = part.type === 'output_text' && { logprobs: part.logprobs };
-      this.log.event(`response.${part.type}.done`, {
-        ...place,
-        [PART_TEXTS[part.type]]: part.text,
-        ...logprobs,
-      });
-      this.log.event('response.content_part.done', { ...place, part: partItem(part) });
+      const { type, text, logprobs, place } = part;
+      const told = { [PART_TEXTS[type]]: text, ...(type === 'output_text' && { logprobs }) };
+      this.log.write(`response.${type}.done`, `${place},${membersText(told)}`);
+      this.log.write('response.content_part.done', `${place},"part":${JSON.stringify(partItem(part))}`);
     }
     return this.#done(item.index, this.#textItem(item, status));
   }
