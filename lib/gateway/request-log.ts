@@ -97,8 +97,9 @@ function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';
   }
-  // The last of a shutdown are cut off by the proxy.
-  if (!res.writableFinished) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
+  // The last of a shutdown are cut off by the proxy; so is a translated stream that tells an error of the service, on purpose.
+  const isCut = !res.writableFinished && !(broken && stats.modelError);
+  if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   const isError = match && (res.statusCode >= 400 || stats.modelError);
   return isError ? 'service_error' : 'answered';
 }

@@ -186,6 +186,8 @@ function roomFor(exchange: Exchange, { headers }: UpstreamResponse['response']):
   };
 }
 
+const NOTHING = Buffer.alloc(0);
+
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
 async function respondStream(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { res, deps, stats } = exchange;
@@ -221,17 +223,21 @@ async function respondStream(exchange: ForwardedExchange, upstream: AttemptRespo
     await toClient(events, exchange);
   } finally {
     deps.counters.streamEvents += decrypter.events;
-    stats.events = decrypter.events;
+    stats.events = translator?.events() ?? decrypter.events;
     stats.usage = decrypter.usage;
     stats.modelError = decrypter.modelError;
   }
-  if (events.failure === undefined) {
+  const { failure } = events;
+  if (failure === undefined) finished(exchange);
+  // A chat whose service told an error ends well; of a Response, nobody may take the end for that of a whole one.
+  if (failure === undefined && (translator === undefined || !stats.modelError)) {
     res.end();
-    finished(exchange);
-  } else {
-    const last = translator?.fail(events.failure) ?? errorEvent(events.failure, exchange);
-    res.write(last, () => breakConnection(exchange));
+    return;
   }
+  exchange.broken = true;
+  const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange));
+  stats.events = translator?.events() ?? stats.events + 1;
+  res.write(last ?? NOTHING, () => breakConnection(exchange));
 }
 
 /** The head towards the application; `authenticated`: whether the body is. */

@@ -38,6 +38,8 @@ const ERROR_CODES: ReadonlyMap<unknown, string> = new Map([
 export class ResponseStream {
   /** Why the response is not whole. */
   failure: PrivatemodeError | undefined;
+  /** Whether that is an error of the service, told in its stream: then the chat itself is whole. */
+  modelError = false;
   readonly #translation: ChatTranslation;
   readonly #options: StreamOptions;
   readonly #decoder = new TextDecoder('utf-8', { fatal: true });
@@ -55,6 +57,11 @@ export class ResponseStream {
   /** Bytes of text that are kept for the last events. */
   get held(): number {
     return this.#translation.held;
+  }
+
+  /** Events so far. */
+  get events(): number {
+    return this.#translation.log.events;
   }
 
   transform(chunk: Uint8Array, sink: Sink): void {
@@ -103,6 +110,7 @@ export class ResponseStream {
 
   #failByService({ message, code }: JsonObject): void {
     const failure = new PrivatemodeError('stream_unfinished', 'the service ended the response with an error');
+    this.modelError = true;
     this.#fail(failure, ERROR_CODES.get(code), typeof message === 'string' ? message : undefined);
   }
 
@@ -121,6 +129,7 @@ export class TranslatedDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
   pending = false;
+  modelError = false;
   usage: Decrypter['usage'] = undefined;
   readonly #chat: Decrypter;
   readonly #stream: ResponseStream;
@@ -151,6 +160,7 @@ export class TranslatedDecrypter implements Decrypter {
     if (bytes.length > 0) this.#stream.transform(bytes, this.#sink);
     const { failure, finished, pending, usage } = this.#chat;
     this.failure = failure ?? this.#stream.failure;
+    this.modelError = failure === undefined && this.#stream.modelError;
     this.finished = finished;
     this.pending = pending;
     this.usage = usage;

@@ -34,13 +34,14 @@ const tooLarge = () =>
 
 /** Events of a stream as they go out, numbered without gaps. */
 class EventLog {
+  /** Events so far. */
+  events = 0;
   #out = '';
-  #sequence = 0;
 
   /** The one place where events are made. `members` is JSON text without the braces. */
   write(type: string, members: string): void {
-    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence},${members}}\n\n`;
-    this.#sequence += 1;
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events},${members}}\n\n`;
+    this.events += 1;
   }
 
   event(type: string, members: object): void {
@@ -61,12 +62,12 @@ class EventLog {
 
   /** Does what writes events; if it throws, none of them was written. */
   atOnce(writes: () => void): void {
-    const [out, sequence] = [this.#out, this.#sequence];
+    const [out, sequence] = [this.#out, this.events];
     try {
       writes();
     } catch (thrown) {
       this.#out = out;
-      this.#sequence = sequence;
+      this.events = sequence;
       throw thrown;
     }
   }

@@ -56,11 +56,10 @@ export function createTranslator(requestId: string) {
     },
     /** Bytes that the translation of the stream holds, its last events included. */
     held: (): number => COPIES.echo * context().echo.length + COPIES.text * (stream?.held ?? 0),
-    /** What ends the stream because of that failure; a comment where its last event has been delivered. */
-    fail(failure: PrivatemodeError): Uint8Array {
-      const last = (stream as ResponseStream).fail(failure);
-      return last.length > 0 ? last : Buffer.from(':\n\n');
-    },
+    /** What ends the stream because of that failure; nothing where its last event has been delivered. */
+    fail: (failure: PrivatemodeError): Uint8Array => (stream as ResponseStream).fail(failure),
+    /** Events of the stream so far, which are not those of the chat. */
+    events: (): number => stream?.events ?? 0,
     /** The whole body of a success. Throws what `failure` of a decrypter may be. */
     body: (chat: Uint8Array): Buffer => translateBody(chat, context()),
   };

@@ -275,8 +275,8 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
-    file: 'lib/responses/stream.ts',
-    edits: [{ find: 'this.failure = failure ?? this.#stream.failure;', replace: 'this.failure = failure;' }],
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: '(translator === undefined || !stats.modelError)', replace: 'Date.now() > 0' }],
     tests: [
       {
         file: 'test/gateway/responses-api.test.ts',

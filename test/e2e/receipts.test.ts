@@ -103,6 +103,19 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.equal(events, answer.toString().match(/^data: /gm)?.length);
   });
 
+  it('count the error event of a stream that is cut off', async () => {
+    const body = chat('sim-20+fault=flip_tag:3', { stream: true });
+    const response = await post('/v1/chat/completions', body);
+    let answer = '';
+    await assert.rejects(async () => {
+      for await (const piece of response.body!) answer += Buffer.from(piece);
+    });
+    const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
+    const { events, ...digest } = line['response'] as { events: number };
+    assert.deepEqual(digest, { sha256: sha256(answer), bytes: answer.length });
+    assert.equal(events, answer.match(/^data: /gm)?.length);
+  });
+
   const ENDINGS: readonly {
     readonly what: string;
     readonly path?: string;

@@ -15,6 +15,15 @@ import { temporaryDirectory } from '../support/temporary-directory.ts';
 
 type Call = OpenAI.Responses.ResponseFunctionToolCall;
 
+interface Receipt {
+  readonly id: string;
+  readonly endpoint: string;
+  readonly outcome: string;
+  readonly code: string | null;
+  readonly request: { readonly sha256: string } | undefined;
+  readonly response: { readonly events: number };
+}
+
 const PROMPT = `${CANARY} hello there`;
 const TOOL = {
   type: 'function',
@@ -45,6 +54,18 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
       headers: { 'content-type': 'application/json', ...headers },
       body: typeof body === 'string' ? body : JSON.stringify(body),
     });
+
+  /** The first receipt of that kind, as soon as it is written. */
+  const receiptOf = (isIt: (receipt: Receipt) => boolean): Promise<Receipt> => {
+    const directory = join(stack.directory, 'workspace/receipts');
+    return eventually('a receipt', () =>
+      readdirSync(directory)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) => readFileSync(join(directory, name), 'utf8').split('\n').slice(0, -1))
+        .map((line) => JSON.parse(line) as Receipt)
+        .find(isIt),
+    );
+  };
 
   it('is a whole body, with the length of its own', async () => {
     const response = await client.responses
@@ -90,6 +111,18 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     });
   }
 
+  /** What comes of a stream, whether or not its connection is broken. */
+  async function textOf({ body }: Response): Promise<{ text: string; isBroken: boolean }> {
+    let text = '';
+    const decoder = new TextDecoder();
+    try {
+      for await (const piece of body!) text += decoder.decode(piece, { stream: true });
+    } catch {
+      return { text, isBroken: true };
+    }
+    return { text, isBroken: false };
+  }
+
   const broken = ['missing_terminal', 'truncate:4', 'flip_tag:2', 'reset_mid_event:4', 'error_event:2'];
   for (const fault of broken) {
     it(`tells no client to run a call of a stream with ${fault}, and breaks the connection`, async () => {
@@ -100,13 +133,38 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
         stream: true,
       });
       assert.equal(response.status, 200);
-      let text = '';
-      const decoder = new TextDecoder();
-      await assert.rejects(async () => {
-        for await (const piece of response.body!) text += decoder.decode(piece, { stream: true });
-      });
+      const { text, isBroken } = await textOf(response);
+      assert.ok(isBroken);
       assert.doesNotMatch(text, /response\.(?:output_item\.done|completed|incomplete)/);
-      assert.match(text, /event: response\.failed\ndata: \{[^\n]*"status":"failed"[^\n]*\n\n(?::\n\n)?$/);
+      assert.match(text, /event: response\.failed\ndata: \{[^\n]*"status":"failed"[^\n]*\n\n$/);
+    });
+  }
+
+  const ENDS: readonly [fault: string, outcome: string, inReceipt: string, code: string | null][] = [
+    ['error_event:2', 'service_error', 'failed', null],
+    ['flip_tag:2', 'broken_off', 'truncated', 'response_not_authentic'],
+    ['truncate:4', 'broken_off', 'truncated', 'stream_unfinished'],
+    ['', 'answered', 'complete', null],
+  ];
+  for (const [fault, outcome, inReceipt, code] of ENDS) {
+    it(`is noted in log and receipt, with the events that the client got: ${fault || 'whole'}`, async () => {
+      const model = `sim-tools${fault && `+fault=${fault}`}`;
+      const response = await post({ model, input: PROMPT, tools: [TOOL], stream: true });
+      const id = response.headers.get('privatemode-proxy-request-id') as string;
+      const { text, isBroken } = await textOf(response);
+      assert.equal(isBroken, fault !== '');
+      const line = await eventually('its line', () =>
+        stack.logLines.find((each) => each.includes(id) && each.includes('Request ended')),
+      );
+      assert.ok(line.includes(`"outcome":"${outcome}"`), line);
+      assert.equal(line.includes('"code"'), code !== null);
+      const failed = stack.logLines.some((each) => each.includes(id) && each.includes('Request failed'));
+      assert.equal(failed, code !== null);
+      const receipt = await receiptOf((each) => each.id === id);
+      assert.deepEqual(
+        [receipt.outcome, receipt.code, receipt.response.events],
+        [inReceipt, code, text.match(/^data: /gm)?.length],
+      );
     });
   }
 
@@ -151,19 +209,8 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     await response.text();
     const id = response.headers.get('privatemode-proxy-request-id') as string;
     assert.ok(stack.logLines.some((line) => line.includes(id) && line.includes('"path":"/v1/responses"')));
-    const directory = join(stack.directory, 'workspace/receipts');
     const digest = createHash('sha256').update(body).digest('hex');
-    const written = (): string =>
-      readdirSync(directory)
-        .filter((name) => name.endsWith('.jsonl'))
-        .map((name) => readFileSync(join(directory, name), 'utf8'))
-        .join('');
-    await eventually('a receipt', () => written().includes(digest));
-    const line =
-      written()
-        .split('\n')
-        .find((text) => text.includes(digest)) ?? '';
-    assert.match(line, /"endpoint":"responses"/);
+    assert.equal((await receiptOf(({ request }) => request?.sha256 === digest)).endpoint, 'responses');
     const metrics = await fetch(`http://${admin}/metrics`, { headers: { connection: 'close' } });
     assert.match(await metrics.text(), /requests_total\{route="responses",method="POST",code="200"/);
   });
