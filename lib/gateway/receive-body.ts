@@ -165,7 +165,10 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
     return undefined;
   }
   const { translator } = exchange;
-  const body = await receive(exchange, translator === undefined ? incoming : translator.request(incoming));
+  const body = await receive(
+    exchange,
+    translator === undefined ? incoming : translator.request(incoming, turnsOf(exchange)),
+  );
   const leftOut = translator?.leftOut();
   if (leftOut !== undefined) {
     exchange.toolsLeftOut = leftOut;
@@ -187,6 +190,21 @@ const renaming =
     exchange.alias = alias?.name;
     return alias?.model;
   };
+
+/** ms that a translation goes on before others have their turn. */
+const TURN_MS = 5;
+
+/** To be called between the pieces of some work: a promise where others are to have their turn first, which rejects once the exchange is over. */
+function turnsOf({ control: { signal } }: Exchange): () => Promise<void> | undefined {
+  let since = performance.now();
+  return () => {
+    if (performance.now() - since < TURN_MS) return undefined;
+    return new Promise(setImmediate).then(() => {
+      signal.throwIfAborted();
+      since = performance.now();
+    });
+  };
+}
 
 const RATE_INTERVAL_MS = 1_000;
 

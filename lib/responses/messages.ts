@@ -98,6 +98,7 @@ function asApplication(content: string | object[]): string | object[] {
 export class Messages {
   readonly #instructions: string[] = [];
   readonly #messages: object[] = [];
+  #begun = false; // a message came; no instruction goes before it any more
   readonly #tools: Tools;
   #last: AssistantMessage | undefined; // if it is the last message
   #reasoning: string | undefined; // for the assistant message that follows
@@ -110,12 +111,12 @@ export class Messages {
     this.#instructions.push(text);
   }
 
-  /** The messages so far, one system message first. */
-  all(): object[] {
-    const content = this.#instructions.join('\n\n');
-    return this.#instructions.length === 0
-      ? this.#messages
-      : [{ role: 'system', content }, ...this.#messages];
+  /** The messages that will not change any more, or all, with one system message first; each once. */
+  take(ended: boolean): readonly object[] {
+    const isOpen = !ended && this.#last !== undefined;
+    const taken: object[] = this.#messages.splice(0, this.#messages.length - Number(isOpen));
+    const system = this.#begun || ended ? this.#instructions.splice(0) : [];
+    return system.length === 0 ? taken : [{ role: 'system', content: system.join('\n\n') }, ...taken];
   }
 
   add(place: string, item: JsonObject): void {
@@ -132,7 +133,7 @@ export class Messages {
       this.#assistant().content = contentAt(`${place}.content`, content);
     } else if (role !== 'system' && role !== 'developer') {
       throw invalid(`${place}.role`, '"user", "assistant", "system" or "developer"');
-    } else if (this.#messages.length === 0 && this.#reasoning === undefined) {
+    } else if (!this.#begun && this.#reasoning === undefined) {
       this.#instructions.push(textAt(`${place}.content`, content));
     } else this.#push({ role: 'user', content: asApplication(contentAt(`${place}.content`, content)) });
   }
@@ -154,6 +155,7 @@ export class Messages {
 
   #push(message: object): void {
     this.#messages.push(message);
+    this.#begun = true;
     this.#last = undefined;
     this.#reasoning = undefined;
   }

@@ -1,10 +1,9 @@
 /** The Responses API along one exchange: what each step of the chain of a chat request is given in its place. */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
-import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './refusal.ts';
-import { type TranslatedRequest, translateRequest } from './request.ts';
+import { RequestTranslation, type TranslatedRequest } from './request.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ResponseStream, TranslatedDecrypter } from './stream.ts';
 import { ChatTranslation, malformed } from './translation.ts';
@@ -20,35 +19,43 @@ const HOSTED =
 
 const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 
+type Translated = Omit<TranslatedRequest, 'body'>;
+
 /** For the exchange of that id; its request is to be complete before anything else is asked for. */
 export function createTranslator(requestId: string) {
-  let request: TranslatedRequest | undefined;
+  let request: Translated | undefined;
   let stream: ResponseStream | undefined;
 
-  const context = (): TranslatedRequest['context'] => (request as TranslatedRequest).context;
+  const context = (): ResponseContext => (request as Translated).context;
 
   return {
     /**
-     * A body that is translated when it is complete, and then taken in as `chat`; `finish` also throws invalid_json, and a
-     * RequestRefusal. Its two texts stay in memory until it is sealed; what the translation itself takes is there for one request at a
-     * time, since it runs to its end.
+     * A body that is scanned while it arrives, and translated piece by piece into `chat` when it is complete. `pause`, called between
+     * two pieces, may let others have their turn. Throws as RequestTranslation does. Its two texts stay in memory until it is sealed.
      */
-    request(chat: RequestBody): RequestBody {
-      const chain = createByteChain();
+    request(chat: RequestBody, pause: () => Promise<void> | undefined = () => undefined): RequestBody {
+      const translation = new RequestTranslation();
       return {
-        feed: chain.push,
-        finish(hold) {
-          const translated = translateRequest(Buffer.concat(chain.slices(0, chain.length)));
-          request = { ...translated, body: Buffer.alloc(0) }; // it is not kept for as long as the response takes
-          hold?.(translated.body.length);
-          chat.feed(translated.body);
-          return chat.finish(hold);
+        feed: (chunk) => translation.feed(chunk),
+        async finish(hold) {
+          const pieces = translation.pieces();
+          for (;;) {
+            const { done, value } = pieces.next();
+            if (done) {
+              request = value;
+              return chat.finish(hold);
+            }
+            hold?.(value.length);
+            chat.feed(value);
+            const turn = pause();
+            if (turn !== undefined) await turn;
+          }
         },
       };
     },
     /** For the head of the response: the kinds of hosted tools that were left out, in words of ours; undefined for none. */
     leftOut: (): string | undefined =>
-      [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
+      [...new Set((request as Translated).hosted.map(knownWord))].join(', ') || undefined,
     /** Takes the place of the decrypter of an event stream. */
     decrypter(chat: Decrypter): Decrypter {
       stream = new ResponseStream(context(), { requestId });

@@ -287,6 +287,17 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: one item of any size is translated while everybody waits',
+    file: 'lib/responses/request.ts',
+    edits: [{ find: 'if (end - start > MOST_AT_ONCE) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: ['a Responses request as a chat completion refuses an item of more than 8 MiB'],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: metadata of the client leaves',
     file: 'lib/responses/request.ts',
     edits: [

@@ -3,9 +3,15 @@ import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
-import type { Exchange } from '../../lib/gateway/exchange.ts';
+import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import type { Exchange, ForwardedExchange } from '../../lib/gateway/exchange.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import { ClientGone, type ReceivedBody, receive as receiveBody } from '../../lib/gateway/receive-body.ts';
+import {
+  ClientGone,
+  type ReceivedBody,
+  receive as receiveBody,
+  takeIn,
+} from '../../lib/gateway/receive-body.ts';
 import { createCounters, RequestStats } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 
@@ -88,5 +94,52 @@ describe('a body that is taken in', () => {
     req.push('half a pro');
     req.destroy();
     await assert.rejects(body, ClientGone);
+  });
+});
+
+describe('a body that is translated', () => {
+  /** Takes in a body whose translation has three pieces, each of which takes a while; `between` runs after the first. */
+  async function takeTranslated(between: (control: AbortController) => void): Promise<string[]> {
+    const control = new AbortController();
+    const order: string[] = [];
+    const translator = {
+      feed() {},
+      *pieces() {
+        for (const piece of ['{"model":"m"', ',"messages":', '[]}']) {
+          order.push(piece);
+          for (const end = performance.now() + 10; performance.now() < end; );
+          if (order.length === 1)
+            setImmediate(() => {
+              order.push('another');
+              between(control);
+            });
+          yield Buffer.from(piece);
+        }
+      },
+      leftOut: () => [],
+    };
+    const exchange = {
+      deps: { limits: LIMITS, uploadBudget: createUploadBudget(1_000_000, { counters: createCounters() }) },
+      req: Object.assign(Readable.from([Buffer.from('{}')], { objectMode: false }), { headers: {} }),
+      res: new EventEmitter(),
+      stats: new RequestStats(),
+      match: { endpoint: ENDPOINTS.find(({ id }) => id === 'responses') },
+      ...{ control, translator },
+    };
+    await takeIn(exchange as unknown as ForwardedExchange);
+    return order;
+  }
+
+  it('lets others have their turn between its pieces', async () => {
+    const order = await takeTranslated(() => {});
+    assert.deepEqual(order, ['{"model":"m"', 'another', ',"messages":', '[]}']);
+  });
+
+  it('is given up between them where the signal aborts', async () => {
+    const reason = new Error('shut down');
+    await assert.rejects(
+      takeTranslated((control) => control.abort(reason)),
+      reason,
+    );
   });
 });

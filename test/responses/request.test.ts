@@ -5,8 +5,9 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-format.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
-import { translateRequest } from '../../lib/responses/request.ts';
+import { RequestTranslation, translateRequest } from '../../lib/responses/request.ts';
 import { writeReasoning } from '../../lib/responses/response-object.ts';
+import { byteByByte } from '../support/chunkings.ts';
 import { chatOf, type Json, translated } from './chat-side.ts';
 
 const call = (more: Json = {}) => ({
@@ -441,6 +442,80 @@ describe('a Responses request as a chat completion', () => {
     } catch (thrown) {
       assert.equal((thrown as Json)['code'], 'invalid_json');
     }
+  });
+
+  const MIB = 1024 * 1024;
+  const saysText = (bytes: number) =>
+    says('user', 'x'.repeat(bytes - JSON.stringify(says('user', '')).length));
+
+  it('is the same however its bytes arrive', () => {
+    const request = {
+      instructions: 'I \u00e9',
+      input: [user, call(), says('developer', 'D')],
+      tools: [fn('f')],
+    };
+    const whole = translated(request).body.toString();
+    const translation = new RequestTranslation();
+    for (const byte of byteByByte(Buffer.from(JSON.stringify({ model: 'm', ...request }))))
+      translation.feed(byte);
+    assert.equal(Buffer.concat([...translation.pieces()]).toString(), whole);
+  });
+
+  it('is translated in pieces, so that nobody waits for more than one of its items', () => {
+    const translation = new RequestTranslation();
+    const input = Array.from({ length: 100 }, () => saysText(300_000));
+    const body = Buffer.from(JSON.stringify({ model: 'm', tools: [fn('f')], input }));
+    for (let at = 0; at < body.length; at += 65_536) translation.feed(body.subarray(at, at + 65_536));
+    let since = 0;
+    for (const { length } of translation.pieces()) {
+      assert.ok(length <= 65_536, String(length));
+      since = length === 0 ? since + 1 : 0;
+      assert.ok(since < 10, 'a piece or two for each item');
+    }
+    const parse = JSON.parse;
+    let longest = 0;
+    JSON.parse = (text: string) => {
+      longest = Math.max(longest, text.length);
+      return parse(text);
+    };
+    try {
+      translated({ input });
+    } finally {
+      JSON.parse = parse;
+    }
+    assert.ok(longest < 301_000, String(longest));
+  });
+
+  const values = (count: number) => Array.from({ length: count }, () => '');
+  const TOO_LARGE: readonly [name: string, param: string, request: Json][] = [
+    ['an item of more than 8 MiB', 'input[1]', { input: [user, saysText(8 * MIB + 1)] }],
+    ['another member of more than 8 MiB', 'instructions', { instructions: 'x'.repeat(8 * MIB) }],
+    ['an item of many values', 'input', { input: [user, { ...user, x: values(200_000) }] }],
+    ['a member of many values', 'tools', { tools: [fn('f', { parameters: { a: values(200_000) } })] }],
+  ];
+  for (const [name, param, request] of TOO_LARGE) {
+    it(`refuses ${name}`, () => {
+      assert.throws(
+        () => translated(request),
+        ({ code, status, api }) => {
+          assert.deepEqual([code, status, api.param], ['body_too_large', 413, param]);
+          return true;
+        },
+      );
+    });
+  }
+
+  it('takes items of 8 MiB, and many values in all of them together', () => {
+    const most = saysText(8 * MIB);
+    assert.equal(JSON.stringify(most).length, 8 * MIB);
+    const many = { ...user, x: values(150_000) };
+    assert.equal(chatOf({ input: [most, many, many, user] })['messages'].length, 4);
+  });
+
+  it('refuses a member that comes twice, of which the service would have the first and others the last', () => {
+    assert.throws(() => translateRequest(Buffer.from('{"model":"m","input":"a","input":"b"}')), {
+      code: 'duplicate_member',
+    });
   });
 
   it('is held to the rules of chat afterwards', () => {
