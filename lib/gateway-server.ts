@@ -1,6 +1,6 @@
 /** The gateway as it listens: its port, the certificates of that, what it is given of the configuration, and how it ends. */
 
-import { createModelAliases, type ModelAliases } from './api/model-aliases.ts';
+import { createModelAliases } from './api/model-aliases.ts';
 import { newRequestId } from './api/request-id.ts';
 import { createCertificates } from './clients/certificates.ts';
 import { openClients } from './clients/clients.ts';
@@ -117,42 +117,25 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const aliases =
     config.modelAlias.size === 0
       ? undefined
-      : createModelAliases(config.modelAlias, (alias) =>
-          log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
-        );
+      : createModelAliases(config.modelAlias, {
+          onReal: (alias) =>
+            log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
+          onUnknown(thrown) {
+            const { message: reason } = asPrivatemodeError(thrown);
+            log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
+          },
+        });
   const agent = outbound.warmAgent(
     { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
     { keepAlive: true, maxFreeSockets: 256 },
   );
   let closing = false;
-  let listed = aliases === undefined;
-  /** Looks once which models the service has, since they win over aliases. Without a key of its own, lists that pass tell. */
-  const listModels = async (aliases: ModelAliases, key: string): Promise<void> => {
-    listed = true;
-    const { host, port: itsPort } = config.apiEndpoint;
-    try {
-      const { body } = await createHttpCall(outbound.dispatcher)({
-        method: 'GET',
-        url: `https://${urlHost(host)}:${itsPort}/v1/models`,
-        headers: requestHeaders({
-          ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}` },
-          requestId: newRequestId('proxy'),
-        }),
-        maxBytes: 1024 * 1024,
-        timeout: connectTimeout,
-      });
-      aliases.inList(body);
-    } catch (thrown) {
-      listed = false; // until the session changes again
-      const { message: reason } = asPrivatemodeError(thrown);
-      log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
-    }
-  };
   const sessionChanged = (): void => {
     const isOpen = !closing && shared.session.current() !== undefined;
     agent.connections.keep(isOpen);
     const key = shared.configuredKey();
-    if (isOpen && !listed && aliases !== undefined && key !== undefined) void listModels(aliases, key);
+    // Models of the service win over aliases. Without a key of its own, lists that pass tell which it has.
+    if (isOpen && key !== undefined) void aliases?.ask(() => listModels(config, outbound, key));
   };
   const gateway = createGateway({
     spoilsCache: spoilWarning(),
@@ -256,6 +239,25 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
       await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
     },
   };
+}
+
+/** The body of the service's list of models, which nothing authenticates. Rejects with the codes of the network. */
+async function listModels(
+  { apiEndpoint: { host, port }, connectTimeout }: Config,
+  { dispatcher }: Outbound,
+  key: string,
+): Promise<Uint8Array> {
+  const { body } = await createHttpCall(dispatcher)({
+    method: 'GET',
+    url: `https://${urlHost(host)}:${port}/v1/models`,
+    headers: requestHeaders({
+      ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}` },
+      requestId: newRequestId('proxy'),
+    }),
+    maxBytes: 1024 * 1024,
+    timeout: connectTimeout,
+  });
+  return body;
 }
 
 /** Of a limit for all workers together; one each at least, unless it is 0. */

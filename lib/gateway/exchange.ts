@@ -135,6 +135,8 @@ export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: Server
     translator: undefined as Translator | undefined,
     /** The name, as it was configured, of the alias by which its model was found, for the log. */
     alias: undefined as string | undefined,
+    /** The model that is asked about, where an alias covers it: the service is asked for its list, and the entry made of that. */
+    aboutModel: undefined as string | undefined,
     /** Kinds of hosted tools that a translation left out, for the log. */
     toolsLeftOut: undefined as string | undefined,
     /** The notes for its receipt, if it gets one. `epoch`: of the last attempt, if its body was encrypted. */

@@ -69,7 +69,13 @@ export function createGateway(deps: GatewayDeps) {
     if (exchange.stage !== undefined && match.dropped.length > 0) {
       log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
     }
-    void forward(Object.assign(exchange, { match }));
+    const aliased = match.endpoint.id === 'model' ? deps.aliases?.inPath(match.target) : undefined;
+    if (aliased === undefined) void forward(Object.assign(exchange, { match }));
+    else {
+      exchange.aboutModel = aliased;
+      exchange.alias = deps.aliases?.find(aliased)?.name;
+      void forward(Object.assign(exchange, { match: { ...match, target: '/v1/models' } }));
+    }
   }
 
   function proceed(exchange: Exchange, admission: Admission): void {

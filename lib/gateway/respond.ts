@@ -65,7 +65,7 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
   const contentType = plainContentType(response.headers['content-type']);
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
   const { aliases } = exchange.deps;
-  const isList = status === 200 && exchange.match.endpoint.id === 'models';
+  const isList = status === 200 && (exchange.match.endpoint.id === 'models' || exchange.aboutModel);
   const body = plainBody ?? (isList && aliases && (await withAliases(exchange, response, aliases)));
   if (body) {
     respondWhole(exchange, { status, headers, body });
@@ -84,7 +84,7 @@ async function respondPlain(exchange: ForwardedExchange, upstream: AttemptRespon
   } else breakConnection(exchange);
 }
 
-/** A list of models with the aliases in it; one that goes on after another has them already. Throws what reading it throws. */
+/** A list of models with the aliases in it, or the entry of one; a list that goes on after another has them already. Throws what reading it throws. */
 async function withAliases(
   exchange: ForwardedExchange,
   response: UpstreamResponse['response'],
@@ -93,6 +93,8 @@ async function withAliases(
   const plain = decrypted(exchange, response, UNENCRYPTED);
   const body = await readPlainError(plain);
   if (plain.failure !== undefined) throw plain.failure;
+  const { aboutModel } = exchange;
+  if (aboutModel !== undefined) return aliases.entryIn(body, aboutModel) ?? body;
   const isFurther = /[?&](?:after|after_id|before_id)=/.test(exchange.match.target);
   return (isFurther ? undefined : aliases.inList(body)) ?? body;
 }

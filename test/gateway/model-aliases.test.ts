@@ -16,6 +16,8 @@ const FLAGS = ['--responses-api', '--receipts', '--disable-prompt-cache=false'];
 const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,claude-opus*=sim-20x50,sim-t*=sim-echo';
 const JSON_TYPE = { 'content-type': 'application/json' };
 
+const QUIET = { onReal() {}, onUnknown() {} };
+
 type Listed = { id: string; owned_by: string }[];
 
 describe('--model-alias', LIBRARY, () => {
@@ -124,6 +126,50 @@ describe('--model-alias', LIBRARY, () => {
     assert.deepEqual([head.status, await head.text()], [200, '']);
   });
 
+  const entryOf = async (name: string, init: RequestInit = {}): Promise<Response> =>
+    fetch(`${stack.url}/v1/models/${name}`, init);
+
+  for (const [name, id, alias] of [
+    ['gpt-4o', 'gpt-4o', 'gpt-4o'],
+    ['gpt%2D4o', 'gpt-4o', 'gpt-4o'],
+    ['claude-haiku-9', 'claude-haiku-9', 'claude-*'],
+  ] as const) {
+    it(`gives the entry of ${name}, as its list would have it, to who asks for it by name`, async () => {
+      const list = (await (await fetch(`${stack.url}/v1/models`)).json()) as { data: Listed };
+      const response = await entryOf(name);
+      const text = await response.text();
+      assert.equal(response.status, 200, text);
+      assert.equal(response.headers.get('privatemode-proxy-unauthenticated'), 'true');
+      assert.equal(response.headers.get('content-length'), String(Buffer.byteLength(text)));
+      assert.deepEqual(JSON.parse(text), {
+        ...list.data.find((entry) => entry.id === 'sim-echo'),
+        ...{ id, owned_by: 'privatemode-proxy: alias of sim-echo' },
+      });
+      const request = response.headers.get('x-request-id') as string;
+      const line = await eventually('its line', () =>
+        stack.logLines.find((each) => each.includes(request) && each.includes('Request ended')),
+      );
+      assert.ok(line.includes(`"alias":"${alias}"`) && line.includes('"path":"/v1/models/{id}"'), line);
+      const head = await entryOf(name, { method: 'HEAD' });
+      assert.deepEqual([head.status, await head.text()], [200, '']);
+    });
+  }
+
+  it('asks the service about all other names: its own models, what it does not have, and what was configured', async () => {
+    for (const [name, status] of [
+      ['sim-tools', 200],
+      ['nobody', 404],
+      ['claude-*', 404],
+      ['%ff', 404],
+    ] as const) {
+      const response = await entryOf(name);
+      const text = await response.text();
+      assert.equal(response.status, status, name);
+      assert.ok(!text.includes('alias of'), text);
+      assert.equal(stack.simulator.exchanges.last()?.target, `/v1/models/${name}`);
+    }
+  });
+
   it('writes receipts of the real model and of the bytes that were received', async () => {
     const body = JSON.stringify({ model: 'gpt-4o', messages });
     await (await ask('/v1/chat/completions', { body })).text();
@@ -178,7 +224,7 @@ describe('the aliases of a table', () => {
     Buffer.from(JSON.stringify({ object: 'list', data: ids.map((id) => ({ id, object: 'model' })) }));
 
   it('prefer the whole name, then the longest beginning', () => {
-    const { find } = createModelAliases(table, () => {});
+    const { find } = createModelAliases(table, QUIET);
     const models = ['gpt-4o', 'gpt-4o-mini', 'gpt-5', 'gpt-', 'gpt', 'big', 'bigger'].map(
       (name) => find(name)?.model,
     );
@@ -187,7 +233,7 @@ describe('the aliases of a table', () => {
 
   it('give way to models that the service has, and say so once', () => {
     const told: string[] = [];
-    const { find, inList } = createModelAliases(table, (name) => told.push(name));
+    const { find, inList } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
     const list = JSON.parse(String(inList(listOf('big', 'gpt-4o', 'gpt-4-x', 'gpt-4-y'))));
     inList(listOf('gpt-4o'));
     assert.deepEqual(told, ['gpt-4o', 'gpt-4*']);
@@ -198,8 +244,43 @@ describe('the aliases of a table', () => {
     assert.deepEqual(list.data.length, 4);
   });
 
+  it('have an entry in a list that does not have their model, and none in what is no list', () => {
+    const { entryIn, inPath } = createModelAliases(table, QUIET);
+    const entry = (wanted: string): unknown => JSON.parse(String(entryIn(listOf('big'), wanted) ?? null));
+    assert.deepEqual(entry('gpt-5'), {
+      ...{ object: 'model', created: 0, id: 'gpt-5', owned_by: 'privatemode-proxy: alias of small' },
+    });
+    assert.deepEqual(entry('big'), { id: 'big', object: 'model' });
+    assert.equal(entry('other'), null);
+    assert.equal(entryIn(Buffer.from('{}'), 'gpt-5'), undefined);
+    assert.deepEqual(
+      ['gpt-5', 'a/gpt-5', 'gpt-%35', 'gpt-*', 'big', '%ff'].map((name) => inPath(`/v1/models/${name}`)),
+      ['gpt-5', undefined, 'gpt-5', undefined, undefined, undefined],
+    );
+  });
+
+  it('give way to a model of the service that a list for one of them names', () => {
+    const told: string[] = [];
+    const { entryIn, find } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
+    assert.deepEqual(JSON.parse(String(entryIn(listOf('gpt-4o'), 'gpt-4o'))), {
+      ...{ id: 'gpt-4o', object: 'model' },
+    });
+    assert.deepEqual([find('gpt-4o'), told], [undefined, ['gpt-4o']]);
+  });
+
+  it('learn from the list of the service once, and again where it could not be had', async () => {
+    const unknown: unknown[] = [];
+    const { ask, find } = createModelAliases(table, { ...QUIET, onUnknown: (why) => void unknown.push(why) });
+    const reason = new Error('no network');
+    await ask(() => Promise.reject(reason));
+    assert.deepEqual(unknown, [reason]);
+    await ask(async () => listOf('gpt-4o'));
+    await ask(async () => listOf('gpt-5'));
+    assert.deepEqual([find('gpt-4o'), find('gpt-5')?.model], [undefined, 'small']);
+  });
+
   it('are in no list that is none', () => {
-    const { inList } = createModelAliases(table, () => {});
+    const { inList } = createModelAliases(table, QUIET);
     for (const text of ['', 'null', '[]', '{"data":{}}', '{"data":', '"x"'])
       assert.equal(inList(Buffer.from(text)), undefined, text);
     assert.match(String(inList(Buffer.from('{"data":[null,1,{}]}'))), /"id":"gpt-4o"/);
