@@ -257,7 +257,7 @@ describe('coding agents', () => {
     agent: Agent,
     model: string,
     { url }: Stack = stack,
-  ): Promise<{ status: number; output: string; outside: ConnectProxy }> {
+  ): Promise<{ status: number; output: string; outside: ConnectProxy; home: string }> {
     const outside = await serveConnectProxy(t, { route: () => ({ status: 403 }) });
     const home = mkdtempSync(join(directory, 'home-'));
     const work = join(home, 'work');
@@ -289,7 +289,7 @@ describe('coding agents', () => {
       const { status, output } = await call(agent.setUp(place));
       assert.equal(status, 0, output);
     }
-    return { ...(await call(agent.args(place))), outside };
+    return { ...(await call(agent.args(place))), outside, home };
   }
 
   it('Claude Code ends soon, and shows why, where the service is rejected', async (t) => {
@@ -334,6 +334,88 @@ describe('coding agents', () => {
       assert.equal(warnings.length, expected, warnings.join(''));
     });
   }
+
+  describe('names that clients insist on, by --model-alias', () => {
+    const ALIAS = 'gpt-4o';
+    let aliased: Stack;
+    before(async () => {
+      const shell = settings('Names that clients insist on', 'sh', { url: '', model: 'sim-tools' });
+      const flags = argumentsOf('privatemode-proxy', shell).map((flag) => flag.replaceAll("'", ''));
+      aliased = await startStack({ flags });
+      await aliased.proxy.session.acquire({ timeoutMs: 20_000 });
+    });
+    after(() => aliased?.close());
+    beforeEach(() => {
+      aliased.simulator.exchanges.clear();
+    });
+
+    /** The model of each request with a prompt, as the service saw it. */
+    const modelsAsked = (): readonly unknown[] =>
+      aliased.simulator.exchanges.all().flatMap(({ method, model }) => (method === 'POST' ? [model] : []));
+
+    function assertAsked({ status, output, outside }: Awaited<ReturnType<typeof run>>, mayTry: RegExp): void {
+      assert.equal(status, 0, output);
+      assert.match(output, /The tool has answered\./);
+      assert.deepEqual([...new Set(modelsAsked())], ['sim-tools']);
+      assert.ok(modelsAsked().length >= 2);
+      assert.deepEqual(
+        outside.seen.filter(({ target }) => !mayTry.test(target)),
+        [],
+      );
+      assert.deepEqual(aliased.simulator.exchanges.violations(), []);
+    }
+
+    const claude = AGENTS['Claude Code'] as Agent;
+    const unnamed: Agent = {
+      ...claude,
+      args: () => ['-p', PROMPT, '--tools', 'Read'],
+      env: (place) =>
+        Object.fromEntries(Object.entries(claude.env(place)).filter(([name]) => !/MODEL/.test(name))),
+    };
+
+    it('Claude Code works without anything that names a model', async (t) => {
+      assertAsked(await run(t, unnamed, 'unused', aliased), claude.mayTry);
+    });
+
+    it('Claude Code finds the aliases for its /model', async (t) => {
+      const discovery = { CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1' };
+      const env = (place: Place) => ({ ...unnamed.env(place), ...discovery });
+      const { status, output, home } = await run(t, { ...unnamed, env }, 'unused', aliased);
+      assert.equal(status, 0, output);
+      const found = JSON.parse(readFileSync(join(home, '.claude/cache/gateway-models.json'), 'utf8'));
+      assert.deepEqual(found.models, [{ id: 'claude-sonnet-5' }]);
+    });
+
+    it('opencode lists an alias, and asks by it', async (t) => {
+      const agent = AGENTS['opencode'] as Agent;
+      const listed = await run(t, { ...agent, args: () => ['models', 'privatemode'] }, ALIAS, aliased);
+      assert.match(listed.output, /^privatemode\/gpt-4o$/m);
+      assertAsked(await run(t, agent, ALIAS, aliased), agent.mayTry);
+    });
+
+    it('Cline asks by an alias', async (t) => {
+      const agent = AGENTS['Cline'] as Agent;
+      assertAsked(await run(t, agent, ALIAS, aliased), agent.mayTry);
+    });
+
+    it('Cline lists the aliases: what its command line adds a provider by fills its models from the proxy', async () => {
+      const home = mkdtempSync(join(directory, 'home-'));
+      const core = join(installed, 'node_modules/@cline/core/dist/index.js');
+      const script = `
+        const core = await import(${JSON.stringify(core)});
+        await core.addLocalProvider(new core.ProviderSettingsManager(), {
+          ...{ providerId: 'privatemode', name: 'privatemode', apiKey: 'placeholder' },
+          ...{ baseUrl: '${aliased.url}/v1', modelsSourceUrl: '${aliased.url}/v1/models' },
+        });
+        const { models } = await core.getLocalProviderModels('privatemode');
+        process.stdout.write(JSON.stringify(models.map(({ id }) => id)), () => process.exit(0));`;
+      const node = [process.execPath, '--input-type=module', '-e', script];
+      const { status, stdout, stderr } = await runAside('/usr/bin/env', ['-i', `HOME=${home}`, ...node]);
+      assert.equal(status, 0, stderr);
+      const models: string[] = JSON.parse(stdout);
+      for (const id of ['sim-tools', 'claude-sonnet-5', ALIAS]) assert.ok(models.includes(id), stdout);
+    });
+  });
 
   /** A server that should hear nothing: what it was asked, with the whole request. */
   async function other(t: TestContext): Promise<{ url: string; heard: string[] }> {

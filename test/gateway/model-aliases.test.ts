@@ -4,6 +4,8 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
+import Anthropic from '@anthropic-ai/sdk';
+import OpenAI from 'openai';
 import { createModelAliases } from '../../lib/api/model-aliases.ts';
 import { eventually } from '../support/eventually.ts';
 import { CANARY } from '../support/gateway-fixture.ts';
@@ -154,6 +156,15 @@ describe('--model-alias', LIBRARY, () => {
       assert.deepEqual([head.status, await head.text()], [200, '']);
     });
   }
+
+  it('gives it to the official clients', async () => {
+    const openai = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder' });
+    const anthropic = new Anthropic({ baseURL: stack.url, authToken: 'placeholder', apiKey: null });
+    for (const { models } of [openai, anthropic]) {
+      assert.equal((await models.retrieve('gpt-4o')).id, 'gpt-4o');
+      assert.equal((await models.retrieve('claude-haiku-9')).id, 'claude-haiku-9');
+    }
+  });
 
   it('asks the service about all other names: its own models, what it does not have, and what was configured', async () => {
     for (const [name, status] of [
