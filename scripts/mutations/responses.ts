@@ -299,7 +299,7 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: metadata of the client leaves',
-    file: 'lib/responses/request.ts',
+    file: 'lib/responses/request-members.ts',
     edits: [
       { find: "...here(\n    'object',\n    'text',", replace: "...same(\n    'object',\n    'text'," },
     ],
