@@ -287,6 +287,17 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: a request is translated in one go while everybody waits',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [{ find: 'await new Promise(setImmediate);', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/receive-body.test.ts',
+        names: ['a body that is translated lets others have their turn between its pieces'],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: one item of any size is translated while everybody waits',
     file: 'lib/responses/request.ts',
     edits: [{ find: 'if (end - start > MOST_AT_ONCE) throw', replace: 'if (Date.now() < 0) throw' }],

@@ -185,6 +185,28 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal(stack.simulator.counts['inference'], before);
   });
 
+  it('refuses an item that is too large to be translated at once, and takes a request of many', async () => {
+    const before = stack.simulator.counts['inference'];
+    const image = (bytes: number) => [
+      { type: 'input_image', image_url: `data:image/png;base64,${'A'.repeat(bytes)}` },
+    ];
+    const large = await post({
+      model: 'sim-echo',
+      input: [{ role: 'user', content: image(8 * 1024 * 1024) }],
+    });
+    assert.equal(large.status, 413);
+    assert.equal(large.headers.get('privatemode-proxy-error'), 'body_too_large');
+    assert.match(
+      await large.text(),
+      /input\[0\] is larger than 8388608 bytes\. Send smaller.*"param":"input\[0\]"/,
+    );
+    assert.equal(stack.simulator.counts['inference'], before);
+    const input = Array.from({ length: 12 }, () => ({ role: 'user', content: image(1024 * 1024) }));
+    const whole = await post({ model: 'sim-echo', input });
+    assert.equal(whole.status, 200, await whole.text());
+    assert.equal(stack.simulator.counts['inference'], (before ?? 0) + 1);
+  });
+
   it('leaves hosted tools out, and says so in words of its own', async () => {
     const tools = [{ type: 'web_search' }, { type: CANARY }, TOOL];
     const response = await post({ model: 'sim-echo', input: PROMPT, tools });
