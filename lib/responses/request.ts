@@ -8,9 +8,8 @@ import { chatOf, demandSupported, echoOf, isTaken, NAMES } from './request-membe
 import type { ResponseContext } from './response-object.ts';
 import { Tools } from './tools.ts';
 
+/** What is to be known of a request that was translated. */
 export interface TranslatedRequest {
-  /** The chat completion request, as JSON. */
-  readonly body: Buffer;
   readonly streaming: boolean;
   readonly context: ResponseContext;
   /** Types of the hosted tools that were left out. */
@@ -95,7 +94,7 @@ export class RequestTranslation {
    * The chat request as JSON, in pieces; what it returns is said of the whole. To be called once, after the last chunk. Between two
    * pieces, of which some are empty, others may have their turn: none takes longer than one item does.
    */
-  *pieces(): Generator<Buffer, Omit<TranslatedRequest, 'body'>> {
+  *pieces(): Generator<Buffer, TranslatedRequest> {
     try {
       return yield* this.#translate();
     } catch (thrown) {
@@ -197,16 +196,3 @@ function parts(bytes: Uint8Array): Uint8Array[] {
 }
 
 const slices = (text: string): Buffer[] => parts(Buffer.from(text)) as Buffer[];
-
-/** Translates a body that is there, at once. Throws as RequestTranslation does. */
-export function translateRequest(body: Uint8Array): TranslatedRequest {
-  const translation = new RequestTranslation();
-  translation.feed(body);
-  const pieces = translation.pieces();
-  const written: Buffer[] = [];
-  for (;;) {
-    const { done, value } = pieces.next();
-    if (done) return { ...value, body: Buffer.concat(written) };
-    written.push(value);
-  }
-}

@@ -19,14 +19,12 @@ const HOSTED =
 
 const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 
-type Translated = Omit<TranslatedRequest, 'body'>;
-
 /** For the exchange of that id; its request is to be complete before anything else is asked for. */
 export function createTranslator(requestId: string) {
-  let request: Translated | undefined;
+  let request: TranslatedRequest | undefined;
   let stream: ResponseStream | undefined;
 
-  const context = (): ResponseContext => (request as Translated).context;
+  const context = (): ResponseContext => (request as TranslatedRequest).context;
 
   return {
     /**
@@ -55,7 +53,7 @@ export function createTranslator(requestId: string) {
     },
     /** For the head of the response: the kinds of hosted tools that were left out, in words of ours; undefined for none. */
     leftOut: (): string | undefined =>
-      [...new Set((request as Translated).hosted.map(knownWord))].join(', ') || undefined,
+      [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
     /** Takes the place of the decrypter of an event stream. */
     decrypter(chat: Decrypter): Decrypter {
       stream = new ResponseStream(context(), { requestId });

@@ -59,7 +59,7 @@ const RUNS: readonly (readonly [
     [],
     13,
     {
-      'the library keeps no counters and writes no log: it tells its application': 1,
+      'the library keeps no counters and writes no log: it tells its application': 5,
       'the library listens nowhere, so other processes cannot reach it': 2,
       'the library has an option in place of the flag': 1,
     },

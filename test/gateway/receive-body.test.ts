@@ -103,20 +103,23 @@ describe('a body that is translated', () => {
     const control = new AbortController();
     const order: string[] = [];
     const translator = {
-      feed() {},
-      *pieces() {
-        for (const piece of ['{"model":"m"', ',"messages":', '[]}']) {
-          order.push(piece);
-          for (const end = performance.now() + 10; performance.now() < end; );
-          if (order.length === 1)
-            setImmediate(() => {
-              order.push('another');
-              between(control);
-            });
-          yield Buffer.from(piece);
-        }
-      },
-      leftOut: () => [],
+      request: (_chat: unknown, pause: () => Promise<void> | undefined) => ({
+        feed() {},
+        async finish() {
+          for (const piece of ['first', 'second', 'third']) {
+            order.push(piece);
+            for (const end = performance.now() + 10; performance.now() < end; );
+            if (order.length === 1)
+              setImmediate(() => {
+                order.push('another');
+                between(control);
+              });
+            await pause();
+          }
+          return {};
+        },
+      }),
+      leftOut: () => undefined,
     };
     const exchange = {
       deps: { limits: LIMITS, uploadBudget: createUploadBudget(1_000_000, { counters: createCounters() }) },
@@ -132,7 +135,7 @@ describe('a body that is translated', () => {
 
   it('lets others have their turn between its pieces', async () => {
     const order = await takeTranslated(() => {});
-    assert.deepEqual(order, ['{"model":"m"', 'another', ',"messages":', '[]}']);
+    assert.deepEqual(order, ['first', 'another', 'second', 'third']);
   });
 
   it('is given up between them where the signal aborts', async () => {

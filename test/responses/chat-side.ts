@@ -1,12 +1,25 @@
 /** The chat side of a translation, for tests: chunks of a stream, and events as they were read back. */
 
-import { type TranslatedRequest, translateRequest } from '../../lib/responses/request.ts';
+import { RequestTranslation, type TranslatedRequest } from '../../lib/responses/request.ts';
 import { ResponseStream, type Sink } from '../../lib/responses/stream.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: what was read back is compared, not used
 export type Json = Record<string, any>;
 
-export const translated = (request: object): TranslatedRequest =>
+/** Translates a body that is there, at once: the chat request as JSON, and what is said of it. */
+export function translateRequest(body: Uint8Array): TranslatedRequest & { readonly body: Buffer } {
+  const translation = new RequestTranslation();
+  translation.feed(body);
+  const pieces = translation.pieces();
+  const written: Buffer[] = [];
+  for (;;) {
+    const { done, value } = pieces.next();
+    if (done) return { ...value, body: Buffer.concat(written) };
+    written.push(value);
+  }
+}
+
+export const translated = (request: object): ReturnType<typeof translateRequest> =>
   translateRequest(Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request })));
 
 export const chatOf = (request: object): Json => JSON.parse(translated(request).body.toString());

@@ -5,10 +5,10 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-format.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
-import { RequestTranslation, translateRequest } from '../../lib/responses/request.ts';
+import { RequestTranslation } from '../../lib/responses/request.ts';
 import { writeReasoning } from '../../lib/responses/response-object.ts';
 import { byteByByte } from '../support/chunkings.ts';
-import { chatOf, type Json, translated } from './chat-side.ts';
+import { chatOf, type Json, translated, translateRequest } from './chat-side.ts';
 
 const call = (more: Json = {}) => ({
   type: 'function_call',
