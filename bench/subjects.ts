@@ -29,7 +29,7 @@ export interface Subjects {
   /** `ours`, and other builds of this program: they have its variants and its flags. */
   readonly builds: readonly string[];
   get(name: string): Promise<Subject>;
-  /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. */
+  /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. What runs already goes on as it is. */
   fresh(name: string, options?: LaunchOptions): Promise<Subject & { stop(): Promise<void> }>;
   limit<T extends LimitAnswer>(request: LimitRequest): Promise<T>;
   close(): Promise<void>;
@@ -137,6 +137,12 @@ export async function startSubjects(
   });
 
   async function launch(name: string, options: LaunchOptions): Promise<Subject & { stop(): Promise<void> }> {
+    const entry = entries[name];
+    if (entry?.kind === 'running') {
+      const running = await findRunning(name, entry.url);
+      if (running.pid !== undefined) keepTo(running.pid, 'subject');
+      return { ...running, stop: async () => {} };
+    }
     if (name === 'direct') {
       const target = directTarget(await portOver(options.link));
       return { name, target, pid: undefined, stop: async () => {} };
@@ -146,15 +152,8 @@ export async function startSubjects(
     return { name, target, pid: child.pid, stop: () => stop(child) };
   }
 
-  async function find(name: string): Promise<Subject> {
-    const entry = entries[name];
-    if (entry?.kind === 'running') {
-      const running = await findRunning(name, entry.url);
-      if (running.pid !== undefined) keepTo(running.pid, 'subject');
-      return running;
-    }
-    return launch(name, name.endsWith('workers') || name.endsWith('worker') ? { place: 'anywhere' } : {});
-  }
+  const find = (name: string): Promise<Subject> =>
+    launch(name, /workers?$/.test(name) ? { place: 'anywhere' } : {});
 
   async function startLimit(): Promise<ChildProcess> {
     const child = start(join(HERE, 'limit.ts'), [String(ready.port), caFile]);

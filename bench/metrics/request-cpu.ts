@@ -1,20 +1,23 @@
-import { openStream } from '../load.ts';
+import { askShortly, withFresh } from '../fresh.ts';
 import type { Metric } from '../metric.ts';
 import { cpuMicroseconds } from '../processes.ts';
 import { shuffled } from '../stats.ts';
 import type { Subject } from '../subjects.ts';
 
-const PLAN = { events: 3, pace: 0 };
-const WARM_UP = 100;
+/** Requests until it is another's turn: what else the machine does meets all of them alike. */
+const TURN = 50;
 
-/** CPU microseconds of a subject for a short stream, from the connection on, one request at a time. */
-async function cpuPerRequest({ target, pid }: Subject, count: number): Promise<number> {
-  let before = 0;
-  for (let i = -WARM_UP; i < count; i++) {
-    if (i === 0) before = cpuMicroseconds(pid as number);
-    await (await openStream(target, PLAN)).finished;
+/** CPU microseconds of each subject for a short stream, from the connection on, one request at a time. */
+async function cpuPerRequest(subjects: readonly Subject[], count: number): Promise<Record<string, number>> {
+  const known = subjects.filter(({ pid }) => pid !== undefined);
+  const spent = (): number[] => known.map(({ pid }) => cpuMicroseconds(pid as number));
+  const before = spent();
+  for (let asked = 0; asked < count; asked += TURN) {
+    for (const { target } of shuffled(known)) for (let i = 0; i < TURN; i++) await askShortly(target);
   }
-  return (cpuMicroseconds(pid as number) - before) / count;
+  // All that each did in the meantime: a collection may end in another's turn.
+  const after = spent();
+  return Object.fromEntries(known.map(({ name }, i) => [name, (after[i]! - before[i]!) / count]));
 }
 
 export const requestCpu: Metric = {
@@ -33,13 +36,12 @@ export const requestCpu: Metric = {
       bar: { limit: 0.6, kind: 'at most' },
     },
   ],
-  rounds: { full: 9, quick: 2 },
+  rounds: { full: 12, quick: 2 },
   async round(subjects, quick) {
-    const perRequest: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', 'ours', ...subjects.entered])) {
-      const subject = await subjects.get(name);
-      if (subject.pid !== undefined) perRequest[name] = await cpuPerRequest(subject, quick ? 150 : 400);
-    }
+    const names = ['passthrough', 'ours', ...subjects.entered];
+    const perRequest = await withFresh(subjects, names, quick, (warm) =>
+      cpuPerRequest(warm, quick ? 150 : 1_000),
+    );
     return {
       figures: {
         request_cpu: perRequest['ours']! / perRequest['passthrough']!,
