@@ -12,6 +12,8 @@ export type Entry =
 export interface Places {
   /** Where the proxy is to listen, on 127.0.0.1. */
   readonly port: number;
+  /** Where its administrator asks, if anywhere. */
+  readonly admin: number;
   /** The service's port on localhost. */
   readonly upstream: number;
   /** Of the run: ca.pem, roots/, manifest.json, clients.json. */
@@ -38,10 +40,9 @@ type Variant = readonly string[];
 const CLIENTS = '--clients={directory}/clients.json';
 const VARIANTS: Readonly<Record<string, Variant>> = {
   '': [],
-  /** Beside a variant that starts late: what has served for the whole run is faster, by what its compilers know. */
-  'started late': [],
   'shared salt': ['--disable-prompt-cache=false'],
   receipts: ['--receipts'],
+  'admin address': ['--admin-address=127.0.0.1:{admin}'],
   responses: ['--responses-api'],
   '1 worker': ['--workers=1'],
   '2 workers': ['--workers=2'],
@@ -82,7 +83,7 @@ export function commandLine(
       ? entry.command
       : [process.execPath, ...execArgv, entry.file, ...BUILD, ...flags];
   return line.map((part) =>
-    part.replace(/\{(port|upstream|directory|workspace)\}/g, (_, place) =>
+    part.replace(/\{(port|admin|upstream|directory|workspace)\}/g, (_, place) =>
       String(places[place as keyof Places]),
     ),
   );

@@ -4,6 +4,7 @@ import { cancel } from './metrics/cancel.ts';
 import { streamsOnTwoCores } from './metrics/capacity.ts';
 import { clients } from './metrics/clients.ts';
 import { coldBurst } from './metrics/cold-burst.ts';
+import { features } from './metrics/features.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { link } from './metrics/link.ts';
@@ -12,7 +13,6 @@ import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
 import { pipelinedStall } from './metrics/pipelined-stall.ts';
-import { receipts } from './metrics/receipts.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
 import { responses } from './metrics/responses.ts';
 import { timeToReady } from './metrics/start.ts';
@@ -38,7 +38,7 @@ export const METRICS: readonly Metric[] = [
   memoryPerStream,
   uploadMemory,
   oneByteChunks,
-  receipts,
+  features,
   responses,
   clients,
   workers,

@@ -117,8 +117,9 @@ export async function startSubjects(
     const { entry: by, variant } = variantOf(name);
     const entry = by === 'source' ? profiled : entries[by];
     if (entry === undefined || entry.kind === 'running') throw new Error(`${name} cannot be started`);
-    const [port, upstreamAt] = await Promise.all([freePort(), portOver(link)]);
-    const places = { port, upstream: upstreamAt, directory, workspace: join(directory, `workspace-${by}`) };
+    const [port, admin, upstreamAt] = await Promise.all([freePort(), freePort(), portOver(link)]);
+    const workspace = join(directory, `workspace-${by}`);
+    const places = { port, admin, upstream: upstreamAt, directory, workspace };
     const [command, ...args] = commandLine(entry, variant, places, [...execArgv, ...profiling]);
     const child = spawn(command as string, args, {
       env: cleanEnvironment({ SSL_CERT_FILE: caFile }),

@@ -7,9 +7,8 @@ import { cpuMicroseconds } from '../processes.ts';
 import { quantile, shuffled } from '../stats.ts';
 import type { Subject } from '../subjects.ts';
 import { alone, firstToken, warmed } from './first-token.ts';
-import { cpuPerEvent } from './stream-cpu.ts';
 
-const [WITHOUT, WITH] = ['ours, started late', 'ours, clients'] as const;
+const WITH = 'ours, clients';
 const [WITHOUT_TWO, WITH_TWO] = ['ours, 2 workers', 'ours, clients, 2 workers'] as const;
 const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places'] as const;
 
@@ -42,22 +41,10 @@ const PATIENCE = 5_000;
 /** From one address, of which more are told to wait (429). */
 const MOST_OF_AN_ADDRESS = 20;
 
-/** What it costs that the gateway knows its clients, counts what they use and shares its places among them. */
+/** What it costs that the gateway knows its clients, counts what they use and shares its places among them; `features` has the rest. */
 export const clients: Metric = {
   name: 'clients',
   rows: [
-    {
-      id: 'clients_cpu_per_token',
-      title: 'Clients: CPU per token, 100 streams × 50 tokens/s',
-      figure: '÷ without clients',
-      bar: { limit: 1.03, kind: 'at most' },
-    },
-    {
-      id: 'clients_first_token_p50',
-      title: 'Clients: first token, one stream, p50',
-      figure: 'ms over that without clients',
-      bar: { limit: 0.1, kind: 'at most' },
-    },
     {
       id: 'clients_first_token_workers_p50',
       title: 'Clients, two workers: first token, one stream, p50',
@@ -79,21 +66,9 @@ export const clients: Metric = {
   ],
   rounds: { full: 9, quick: 0 },
   async round(subjects, quick) {
-    const perEvent: Record<string, number> = {};
-    const order = shuffled([WITHOUT, WITH]);
-    for (const name of [...order, ...order.toReversed()]) {
-      const { target, pid } = await warmed(subjects, name);
-      perEvent[name] = (perEvent[name] ?? 0) + (await cpuPerEvent(target, pid as number, 3)) / 2;
-    }
-    const times: Record<string, readonly number[]> = {};
-    for (const pair of [
-      [WITHOUT, WITH],
-      [WITHOUT_TWO, WITH_TWO],
-    ]) {
-      const both: Subject[] = [];
-      for (const name of pair) both.push(await warmed(subjects, name));
-      Object.assign(times, await alone(both, quick ? 100 : 300));
-    }
+    const two: Subject[] = [];
+    for (const name of [WITHOUT_TWO, WITH_TWO]) two.push(await warmed(subjects, name));
+    const times: Record<string, readonly number[]> = await alone(two, quick ? 100 : 300);
     for (let slice = 0; slice < SLICES; slice++) {
       for (const name of shuffled([FULL, FITTING])) {
         const { target } = await warmed(subjects, name);
@@ -105,16 +80,11 @@ export const clients: Metric = {
     const refused = await cpuPerRefused(await warmed(subjects, WITH));
     return {
       figures: {
-        clients_cpu_per_token: perEvent[WITH]! / perEvent[WITHOUT]!,
-        clients_first_token_p50: p50(WITH) - p50(WITHOUT),
         clients_first_token_workers_p50: p50(WITH_TWO) - p50(WITHOUT_TWO),
         clients_fairness: p99(FULL) / p99(FITTING),
         clients_refused: refused,
       },
       values: {
-        ...Object.fromEntries(
-          Object.entries(perEvent).map(([name, value]) => [`${name}, µs/event`, value] as const),
-        ),
         ...Object.fromEntries(Object.keys(times).map((name) => [`${name}, p50 ms`, p50(name)])),
         ...Object.fromEntries([FULL, FITTING].map((name) => [`${name}, p99 ms`, p99(name)])),
       },

@@ -10,21 +10,26 @@ const PACE = 20;
 const leadFor = (events: number): number => 400 + 0.04 * STREAMS * events;
 const WARM_UP = 500;
 
-/** CPU microseconds per event while 100 streams of 50 events a second pass. */
-export async function cpuPerEvent(target: Target, pid: number, seconds: number): Promise<number> {
+/** CPU microseconds per event while that many streams of 50 events a second pass. */
+export async function cpuPerEvent(
+  target: Target,
+  pid: number,
+  seconds: number,
+  count = STREAMS,
+): Promise<number> {
   const events = seconds * (1000 / PACE) + 25; // some more than are counted
   const streams = await openPaced(target, {
-    count: STREAMS,
+    count,
     events,
     pace: PACE,
     lead: leadFor(events),
   });
   await Promise.all(streams.map((stream) => stream.reached(1)));
   await delay(WARM_UP);
-  const count = (): number => streams.reduce((sum, { arrivals }) => sum + arrivals.length, 0);
-  const [cpu, seen] = [cpuMicroseconds(pid), count()];
+  const arrived = (): number => streams.reduce((sum, { arrivals }) => sum + arrivals.length, 0);
+  const [cpu, seen] = [cpuMicroseconds(pid), arrived()];
   await delay(seconds * 1000 - WARM_UP);
-  const perEvent = (cpuMicroseconds(pid) - cpu) / (count() - seen);
+  const perEvent = (cpuMicroseconds(pid) - cpu) / (arrived() - seen);
   await Promise.all(streams.map(({ finished }) => finished));
   return perEvent;
 }

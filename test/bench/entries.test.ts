@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { commandLine, entryOf, variantOf } from '../../bench/entries.ts';
 
-const PLACES = { port: 8080, upstream: 443, directory: '/d', workspace: '/d/w' };
+const PLACES = { port: 8080, admin: 9090, upstream: 443, directory: '/d', workspace: '/d/w' };
 
 describe('what --subject enters', () => {
   for (const [argument, entry] of [
