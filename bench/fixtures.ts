@@ -28,6 +28,8 @@ export interface Plan {
   readonly hold: boolean;
   /** One JSON answer instead of a stream. */
   readonly unary: boolean;
+  /** Under the open secret, the events of an earlier stream as they are: sealing them would take longer than passing them on. */
+  readonly again: boolean;
 }
 
 export const PLAN: Plan = {
@@ -37,19 +39,21 @@ export const PLAN: Plan = {
   think: 0,
   hold: false,
   unary: false,
+  again: false,
 };
 
 export function modelOf(plan: Partial<Plan>): string {
-  const { events, pace, start, think, hold, unary } = { ...PLAN, ...plan };
-  return `bench/${events}/${pace}/${start}/${think}/${Number(hold)}/${Number(unary)}`;
+  const { events, pace, start, think, hold, unary, again } = { ...PLAN, ...plan };
+  return `bench/${events}/${pace}/${start}/${think}/${Number(hold)}/${Number(unary)}/${Number(again)}`;
 }
 
 /** Undefined for another model. */
 export function planOf(model: string): Plan | undefined {
   const [name, ...parts] = model.split('/');
   const numbers = parts.map(Number);
-  if (name !== 'bench' || numbers.length !== 6 || numbers.some(Number.isNaN)) return undefined;
-  const [events, pace, start, think, hold, unary] = numbers as [
+  if (name !== 'bench' || numbers.length !== 7 || numbers.some(Number.isNaN)) return undefined;
+  const [events, pace, start, think, hold, unary, again] = numbers as [
+    number,
     number,
     number,
     number,
@@ -57,7 +61,7 @@ export function planOf(model: string): Plan | undefined {
     number,
     number,
   ];
-  return { events, pace, start, think, hold: hold === 1, unary: unary === 1 };
+  return { events, pace, start, think, hold: hold === 1, unary: unary === 1, again: again === 1 };
 }
 
 const MODEL = '"openai/gpt-oss-120b"';

@@ -14,6 +14,7 @@ import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
 import { pipelinedStall } from './metrics/pipelined-stall.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
+import { requestRate } from './metrics/request-rate.ts';
 import { responses } from './metrics/responses.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
@@ -27,6 +28,7 @@ export const METRICS: readonly Metric[] = [
   streamSaturated,
   firstTokenAdded,
   requestCpu,
+  requestRate,
   coldBurst,
   interToken,
   loopDelay,

@@ -14,6 +14,7 @@ import { createConnectionTable, startServer } from '../simulator/server.ts';
 import { trustRoutes } from '../simulator/trust-api.ts';
 import {
   DONE,
+  OPEN_PROTECTION,
   OPEN_SECRET,
   type Plan,
   planOf,
@@ -27,7 +28,7 @@ import { monotonicMs } from './processes.ts';
 export type UpstreamNote =
   | { readonly type: 'ready'; readonly port: number }
   /** A request body is complete; `at` as `monotonicMs` tells it. */
-  | { readonly type: 'uploaded'; readonly bytes: number; readonly at: number }
+  | { readonly type: 'uploaded'; readonly model: string; readonly bytes: number; readonly at: number }
   /** The client's side closed before the answer was over. */
   | { readonly type: 'closed'; readonly at: number };
 
@@ -70,8 +71,16 @@ const server = await startServer({
 process.once('disconnect', () => process.exit());
 note({ type: 'ready', port: server.port });
 
+const sealedBefore = new Map<number, readonly Buffer[]>();
+function openEvents(count: number): readonly Buffer[] {
+  const events = sealedBefore.get(count) ?? sealedEvents(count, OPEN_PROTECTION);
+  sealedBefore.set(count, events);
+  return events;
+}
+
 async function infer(request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const plan = planOf(String(request.headers['privatemode-target-model']));
+  const model = String(request.headers['privatemode-target-model']);
+  const plan = planOf(model);
   let head = '';
   let bytes = 0;
   request.on('data', (chunk: Buffer) => {
@@ -79,7 +88,7 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
     if (head.length < HEAD_BYTES) head += chunk.toString('latin1');
   });
   request.once('end', () => {
-    note({ type: 'uploaded', bytes, at: monotonicMs() });
+    note({ type: 'uploaded', model, bytes, at: monotonicMs() });
     const named = protectionIn(head);
     const key = named && secrets.lookup(named.secretId);
     if (plan === undefined || named === undefined || key === undefined) {
@@ -92,7 +101,8 @@ async function infer(request: IncomingMessage, response: ServerResponse): Promis
       response.writeHead(200, { 'content-type': 'application/json' }).end(whole(protection));
       return;
     }
-    const events = sealedEvents(plan.events, protection);
+    const open = plan.again && named.secretId === OPEN_SECRET.id;
+    const events = open ? openEvents(plan.events) : sealedEvents(plan.events, protection);
     response.once('close', () => {
       if (!response.writableFinished) note({ type: 'closed', at: monotonicMs() });
     });

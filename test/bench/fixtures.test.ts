@@ -72,11 +72,19 @@ describe('fixtures of the benchmark', () => {
   });
 
   it('carry the plan of an answer where it is not encrypted', () => {
-    const plan = { events: 7, pace: 20, start: 1_763_683_200_123, think: 60, hold: true, unary: false };
+    const plan = {
+      events: 7,
+      pace: 20,
+      start: 1_763_683_200_123,
+      think: 60,
+      hold: true,
+      unary: false,
+      again: true,
+    };
     assert.deepEqual(planOf(modelOf(plan)), plan);
     assert.deepEqual(planOf(modelOf({})), PLAN);
     assert.equal(planOf('gpt'), undefined);
-    assert.equal(planOf('bench/1/x/0/0/0/0'), undefined);
+    assert.equal(planOf('bench/1/x/0/0/0/0/0'), undefined);
   });
 
   for (const size of [400, 2_000_000]) {
