@@ -72,7 +72,9 @@ const WAYS = { alone, staggered };
 const KINDS = (['alone', 'staggered'] as const).flatMap((way) =>
   (['p50', 'p99'] as const).map((percentile) => ({ way, percentile })),
 );
-const bars = { p50: 0.5, p99: 3 };
+const BARS = { alone: { p50: 0.5, p99: 3 }, staggered: { p50: 0.45, p99: 3 } };
+/** The tail beside other streams is the machine's too: held against the pass-through's own. */
+const TAIL = { way: 'staggered', percentile: 'p99' } as const;
 const titleOf = ({ way, percentile }: (typeof KINDS)[number]): string =>
   `First token, ${way === 'alone' ? 'one stream' : 'beside 50 streams'}, ${percentile}`;
 
@@ -83,8 +85,14 @@ export const firstTokenAdded: Metric = {
       id: `ttft_added_${kind.way}_${kind.percentile}`,
       title: titleOf(kind),
       figure: 'ms over passthrough',
-      bar: { limit: bars[kind.percentile], kind: 'at most' as const },
+      bar: { limit: BARS[kind.way][kind.percentile], kind: 'at most' as const },
     })),
+    {
+      id: 'ttft_tail',
+      title: titleOf(TAIL),
+      figure: '÷ passthrough',
+      bar: { limit: 1.2, kind: 'at most' },
+    },
     ...KINDS.map((kind) => ({
       id: `ttft_reference_${kind.way}_${kind.percentile}`,
       title: titleOf(kind),
@@ -97,14 +105,16 @@ export const firstTokenAdded: Metric = {
     const values: Record<string, number> = {};
     const subjects = await Promise.all(['direct', 'passthrough', 'ours', ...all.entered].map(all.get));
     for (const way of ['alone', 'staggered'] as const) {
-      const found = await WAYS[way](subjects, quick ? 40 : 80);
+      const found = await WAYS[way](subjects, quick ? 40 : 200);
       for (const [name, times] of Object.entries(found)) {
         values[`${name}, ${way}, p50 ms`] = quantile(times, 0.5);
         values[`${name}, ${way}, p99 ms`] = quantile(times, 0.99);
       }
     }
-    const added = (name: string, { way, percentile }: (typeof KINDS)[number], to: string): number =>
-      values[`${name}, ${way}, ${percentile} ms`]! - values[`${to}, ${way}, ${percentile} ms`]!;
+    const of = (name: string, { way, percentile }: (typeof KINDS)[number]): number =>
+      values[`${name}, ${way}, ${percentile} ms`]!;
+    const added = (name: string, kind: (typeof KINDS)[number], to: string): number =>
+      of(name, kind) - of(to, kind);
     const figures = KINDS.flatMap((kind): [string, number][] => {
       const id = `${kind.way}_${kind.percentile}`;
       const overPassthrough = [`ttft_added_${id}`, added('ours', kind, 'passthrough')] as [string, number];
@@ -112,6 +122,7 @@ export const firstTokenAdded: Metric = {
       const toReference = added('ours', kind, 'direct') / added('reference', kind, 'direct');
       return [overPassthrough, [`ttft_reference_${id}`, toReference]];
     });
-    return { figures: Object.fromEntries(figures), values };
+    const tail = of('ours', TAIL) / of('passthrough', TAIL);
+    return { figures: { ...Object.fromEntries(figures), ttft_tail: tail }, values };
   },
 };

@@ -44,7 +44,7 @@ export const memoryPerStream: Metric = {
       id: 'mem_per_stream',
       title: 'Memory per idle stream, 200 to 1 000 of them',
       figure: '÷ passthrough',
-      bar: { limit: 1.3, kind: 'at most' },
+      bar: { limit: 1.28, kind: 'at most' },
     },
   ],
   rounds: { full: 3, quick: 0 },

@@ -40,7 +40,7 @@ export const timeToReady: Metric = {
       id: 'start',
       title: 'Start to /readyz 204, collateral cached',
       figure: 'ms',
-      bar: { limit: 400, kind: 'at most' },
+      bar: { limit: 340, kind: 'at most' },
     },
     {
       id: 'ttft_cold',
