@@ -2,7 +2,10 @@
 import { type ChildProcess, type ForkOptions, fork, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
 import { availableParallelism, setPriority } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { cleanEnvironment as testEnvironment } from '../test/support/program.ts';
 
 /** ms of the clock that all processes of a machine share. */
@@ -54,6 +57,18 @@ export function start(module: string, args: readonly string[], options: ForkOpti
     env: cleanEnvironment(),
     ...options,
   });
+}
+
+/**
+ * `--import` of a module of this directory that imports none beside it, for a process that is measured: `file` is where it writes to.
+ * Without its types, because what removes them takes memory of the process and brings about full collections.
+ */
+export function importing(module: string, file: string): string {
+  const copy = `${file}.mjs`;
+  writeFileSync(copy, stripTypeScriptTypes(readFileSync(join(import.meta.dirname, module), 'utf8')));
+  const url = pathToFileURL(copy);
+  url.searchParams.set('file', file);
+  return `--import=${url}`;
 }
 
 const PATIENCE = 60_000;

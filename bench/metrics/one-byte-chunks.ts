@@ -3,11 +3,17 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { pathToFileURL } from 'node:url';
 import { chatBody, modelOf, sealedChatBody } from '../fixtures.ts';
 import { dial, type Target } from '../load.ts';
 import type { Metric } from '../metric.ts';
-import { cpuMicroseconds, forgetPeak, monotonicMs, peakBytes, residentBytes } from '../processes.ts';
+import {
+  cpuMicroseconds,
+  forgetPeak,
+  importing,
+  monotonicMs,
+  peakBytes,
+  residentBytes,
+} from '../processes.ts';
 import { shuffled } from '../stats.ts';
 import type { Subjects } from '../subjects.ts';
 
@@ -60,9 +66,7 @@ async function slowestDuring(target: Target, meanwhile: Promise<unknown>): Promi
 /** A fresh subject whose event loop is watched. */
 export async function startWatched(subjects: Subjects, name: string, directory: string) {
   const file = join(directory, 'hold');
-  const url = pathToFileURL(join(import.meta.dirname, '../loop-hold.ts'));
-  url.searchParams.set('file', file);
-  const subject = await subjects.fresh(name, { execArgv: [`--import=${url}`] });
+  const subject = await subjects.fresh(name, { execArgv: [importing('loop-hold.ts', file)] });
   return { ...subject, holds: () => holdsOf(subject.pid as number, file) };
 }
 
