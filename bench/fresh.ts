@@ -16,6 +16,10 @@ export async function askShortly(target: Target): Promise<void> {
  */
 const WARM_UP = { full: 2_000, quick: 300 };
 
+export async function warmUp({ target }: Subject, quick: boolean): Promise<void> {
+  for (let asked = 0; asked < WARM_UP[quick ? 'quick' : 'full']; asked++) await askShortly(target);
+}
+
 /** Starts one of each name, warms all of them up at the same time, and stops them when `use` is done. */
 export async function withFresh<T>(
   subjects: Subjects,
@@ -25,11 +29,7 @@ export async function withFresh<T>(
 ): Promise<T> {
   const fresh = await Promise.all(shuffled(names).map((name) => subjects.fresh(name)));
   try {
-    await Promise.all(
-      fresh.map(async ({ target }) => {
-        for (let asked = 0; asked < WARM_UP[quick ? 'quick' : 'full']; asked++) await askShortly(target);
-      }),
-    );
+    await Promise.all(fresh.map((subject) => warmUp(subject, quick)));
     return await use(fresh);
   } finally {
     await Promise.all(fresh.map(({ stop }) => stop()));

@@ -97,7 +97,7 @@ const WORDS: Record<Verdict, string> = {
 };
 const SIGNS = { 'at most': '≤', 'at least': '≥' } as const;
 
-const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
+export const table = (head: readonly string[], rows: readonly (readonly string[])[]): string =>
   [head, head.map(() => '---'), ...rows].map((cells) => `| ${cells.join(' | ')} |`).join('\n');
 
 /** The bars and how they were met. */

@@ -47,24 +47,28 @@ export async function alone(subjects: readonly Subject[], count: number): Promis
   return times;
 }
 
-/** The same beside 50 paced streams, requests starting a few ms apart. */
+/** What is asked a few ms apart beside 50 paced streams, and the first of it left out. */
+export async function besideStreams<T>(target: Target, count: number, ask: (index: number) => Promise<T>) {
+  const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE); // enough for the whole time, with some to spare
+  const beside = await Promise.all(
+    Array.from({ length: 50 }, () => openStream(target, { events, pace: PACE, hold: true })),
+  );
+  await Promise.all(beside.map((stream) => stream.reached(1)));
+  await delay(SETTLE);
+  const asked: Promise<T>[] = [];
+  for (let i = 0; i < WARM_UP + count; i++) {
+    asked.push(ask(i));
+    await delay(STAGGER);
+  }
+  const found = (await Promise.all(asked)).slice(WARM_UP);
+  for (const { socket } of beside) socket.destroy();
+  return found;
+}
+
 async function staggered(subjects: readonly Subject[], count: number): Promise<Times> {
   const times: Record<string, readonly number[]> = {};
-  for (const { name, target } of shuffled(subjects)) {
-    const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE); // enough for the whole time, with some to spare
-    const beside = await Promise.all(
-      Array.from({ length: 50 }, () => openStream(target, { events, pace: PACE, hold: true })),
-    );
-    await Promise.all(beside.map((stream) => stream.reached(1)));
-    await delay(SETTLE);
-    const asked: Promise<number>[] = [];
-    for (let i = 0; i < WARM_UP + count; i++) {
-      asked.push(firstToken(target));
-      await delay(STAGGER);
-    }
-    times[name] = (await Promise.all(asked)).slice(WARM_UP);
-    for (const { socket } of beside) socket.destroy();
-  }
+  for (const { name, target } of shuffled(subjects))
+    times[name] = await besideStreams(target, count, () => firstToken(target));
   return times;
 }
 
