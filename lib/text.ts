@@ -37,6 +37,10 @@ const unitEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(1
 export const safeJson = (value: unknown, indentation?: number): string =>
   printableJson(JSON.stringify(value, undefined, indentation));
 
+/** A word for a shell, quoted where it has to be. */
+export const shellWord = (word: string): string =>
+  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
+
 /** As `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 

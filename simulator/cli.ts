@@ -1,7 +1,9 @@
 /** The command line of the simulator: options to a running deployment, until a signal ends it. */
+import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
 import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
+import { shellWord } from '../lib/text.ts';
 import { temporaryDirectory } from './directory.ts';
 import { FAULTS } from './faults.ts';
 import { type SimulatorOptions, startSimulator } from './simulator.ts';
@@ -23,7 +25,7 @@ const OPTIONS = {
   transcripts: { ...text, value: 'FILE', help: 'recorded answers' },
   fault: { ...list, value: 'NAME=VALUE', help: 'make something go wrong (repeatable)' },
   cors: { ...flag, value: '', help: 'let web pages of any origin read the answers' },
-  quiet: { ...flag, value: '', help: 'no line per request on stderr' },
+  quiet: { ...flag, value: '', help: 'no next steps and no line per request on stderr' },
   help: { ...flag, value: '', help: 'show this text' },
 } as const;
 
@@ -56,7 +58,8 @@ export async function runSimulator(argv: readonly string[], terminal: Terminal):
     const temporary = values.dir === undefined ? await temporaryDirectory() : undefined;
     try {
       const log = values.quiet ? undefined : (line: string) => stderr.write(`${line}\n`);
-      await serve(simulatorOptions(values, values.dir ?? (temporary?.path as string), log), stdout, ended);
+      const options = simulatorOptions(values, values.dir ?? (temporary?.path as string), log);
+      await serve(options, { stdout, ended, tell: log });
     } finally {
       await temporary?.remove();
     }
@@ -67,17 +70,38 @@ export async function runSimulator(argv: readonly string[], terminal: Terminal):
   }
 }
 
-async function serve(options: SimulatorOptions, stdout: Writable, ended: AbortSignal): Promise<void> {
+/** `tell` gets the next steps for a person; stdout is for programs. */
+async function serve(
+  options: SimulatorOptions,
+  {
+    stdout,
+    ended,
+    tell,
+  }: Pick<Terminal, 'stdout' | 'ended'> & { readonly tell: SimulatorOptions['log'] | undefined },
+): Promise<void> {
   const simulator = await startSimulator(options);
   try {
     const { port, url, directory, manifestSha256 } = simulator;
     stdout.write(`${JSON.stringify({ ready: true, port, url, dir: directory, manifestSha256 })}\n`);
+    tell?.(nextSteps(port, directory as string, options.apiKey));
     if (!ended.aborted)
       await new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
   } finally {
     await simulator.close();
   }
 }
+
+const nextSteps = (port: number, directory: string, apiKey = 'any'): string => `
+To start the proxy in front of it, in another terminal:
+
+  export PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${port}
+  export PRIVATEMODE_PROXY_MANIFEST_PATH=${shellWord(join(directory, 'manifest.json'))}
+  export SSL_CERT_FILE=${shellWord(join(directory, 'ca.pem'))}
+  npm start -- --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
+    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
+
+The model sim-echo repeats what it is sent; sim-20x100 sends 20 tokens, one every 100 ms. Each request is one line here:
+`;
 
 type Values = ReturnType<typeof parse>;
 
@@ -101,6 +125,7 @@ function simulatorOptions(
   return {
     tee,
     directory,
+    anyName: false,
     port: wholeNumber('port', values.port ?? '0', 65_535),
     secretLifetime: wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9) * 1000,
     hostNames: values['host-name'] ?? [],

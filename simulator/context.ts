@@ -9,6 +9,8 @@ export interface ModelOptions {
   readonly backend?: string;
   /** Path of a file of recorded responses. */
   readonly transcripts?: string;
+  /** Whether the built-in models answer by any name, as tests like; otherwise by their own only. Default: true. */
+  readonly anyName?: boolean;
 }
 
 /**

@@ -5,6 +5,7 @@
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
 import { intelPcsRoutes } from './collateral/intel-pcs.ts';
+import type { ModelOptions } from './context.ts';
 import { controlRoutes } from './control.ts';
 import { createDeployment, type Tee } from './deployment.ts';
 import { hardwareIn, writeManifest, writeTrustAnchors } from './directory.ts';
@@ -42,6 +43,8 @@ export interface SimulatorOptions {
   readonly cors?: boolean;
   readonly backend?: string;
   readonly transcripts?: string;
+  /** Answers requests for models of any name; true unless given. */
+  readonly anyName?: boolean;
   readonly recorderLimits?: Partial<RecorderLimits>;
   /** Gets one line per answered request; never contents. */
   readonly log?: (line: string) => void;
@@ -200,11 +203,9 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
   };
 }
 
-function modelOptions({ backend, transcripts }: SimulatorOptions): {
-  backend?: string;
-  transcripts?: string;
-} {
+function modelOptions({ backend, transcripts, anyName = true }: SimulatorOptions): ModelOptions {
   return {
+    anyName,
     ...(backend === undefined ? {} : { backend }),
     ...(transcripts === undefined ? {} : { transcripts }),
   };

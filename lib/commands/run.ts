@@ -9,7 +9,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid, socketPath } from '../config/values.ts';
 import { urlHost } from '../network/addresses.ts';
-import { nearest, printable } from '../text.ts';
+import { nearest, printable, shellWord } from '../text.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 import { NEEDS_TLS, probe } from './healthcheck.ts';
 
@@ -184,7 +184,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
     const { env: given, args } = commandOf(agent, { url, model }, env);
     const unset = Object.keys(env).flatMap((variable) => (REMOVED.test(variable) ? ['-u', variable] : []));
     const set = Object.entries(given).map(([variable, value]) => `${variable}=${value}`);
-    io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(quoted).join(' ')}\n`);
+    io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(shellWord).join(' ')}\n`);
     return 0;
   }
   const relay = await startRelay({ host, port });
@@ -329,10 +329,6 @@ async function runProgram(
     for (const signal of SIGNALS) process.off(signal, pass);
   }
 }
-
-/** For a shell. */
-const quoted = (word: string): string =>
-  /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;
 
 function renderHelp(): string {
   return helpPage(

@@ -9,8 +9,8 @@ import { baseModel } from './faults.ts';
 import { withMember } from './json-text.ts';
 import { anthropicResponse } from './models/anthropic.ts';
 import { embeddingsResponse } from './models/embeddings.ts';
-import { modelById, modelList } from './models/list.ts';
-import { openaiError, openaiResponse } from './models/openai.ts';
+import { isServed, modelById, modelList } from './models/list.ts';
+import { openaiError, openaiResponse, unknownModel } from './models/openai.ts';
 import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
 import { transcriptionResponse } from './models/transcription.ts';
 import { loadTranscripts, transcriptResponse, turnIn } from './models/transcripts.ts';
@@ -88,13 +88,18 @@ const mirrorReasoning = (response: ModelResponse): ModelResponse =>
     : { ...response, events: mirrored(response.events) };
 
 /** Throws config_invalid if the transcripts cannot be read. `now` in ms since 1970. */
-export function createModel({ backend, transcripts }: ModelOptions, now: () => number): Model {
+export function createModel(
+  { backend, transcripts, anyName = true }: ModelOptions,
+  now: () => number,
+): Model {
   const scripted = loadTranscripts(transcripts);
 
   async function builtIn(request: OpenedRequest, signal: AbortSignal): Promise<ModelResponse> {
     const { endpoint, body, stream } = request;
     if (body.kind === 'raw') return unstructuredResponse(body.bytes, body.contentType);
-    const transcript = scripted.get(baseModel(request.model));
+    const name = baseModel(request.model);
+    if (!anyName && !isServed(name, [...scripted.keys()])) return unary(404, unknownModel(name));
+    const transcript = scripted.get(name);
     if (transcript !== undefined) {
       const turn = turnIn(transcript, body.kind === 'json' ? body.value : {});
       return transcriptResponse(turn, stream, signal);

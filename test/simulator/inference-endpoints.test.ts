@@ -109,6 +109,21 @@ describe('the endpoints of the simulator', () => {
     assert.equal(answer.error.type, 'overloaded_error');
   });
 
+  it('answers for models of its own only where it is a rehearsal, with an encrypted 404 for others', async () => {
+    const strict = await startInference({ anyName: false });
+    try {
+      for (const dialect of ['chat', 'completions', 'messages', 'embeddings'] as const) {
+        for (const own of ['sim-3x0', 'sim-echo'])
+          assert.equal((await strict.ask(dialect, membersOf(dialect, own, 'x', false))).answer.status, 200);
+        const answer = await askUnary(strict, dialect, membersOf(dialect, 'gpt-5', 'x', false), 404);
+        const error = { message: 'The model `gpt-5` does not exist.', type: 'NotFoundError' };
+        assert.deepEqual(answer, { error: { ...error, param: 'model', code: 404 } });
+      }
+    } finally {
+      await strict.close();
+    }
+  });
+
   it('unstructured answers an array whose first element describes the body, elements in index-text order', async () => {
     const attempt = new Attempt(server.secret);
     const content = Buffer.from(

@@ -6,13 +6,17 @@ import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { eventually } from '../support/eventually.ts';
 import { createLiteralRecipient } from '../support/literal-hpke.ts';
+import { startProgram } from '../support/program.ts';
 import { attestationDocument, call, post } from '../support/simulator.ts';
+import { ROOT } from '../support/tools.ts';
 
-const BIN = join(import.meta.dirname, '../../bin/privatemode-simulator.ts');
+const BIN = join(ROOT, 'bin/privatemode-simulator.ts');
 
 interface Running {
   readonly child: ChildProcess;
+  readonly stderr: () => string;
   readonly ready: { port: number; url: string; dir: string; manifestSha256: string };
   readonly caPem: string;
   /** Ends the process by a signal; its exit code and everything it printed. */
@@ -51,6 +55,7 @@ async function run(...args: string[]): Promise<Running> {
   const ready = JSON.parse(stdout());
   return {
     child,
+    stderr,
     ready,
     caPem: await readFile(join(ready.dir, 'ca.pem'), 'utf8'),
     async end(signal) {
@@ -118,14 +123,44 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     assert.equal((await second.end('SIGINT')).code, 0);
   });
 
-  it('keeps nothing without --dir, and logs requests to stderr', async () => {
+  it('keeps nothing without --dir, and says on stderr how to use it and what was asked', async () => {
     const running = await run('--tee', 'tdx', '--api-key', 'k', '--fault', 'attest-status=418');
     const simulator = { port: running.ready.port, caPem: running.caPem };
     assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
     const { code, stderr } = await running.end('SIGTERM');
     assert.equal(code, 0);
-    assert.equal(stderr, 'POST /privatemode/v1/attest 418\n');
+    assert.match(stderr, /:\n\nPOST \/privatemode\/v1\/attest 418\n$/);
     await assert.rejects(stat(running.ready.dir), { code: 'ENOENT' });
+  });
+
+  it('says how to start a proxy in front of it, which answers for models of these names only', async () => {
+    const running = await run('--dir', dir, '--api-key', 'k');
+    const said = await eventually(
+      'the next steps',
+      () => /^ {2}npm start -- (.+\n.+)$/m.exec(running.stderr())?.[1],
+    );
+    const flags = said.split(/[\s\\]+/);
+    const env = [...running.stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [
+      name,
+      value,
+    ]);
+    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags, '--port=0'];
+    const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
+    try {
+      assert.match(proxy.log(), /--unsafe-trust-roots/);
+      const ask = async (model: string): Promise<[status: number, text: string]> => {
+        const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] });
+        const answer = await fetch(`${proxy.url}/v1/chat/completions`, { method: 'POST', body });
+        return [answer.status, await answer.text()];
+      };
+      assert.equal((await ask('sim-echo'))[0], 200);
+      const [status, text] = await ask('gpt-5');
+      assert.equal(status, 404);
+      assert.match(text, /The model `gpt-5` does not exist/);
+    } finally {
+      await proxy.stop();
+      await running.end('SIGTERM');
+    }
   });
 
   for (const [args, words] of [

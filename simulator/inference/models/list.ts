@@ -17,9 +17,12 @@ const entry = (id: string): JsonObject => ({
 export const modelList = (scripted: readonly string[]): ModelResponse =>
   unary(200, { object: 'list', data: [...LISTED, ...scripted].map(entry) });
 
+export const isServed = (id: string, scripted: readonly string[]): boolean =>
+  scripted.includes(id) || id.startsWith('sim-');
+
 /** One model, or the OpenAI error for an unknown one. */
 export function modelById(id: string, scripted: readonly string[]): ModelResponse {
-  if (LISTED.includes(id) || scripted.includes(id) || id.startsWith('sim-')) return unary(200, entry(id));
+  if (isServed(id, scripted)) return unary(200, entry(id));
   return unary(404, {
     error: {
       message: `The model '${id}' does not exist`,

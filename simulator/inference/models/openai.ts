@@ -30,6 +30,16 @@ export const openaiError = (status: number): JsonObject => ({
   },
 });
 
+/** Its error for a name that it does not serve. */
+export const unknownModel = (name: string): JsonObject => ({
+  error: {
+    message: `The model \`${name}\` does not exist.`,
+    type: 'NotFoundError',
+    param: 'model',
+    code: 404,
+  },
+});
+
 const unixSeconds = (now: () => number): number => Math.floor(now() / 1000);
 
 type Kind = 'chat' | 'completions';

@@ -56,7 +56,7 @@ interface ModelRow {
   readonly turn: (match: RegExpExecArray, request: JsonObject) => Turn;
 }
 
-/** The built-in models. A name that fits no row answers like `sim-echo`. */
+/** The built-in models. A name that fits no row answers like `sim-echo`, where it is served at all. */
 export const MODELS: readonly ModelRow[] = [
   {
     name: /^sim-(\d{1,7})x(\d{1,6})$/,
