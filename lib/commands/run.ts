@@ -1,12 +1,14 @@
 /** `privatemode-proxy run AGENT -- ARGS`: starts a coding agent whose prompts go to the running proxy, whatever its own settings say. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { constants } from 'node:os';
+import { delimiter, join } from 'node:path';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
+import { BOOLEAN, type Given, setting, text, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid, socketPath } from '../config/values.ts';
 import { urlHost } from '../network/addresses.ts';
 import { nearest, printable, shellWord } from '../text.ts';
@@ -16,7 +18,7 @@ import { NEEDS_TLS, probe } from './healthcheck.ts';
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
   setting('model', text('MODEL', asWritten), {
-    help: 'The model to use. Not needed where the service lists only one.',
+    help: 'The model to use. Not needed where the service lists only one, nor for claude where a --model-alias of the proxy covers its names.',
   }),
   setting('print', BOOLEAN, { help: 'Print the command instead of running it.' }),
 ] as const;
@@ -25,6 +27,7 @@ const SETTINGS = [
 interface Place {
   /** http://HOST:PORT, without a slash. */
   readonly url: string;
+  /** Empty: those that it asks for by itself, which an alias of the proxy covers. */
   readonly model: string;
   /** The exceptions from an HTTP proxy: those of the caller, which the agent's own tools may need, and the host of `url`. */
   readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
@@ -37,8 +40,10 @@ interface Agent {
   /** What it is given beside the caller's environment without REMOVED, and in front of ARGS: both win over its files. */
   readonly env: (place: Place) => Readonly<Record<string, string>>;
   readonly args: (place: Place) => readonly string[];
-  /** Arguments of its own that would undo them. */
-  readonly refused: RegExp;
+  /** Arguments of its own that would undo them, and what to do instead. */
+  readonly refused: readonly (readonly [arguments: RegExp, instead: string])[];
+  /** A name that it asks for where no model is chosen; only of an agent that can be left its own names. */
+  readonly ownModel?: string;
   /** Its argument that goes on with the last conversation, where that can be done without going past the proxy. */
   readonly goOn?: string;
 }
@@ -48,15 +53,18 @@ const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
 /** The proxy has the key. */
 const KEY = 'placeholder';
 const LOOPBACK = '127.0.0.1';
+const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
 
 const claudeVariables = ({ url, model }: Place) => ({
   ANTHROPIC_BASE_URL: url,
   ANTHROPIC_AUTH_TOKEN: KEY,
-  ANTHROPIC_MODEL: model,
-  ANTHROPIC_DEFAULT_FABLE_MODEL: model,
-  ANTHROPIC_DEFAULT_OPUS_MODEL: model,
-  ANTHROPIC_DEFAULT_SONNET_MODEL: model,
-  ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+  ...(model !== '' && {
+    ANTHROPIC_MODEL: model,
+    ANTHROPIC_DEFAULT_FABLE_MODEL: model,
+    ANTHROPIC_DEFAULT_OPUS_MODEL: model,
+    ANTHROPIC_DEFAULT_SONNET_MODEL: model,
+    ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+  }),
   CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
@@ -99,7 +107,11 @@ const AGENTS: Readonly<Record<string, Agent>> = {
         },
       }),
     ],
-    refused: /^--(?:settings|managed-settings|cloud|teleport|environment|remote-control)(?:=|$)/,
+    refused: [
+      [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
+      [/^--(?:cloud|teleport|environment|remote-control)(?:=|$)/, ELSEWHERE],
+    ],
+    ownModel: 'claude-sonnet-4-5',
     goOn: '--continue',
   },
   opencode: {
@@ -117,7 +129,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       };
     },
     args: () => [],
-    refused: /^--attach(?:=|$)/,
+    refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
   },
   codex: {
     install: 'npm install -g @openai/codex',
@@ -139,16 +151,28 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       };
       return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
     },
-    refused: /^(?:--(?:oss|local-provider|remote)(?:=|$)|(?:-c=?|--config=)?(?:model_providers?|otel)[.=])/,
+    refused: [
+      [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
+      [/^--remote(?:=|$)/, ELSEWHERE],
+      [
+        /^(?:-c=?|--config=)?(?:model_providers?|otel)[.=]/,
+        'Leave it out: run sets the provider and switches off telemetry',
+      ],
+    ],
   },
 };
+
+export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
 
 export const RUN: Command = {
   flags: [...SETTINGS, HELP],
   takesEnvironment: true,
   words: [['AGENT'], []],
   takesRest: true,
-  otherFlags: (words) => `write arguments for the agent after --, as in ${words} -- ARGS`,
+  otherFlags: (words) =>
+    words === 'run'
+      ? 'the agent comes first, as in run claude --port 8080 -- ARGS'
+      : `write arguments for the agent after --, as in ${words} -- ARGS`,
   help: renderHelp,
   run: runAgent,
 };
@@ -163,9 +187,11 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   const host = { '0.0.0.0': LOOPBACK, '::': '::1' }[listenAddress] ?? listenAddress;
   const url = `http://${urlHost(host)}:${port}`;
   const agent = agentOf(name, url);
-  const refused = rest.find((argument) => agent.refused.test(argument))?.split('=', 1)[0];
-  if (refused !== undefined)
-    throw invalid(`${name} cannot run with ${refused}: its prompts could bypass the proxy`);
+  for (const [refused, instead] of agent.refused) {
+    const found = rest.find((argument) => refused.test(argument))?.split('=', 1)[0];
+    if (found !== undefined)
+      throw invalid(`${name} cannot run with ${found}: its prompts could bypass the proxy. ${instead}`);
+  }
   const { ready, message } = await probe({ listenAddress, port, tls: false });
   if (message === NEEDS_TLS)
     throw invalid(
@@ -173,12 +199,21 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
         `--tls-cert-path, or set the variables of ${name} yourself (docs/agents.md)`,
     );
   if (!ready)
-    throw invalid(`the proxy on ${url} cannot be used: ${message}. Start it first, in another terminal`);
+    throw invalid(
+      `the proxy on ${url} cannot be used: ${message}` +
+        `${message.startsWith('nothing listens') ? '. Start it first, in another terminal' : ''}`,
+    );
   await demand(url, name, agent.needs);
-  const models = await modelsOf(url);
-  const model = wanted.model ?? onlyOne(models);
-  if (models.length > 0 && !models.includes(model))
-    io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${models.join(', ')}.\n`);
+  const listed = await modelsOf(url);
+  const model = wanted.model ?? (await modelFor(agent, url, listed));
+  const { names } = listed;
+  if (
+    names.length > 0 &&
+    model !== '' &&
+    !names.includes(model) &&
+    (await entryOf(url, model)).status === 404
+  )
+    io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${names.join(', ')}.\n`);
 
   if (print) {
     const { env: given, args } = commandOf(agent, { url, model }, env);
@@ -187,23 +222,40 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
     io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(shellWord).join(' ')}\n`);
     return 0;
   }
+  const flags = flagsIn(given);
   const relay = await startRelay({ host, port });
   try {
     const { env: given, args } = commandOf(agent, { url: relay.url, model }, env);
     const kept = Object.entries(env).filter(([variable]) => !REMOVED.test(variable));
     const tell = (text: string): unknown => io.stderr.isTTY && io.stderr.write(`${text}\n`);
-    tell(`${name} uses the proxy on ${url}, and the model ${printable(model)}.`);
+    const models =
+      model === '' ? 'the aliases of its models (--model-alias)' : `the model ${printable(model)}`;
+    tell(`${name} uses the proxy on ${url}, and ${models}.`);
     const code = await runProgram(name, [...args, ...rest], { ...Object.fromEntries(kept), ...given }, agent);
     if (relay.requests() === 0) io.stderr.write(unseen(name));
     else if (agent.goOn !== undefined)
       tell(
-        `To go on with this conversation: privatemode-proxy run ${name} -- ${agent.goOn}. ${name} alone would not use the proxy.`,
+        `To go on with this conversation: ${[startedAs(env), 'run', name, ...flags].join(' ')} -- ${agent.goOn}\n` +
+          `${name} alone would not use the proxy.`,
       );
     return code;
   } finally {
     relay.close();
   }
 }
+
+/** How npm or a shell started this program, for a line to copy. */
+function startedAs(env: Environment): string {
+  if (env['npm_lifecycle_event'] !== 'start') return 'privatemode-proxy';
+  const here = process.cwd();
+  return env['INIT_CWD'] === here ? 'npm start --' : `npm --prefix ${shellWord(here)} start --`;
+}
+
+/** The flags of the command line, without what variables set. */
+const flagsIn = ({ values, label }: Given): readonly string[] =>
+  [...values]
+    .filter(([name]) => label(name) === `--${name}` && SETTINGS.some((row) => row.name === name))
+    .map(([name, value]) => shellWord(`--${name}=${printable(value)}`));
 
 /** What the agent gets: its own variables, with the host of the proxy in no_proxy, and its arguments before ARGS. */
 function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
@@ -222,10 +274,11 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
 /** Throws config_invalid for one that is not in the table. */
 export function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
-  const meant = nearest(name.toLowerCase(), Object.keys(AGENTS));
+  const lower = name.toLowerCase();
+  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
   if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
   throw invalid(
-    `run starts ${Object.keys(AGENTS).join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
+    `run starts ${AGENT_NAMES.join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
       `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
       'To start the proxy itself, give no command',
   );
@@ -250,18 +303,50 @@ async function demand(url: string, name: string, needs: Agent['needs']): Promise
     throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
 }
 
-/** What the service lists; none where it cannot be asked. */
-const modelsOf = (url: string): Promise<readonly string[]> =>
-  fetch(`${url}/v1/models`)
-    .then((response) => response.json() as Promise<{ data: { id: string }[] }>)
-    .then(({ data }) => data.map(({ id }) => printable(id)))
-    .catch(() => []);
+/** The answer to a GET with the key that the agent will send; `text` is its status and its error in words. */
+async function ask(url: string): Promise<{ status: number; body: unknown; text: string }> {
+  const response = await fetch(url, { headers: { authorization: `Bearer ${KEY}` } }).catch(() => undefined);
+  if (response === undefined) return { status: 0, body: undefined, text: 'no answer' };
+  const body = (await response.json().catch(() => undefined)) as
+    | { error?: { message?: unknown } }
+    | undefined;
+  const message = body?.error?.message;
+  const words = typeof message === 'string' ? `: ${printable(message)}` : '';
+  return { status: response.status, body, text: `status ${response.status}${words}` };
+}
 
-/** The model where the service lists one only. Throws config_invalid with the names of all. */
-function onlyOne(names: readonly string[]): string {
+interface Listed {
+  readonly names: readonly string[];
+  /** Why there are none. */
+  readonly why: string;
+}
+
+/** What the proxy lists. Throws config_invalid where the key of the agent is not accepted: its prompts would not be either. */
+async function modelsOf(url: string): Promise<Listed> {
+  const { status, body, text } = await ask(`${url}/v1/models`);
+  if (status === 401)
+    throw invalid(
+      `the proxy on ${url} has no API key of its own, or does not use it: the key "${KEY}", which run gives to agents, is rejected. ` +
+        'Start the proxy with --api-key, and --api-key-fallback always or if-placeholder',
+    );
+  const entries: unknown = (body as { data?: unknown } | undefined)?.data;
+  const idOf = (entry: { id?: unknown } | null): string => printable(String(entry?.id));
+  return { names: Array.isArray(entries) ? entries.map(idOf) : [], why: text };
+}
+
+/** One model: its status is 404 where neither the service nor an alias has that name. */
+async function entryOf(url: string, model: string): Promise<{ status: number; isAlias: boolean }> {
+  const { status, body } = await ask(`${url}/v1/models/${encodeURIComponent(model)}`);
+  const owner = String((body as { owned_by?: unknown } | undefined)?.owned_by);
+  return { status, isAlias: status === 200 && owner.startsWith('privatemode-proxy: alias of ') };
+}
+
+/** The only model of the service, or none where an alias covers what the agent asks for. Throws config_invalid with the names of all. */
+async function modelFor({ ownModel }: Agent, url: string, { names, why }: Listed): Promise<string> {
   if (names.length === 1) return names[0] as string;
+  if (ownModel !== undefined && (await entryOf(url, ownModel)).isAlias) return '';
   throw invalid(
-    `choose the model for the agent with --model${names.length === 0 ? '' : `: ${names.join(', ')}`}`,
+    `choose the model for the agent with --model: ${names.join(', ') || `the proxy lists none (GET /v1/models: ${why})`}`,
   );
 }
 
@@ -320,23 +405,31 @@ async function runProgram(
     return code ?? 128 + constants.signals[signal as NodeJS.Signals];
   } catch (thrown) {
     const { code } = thrown as NodeJS.ErrnoException;
-    throw invalid(
-      code === 'ENOENT'
-        ? `${name} is not installed, or not on the PATH: ${install}`
-        : `${name} cannot be started: ${code}`,
-    );
+    throw code === 'ENOENT' ? notInstalled(name, install) : invalid(`${name} cannot be started: ${code}`);
   } finally {
     for (const signal of SIGNALS) process.off(signal, pass);
   }
 }
 
+const notInstalled = (name: string, install: string): Error =>
+  invalid(`${name} is not installed, or not on the PATH: ${install}`);
+
+/** Throws config_invalid for an agent of the table that is not on the PATH. */
+export function demandInstalled(name: string, { PATH = '' }: Environment): void {
+  const files = PATH.split(delimiter).flatMap((directory) => [
+    join(directory, name),
+    join(directory, `${name}.exe`),
+  ]);
+  if (!files.some((file) => existsSync(file))) throw notInstalled(name, agentOf(name, '').install);
+}
+
 function renderHelp(): string {
   return helpPage(
-    `Starts a coding agent (${Object.keys(AGENTS).join(', ')}) on this terminal, so that its prompts go to
+    `Starts a coding agent (${AGENT_NAMES.join(', ')}) on this terminal, so that its prompts go to
 the running proxy, whatever its files and the environment say. The files stay as they are. ARGS go to the agent.`,
     ['run AGENT [flags] -- ARGS'],
     [
-      section('Flags (the first two as the proxy got them)', [...SETTINGS, HELP]),
+      section('Flags (give --listen-address and --port as you gave them to the proxy)', [...SETTINGS, HELP]),
       section('Exit codes', [
         ['   N', 'That of the agent; 128 and its number where a signal ended it.'],
         ['   1', 'The agent was not started; "Error: …" says what to do.'],

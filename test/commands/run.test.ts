@@ -7,6 +7,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
+import { runCommand } from '../support/command.ts';
 import { cleanEnvironment } from '../support/program.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 import { ROOT, runAside } from '../support/tools.ts';
@@ -132,11 +133,18 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       assert.equal(settings.apiKeyHelper, '');
     });
 
-    for (const argument of ['--settings', '--settings={}', '--cloud']) {
+    for (const [argument, instead] of [
+      ['--settings', 'Write them to .claude/settings.json of the project'],
+      ['--settings={}', 'Write them to .claude/settings.json of the project'],
+      ['--cloud', 'Leave it out: such a session has its own way to a model'],
+    ] as const) {
       it(`is not run with ${argument}, which would undo them`, async () => {
         const { code, stderr } = await run(['claude', ...MODEL, '--', argument, 'x']);
         const [name] = argument.split('=');
-        assert.equal(stderr, `Error: claude cannot run with ${name}: its prompts could bypass the proxy\n`);
+        assert.equal(
+          stderr,
+          `Error: claude cannot run with ${name}: its prompts could bypass the proxy. ${instead}\n`,
+        );
         assert.deepEqual([code, started()], [1, {}]);
       });
     }
@@ -193,15 +201,20 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       assert.deepEqual([code, stderr, started()], [1, `Error: ${words}\n`, {}]);
     });
 
-    for (const [argument, named] of [
-      ['model_provider="evil"', 'model_provider'],
-      ['--config=model_providers.evil={}', '--config'],
-      ['-cotel.exporter="x"', '-cotel.exporter'],
-      ['--oss', '--oss'],
+    const ofRun = 'Leave it out: run sets the provider and switches off telemetry';
+    for (const [argument, named, instead] of [
+      ['model_provider="evil"', 'model_provider', ofRun],
+      ['--config=model_providers.evil={}', '--config', ofRun],
+      ['-cotel.exporter="x"', '-cotel.exporter', ofRun],
+      ['--oss', '--oss', 'Choose the model in front of --, with --model'],
+      ['--remote', '--remote', 'Leave it out: such a session has its own way to a model'],
     ] as const) {
       it(`is not run with ${argument}`, async () => {
         const { code, stderr } = await run(['codex', ...MODEL, '--', '-c', argument, 'x']);
-        assert.equal(stderr, `Error: codex cannot run with ${named}: its prompts could bypass the proxy\n`);
+        assert.equal(
+          stderr,
+          `Error: codex cannot run with ${named}: its prompts could bypass the proxy. ${instead}\n`,
+        );
         assert.deepEqual([code, started()], [1, {}]);
       });
     }
@@ -307,15 +320,111 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       assert.ok(stderr.includes(words), stderr);
   });
 
-  it('names the agent whose name was misspelt', async () => {
-    const { code, stderr } = await run(['Claude']);
-    assert.deepEqual([code, stderr], [1, 'Error: run knows no agent Claude. Did you mean claude?\n']);
-  });
+  for (const [word, meant] of [
+    ['Claude', 'claude'],
+    ['claude-code', 'claude'],
+    ['codex-cli', 'codex'],
+  ] as const) {
+    it(`names the agent that was meant by ${word}`, async () => {
+      const { code, stderr } = await run([word]);
+      assert.deepEqual([code, stderr], [1, `Error: run knows no agent ${word}. Did you mean ${meant}?\n`]);
+    });
+  }
 
-  it('warns of a model that the service does not list, which an alias may cover', async () => {
+  /** Models that are not in the list: the names of an alias, or an error for others. */
+  const withAlias = (covered: RegExp, status = 404): void => {
+    answer = (req, res) => {
+      const [, name] = /^\/v1\/models\/(.+)$/.exec(req.url ?? '') ?? [];
+      if (own(req, res)) return;
+      if (name === undefined) res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
+      else if (!covered.test(name)) res.writeHead(status).end('{}');
+      else res.end(JSON.stringify({ id: name, owned_by: 'privatemode-proxy: alias of model-a' }));
+    };
+  };
+
+  it('warns of a model that neither the service nor an alias has, and of no other', async () => {
+    withAlias(/^claude-/);
     const { code, stderr } = await run(['claude', '--model', 'model-c'], { WHAT: 'ask' });
     const warning = 'Warning: the service lists no model model-c, but model-a, model-b.\n';
     assert.deepEqual([code, stderr], [0, warning]);
+    assert.equal((await run(['claude', '--model', 'claude-x'], { WHAT: 'ask' })).stderr, '');
+    withAlias(/^claude-/, 502);
+    assert.equal((await run(['claude', '--model', 'model-c'], { WHAT: 'ask' })).stderr, '', 'not known');
+  });
+
+  it('leaves Claude Code the names that an alias covers where no model was chosen', async () => {
+    withAlias(/^claude-/);
+    const { code, stderr } = await run(['claude'], { WHAT: 'ask' });
+    assert.deepEqual([code, stderr], [0, '']);
+    const { args, env } = started();
+    assert.match(env['ANTHROPIC_BASE_URL'] as string, /^http:/);
+    assert.ok(![...Object.keys(env), args[1]].some((text) => /ANTHROPIC_\w*MODEL/.test(text as string)));
+    const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
+    assert.equal((await run(['codex'])).stderr, words);
+    answer = (req, res) =>
+      own(req, res) ||
+      res.end(req.url === '/v1/models' ? '{"data":[{"id":"model-a"},{"id":"model-b"}]}' : '{"owned_by":"x"}');
+    assert.equal((await run(['claude'])).stderr, words, 'no alias');
+  });
+
+  it('says what is wrong where the proxy has no key of its own, or does not use it', async () => {
+    let sent: string | undefined;
+    answer = (req, res) => {
+      if (own(req, res)) return;
+      sent = req.headers.authorization;
+      res.writeHead(401).end('{"error":{"message":"the service rejects the API key"}}');
+    };
+    for (const model of [[], MODEL]) {
+      const { code, stderr } = await run(['claude', ...model]);
+      assert.equal(code, 1);
+      assert.match(
+        stderr,
+        /^Error: the proxy on \S+ has no API key of its own, or does not use it: the key "placeholder", which run gives to agents, is rejected\. Start the proxy with --api-key, and --api-key-fallback always or if-placeholder\n$/,
+      );
+    }
+    assert.deepEqual([sent, started()], ['Bearer placeholder', {}]);
+  });
+
+  it('says why there is no list to choose a model from', async () => {
+    answer = (req, res) =>
+      own(req, res) || res.writeHead(502).end('{"error":{"message":"the service cannot be reached"}}');
+    const { code, stderr } = await run(['claude']);
+    const why = 'the proxy lists none (GET /v1/models: status 502: the service cannot be reached)';
+    assert.deepEqual([code, stderr], [1, `Error: choose the model for the agent with --model: ${why}\n`]);
+    assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask' })).code, 0);
+  });
+
+  it('says on a terminal how to go on, as it was started and with the flags that were given', async () => {
+    const flags = [`--port=${port}`, ...MODEL];
+    for (const [env, program] of [
+      [{}, 'privatemode-proxy'],
+      [{ npm_lifecycle_event: 'start', INIT_CWD: process.cwd() }, 'npm start --'],
+      [{ npm_lifecycle_event: 'start', INIT_CWD: directory }, `npm --prefix ${process.cwd()} start --`],
+    ] as const) {
+      const { code, stderr } = await runCommand(['run', 'claude', ...flags, '--', '-p', 'x'], {
+        env: { ...environment({ WHAT: 'fail' }), ...env },
+        stderrIsTTY: true,
+      });
+      assert.equal(code, 7);
+      const again = `${program} run claude --port=${port} --model=model-a -- --continue`;
+      assert.ok(
+        stderr.endsWith(
+          `\nTo go on with this conversation: ${again}\nclaude alone would not use the proxy.\n`,
+        ),
+        stderr,
+      );
+    }
+    const { stderr } = await runCommand(['run', 'claude', ...MODEL], {
+      env: environment({ WHAT: 'fail' }),
+      stderrIsTTY: true,
+    });
+    assert.match(stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/, 'no variables');
+  });
+
+  it('names the order where flags come first', async () => {
+    const { code, stderr } = await run(['--port', '18080', 'claude']);
+    assert.equal(code, 1);
+    assert.match(stderr, /; the agent comes first, as in run claude --port 8080 -- ARGS\n$/);
   });
 
   it('says where arguments of the agent go', async () => {
@@ -365,7 +474,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     );
     answer = (_, res) => res.writeHead(503).end('failing: attestation_failed\n');
     const { stderr } = await run(['claude', ...MODEL]);
-    assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed/);
+    assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed\n$/);
     assert.deepEqual(started(), {});
   });
 
