@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
-import { agentOf } from '../lib/commands/run.ts';
+import { AGENT_NAMES, demandInstalled } from '../lib/commands/run.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';
@@ -22,6 +22,8 @@ import { type RunningProxy, startProxy } from '../lib/proxy.ts';
 import { startSimulator } from '../simulator/simulator.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
+/** A member of every message in every API style; encrypted, it is not to be seen. */
+const ROLE = '"role"';
 const DEFAULT_PORT = 8080;
 /** ms for everything to close. */
 const CLEAN_UP = 10_000;
@@ -32,9 +34,10 @@ Usage:
   npm run demo -- --agent claude [-- ARGS]
 
 Flags:
-  --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; 0 takes any).
+  --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; any with --agent and --once, or if it is 0).
   --once         Exit after the answers, with 0 or 1.
-  --agent AGENT  Run a coding agent (claude, opencode, codex) in an empty directory, with ARGS, instead of the two clients.
+  --agent AGENT  Run a coding agent (${AGENT_NAMES.join(', ')}) in an empty directory, with ARGS, instead of the two clients.
+                 The directory is removed at the end; Claude Code leaves an entry about it in ~/.claude.json.
   --help         Print this help.
 `;
 
@@ -70,11 +73,12 @@ async function demo(argv: readonly string[]): Promise<number> {
     say(HELP.trimEnd());
     return 0;
   }
+  if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
   say('Starting them (the hardware makes its own keys, this takes a second) …');
-  const simulator = await startSimulator({ directory });
+  const simulator = await startSimulator({ directory, anyName: false });
   opened.defer(() => simulator.close());
   const admin = wanted.once ? undefined : await freePort();
   const proxy = await startOnFreePort({ directory, remote: simulator.port, admin, wanted });
@@ -83,7 +87,15 @@ async function demo(argv: readonly string[]): Promise<number> {
   await proxy.session.acquire({ timeoutMs: 30_000 });
   showVerdict(proxy);
   if (admin !== undefined) say(`\nThe status page: http://127.0.0.1:${admin}/`);
-  if (wanted.agent !== undefined) return runAgent(wanted.agent, proxy, directory, wanted.rest);
+  if (wanted.agent !== undefined) {
+    const code = await runAgent(wanted.agent, proxy, directory, wanted.rest);
+    const { recorder, exchanges } = simulator;
+    const prompts = exchanges.all().filter(({ method }) => method === 'POST').length;
+    say(
+      `\nRequests of ${wanted.agent}: ${prompts}. Those in which the remote's wire saw a conversation in clear: ${recorder.containing(ROLE).length}.`,
+    );
+    return code;
+  }
   const texts = [await showCompletion(proxy.url), await showMessage(proxy.url)];
   const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
   say(`\nRequests in which the remote's wire saw the prompt in clear: ${leaked}.`);
@@ -106,10 +118,13 @@ function runAgent(
   mkdirSync(scratch);
   process.chdir(scratch);
   for (const signal of SIGNALS) process.off(signal, onSignal);
+  say(`\nThe model is sim-echo, which repeats what it is sent instead of answering it.`);
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
   const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', 'sim-echo', '--', ...rest];
   const { INIT_CWD: _, ...env } = process.env;
-  return main(['run', agent, ...flags], env, process);
+  // Neither the port nor the model will be there to go on with.
+  const stderr = { write: (text: string) => process.stderr.write(text) };
+  return main(['run', agent, ...flags], env, { stdout: process.stdout, stderr });
 }
 
 interface Wanted {
@@ -146,7 +161,10 @@ function parseFlags(line: readonly string[]): Wanted {
   ]);
   const port = values.get('port');
   const agent = values.get('agent');
-  if (agent !== undefined) agentOf(agent, 'http://localhost:8080');
+  if (agent !== undefined && !AGENT_NAMES.includes(agent)) {
+    const words = `--agent takes ${AGENT_NAMES.join(', ')}; without it the demo prints the settings of other clients`;
+    throw new PrivatemodeError('config_invalid', words);
+  }
   return {
     help: values.get('help') === 'true',
     once: values.get('once') === 'true',
@@ -289,9 +307,10 @@ The proxy listens on ${url} until you press Ctrl-C. Try it:
   Anthropic SDKs   ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder
   Claude Code      npm start -- run claude --port ${port} --model sim-echo
   opencode         npm start -- run opencode --port ${port} --model sim-echo
+  Codex            npm start -- run codex --port ${port} --model sim-echo
 
 The model sim-echo repeats what it is sent. To verify the simulated service yourself, with every check (exit code 35: its hardware roots
-are its own):
+are its own; one check more, "secret.opens", because verify does not use the secret as the proxy does):
 
   SSL_CERT_FILE=${directory}/ca.pem npm start -- verify --api-endpoint localhost:${remote} --api-key demo \\
     --manifest-path ${directory}/manifest.json --unsafe-trust-roots ${directory}/roots

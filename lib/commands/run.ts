@@ -272,7 +272,7 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
 }
 
 /** Throws config_invalid for one that is not in the table. */
-export function agentOf(name: string, url: string): Agent {
+function agentOf(name: string, url: string): Agent {
   if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
   const lower = name.toLowerCase();
   const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));

@@ -93,6 +93,21 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
   }
 
+  it('refuses an agent that it does not know, or that is not installed, before it starts anything', async () => {
+    const unknown = await demo('--agent', 'cursor').ended;
+    const missing = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
+    for (const [{ code, stdout, stderr }, words] of [
+      [
+        unknown,
+        '--agent takes claude, opencode, codex; without it the demo prints the settings of other clients',
+      ],
+      [missing, 'codex is not installed, or not on the PATH: npm install -g @openai/codex'],
+    ] as const) {
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.equal(stderr, `\nThe demo failed: ${words}\nnpm run demo -- --help lists the flags.\n`);
+    }
+  });
+
   it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async () => {
     const { code, stdout, stderr } = await demo('--once').ended;
     assert.deepEqual([code, stderr], [0, ''], stdout);
@@ -115,12 +130,16 @@ describe('npm run demo', { timeout: 120_000 }, () => {
   it('--agent runs an agent in an empty directory, against the proxy, and ends with its exit code', async () => {
     const bin = temporaryDirectory('demo-agent-');
     const program = `#!/bin/sh\npwd; ls -A; echo "$@"; exec ${process.execPath} -e '
-      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/models", { method: "POST" }).then(({ status }) => process.exit(status === 405 ? 7 : 1))'\n`;
+      const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
+      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/messages", { method: "POST", body }).then(({ status }) => process.exit(status === 200 ? 7 : 1))'\n`;
     writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
     const env = { PATH: `${bin}:/usr/bin:/bin` };
     const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
     assert.deepEqual([code, stderr], [7, ''], stdout);
-    assert.match(stdout, /^Starting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n$/m);
+    assert.match(
+      stdout,
+      /^The model is sim-echo, which repeats what it is sent instead of answering it\.\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n\nRequests of claude: 1\. Those in which the remote's wire saw a conversation in clear: 0\.\n$/m,
+    );
     assert.match(stdout, /^The status page: http:/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
@@ -149,7 +168,16 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
       const page = /^The status page: (http:\/\/127\.0\.0\.1:\d+\/)$/m.exec(said)?.[1];
       assert.match(await (await fetch(page as string)).text(), /<title>/);
+      for (const agent of ['claude', 'opencode', 'codex'])
+        assert.ok(said.includes(` npm start -- run ${agent} --port ${port} --model sim-echo\n`), agent);
       await fetch(`http://127.0.0.1:${port}/v1/models`);
+      const body = JSON.stringify({
+        model: 'gpt-5',
+        max_tokens: 1,
+        messages: [{ role: 'user', content: 'x' }],
+      });
+      const refused = await fetch(`http://127.0.0.1:${port}/v1/messages`, { method: 'POST', body });
+      assert.equal(refused.status, 404, 'a model that is none of the simulator');
       run.child.kill('SIGINT');
       const { code, stderr } = await run.ended;
       assert.equal(code, 0);
