@@ -212,6 +212,13 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await holds(page, `${hardware}?.querySelector('use').getAttribute('href') === '#icon-warn'`);
     assert.match(await page.evaluate(`${hardware}.innerText`), /held under custom roots/);
     assert.equal(await page.evaluate(`${hardware}.dataset.tone`), 'warn');
+    const heights =
+      "[...document.querySelectorAll('.link b')].map((name) => name.getBoundingClientRect().height)";
+    for (const width of [360, 390, 1280]) {
+      await page.screenshot({ width, height: 900, scheme: 'light' });
+      const [first, ...others] = await page.evaluate<number[]>(heights);
+      assert.deepEqual(new Set(others), new Set([first]), `${width}: each name is one line`);
+    }
     await page.close();
   });
 
