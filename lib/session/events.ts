@@ -83,5 +83,5 @@ export function failureMessage({ code }: PrivatemodeError, retryIn: number | und
   const [what] = FAILURES[code] ?? ['The remote could not be verified'];
   if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
-  return `${what}; trying again in ${plural(seconds, 'second')} at the latest`;
+  return `${what}; trying again within ${plural(seconds, 'second')}`;
 }

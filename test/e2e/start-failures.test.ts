@@ -134,7 +134,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       while (errors().length === 0) await once(proxy.process.stderr as NodeJS.ReadableStream, 'data');
       assert.match(
         errors()[0] as string,
-        /msg="The service cannot be reached; trying again in 1 second at the latest" .*reason="localhost:1 refused the connection"/,
+        /msg="The service cannot be reached; trying again within 1 second" .*reason="localhost:1 refused the connection"/,
       );
       assert.match(
         errors()[0] as string,

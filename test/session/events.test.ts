@@ -5,24 +5,16 @@ import { cureOf, failureMessage } from '../../lib/session/events.ts';
 
 describe('the message of a failed renewal', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
-    ['upstream_unreachable', 900, 'The service cannot be reached; trying again in 1 second at the latest'],
-    [
-      'upstream_tls_untrusted',
-      45_200,
-      'A TLS certificate is not trusted; trying again in 45 seconds at the latest',
-    ],
-    [
-      'manifest_log_failed',
-      2_000,
-      'The workspace cannot be written; trying again in 2 seconds at the latest',
-    ],
-    ['attestation_failed', 1_000, 'Attestation of the remote failed; trying again in 1 second at the latest'],
+    ['upstream_unreachable', 900, 'The service cannot be reached; trying again within 1 second'],
+    ['upstream_tls_untrusted', 45_200, 'A TLS certificate is not trusted; trying again within 45 seconds'],
+    ['manifest_log_failed', 2_000, 'The workspace cannot be written; trying again within 2 seconds'],
+    ['attestation_failed', 1_000, 'Attestation of the remote failed; trying again within 1 second'],
     [
       'api_key_rejected',
       undefined,
       'The service does not accept the API key; the next request with an API key tries again',
     ],
-    ['internal', 100, 'The remote could not be verified; trying again in 1 second at the latest'],
+    ['internal', 100, 'The remote could not be verified; trying again within 1 second'],
   ];
   for (const [code, retryIn, words] of rows) {
     it(words, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
@@ -56,7 +48,7 @@ describe('the message of a failed renewal', () => {
   for (const [code, what, cure] of causes) {
     it(`says for ${code}: ${what}, which ${cure ?? 'nothing'} may cure`, () => {
       const error = new PrivatemodeError(code, 'x');
-      assert.equal(failureMessage(error, 1_500), `${what}; trying again in 2 seconds at the latest`);
+      assert.equal(failureMessage(error, 1_500), `${what}; trying again within 2 seconds`);
       assert.equal(cureOf(error), cure);
     });
   }
