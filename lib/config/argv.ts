@@ -190,11 +190,15 @@ const COMMANDS = [
   'version',
 ] as const;
 export type CommandName = (typeof COMMANDS)[number];
+/** What `run` starts. */
+const AGENTS: readonly string[] = ['claude', 'opencode', 'codex'];
 /** What other programs call what this one does without a command. */
 const STARTS: readonly string[] = ['serve', 'server', 'start', 'up', 'proxy', 'listen'];
 
 function meantCommand(word: string): string {
   if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
+  const agent = nearest(word, AGENTS);
+  if (agent !== undefined) return `. Did you mean run ${agent}?`;
   const meant = nearest(word, COMMANDS);
   return meant === undefined ? '; --help lists all commands' : `. Did you mean ${meant}?`;
 }

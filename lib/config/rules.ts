@@ -92,8 +92,8 @@ export const CAUTIONS: readonly Rule[] = [
     applies: ({ given, clients }) =>
       given.has('api-key') && !given.has('api-key-fallback') && clients === undefined,
     message:
-      '--api-key-fallback is not set: it means always today and will mean never in a future release; set it to keep ' +
-      'what you have',
+      '--api-key-fallback is not set: it means always today, and never in a future release, which refuses clients that send ' +
+      '"placeholder"; set it to always, or to if-placeholder for clients with keys of their own',
   },
   {
     applies: ({ given, clients }) => clients !== undefined && given.has('api-key-fallback'),

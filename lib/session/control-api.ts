@@ -22,6 +22,10 @@ interface ControlApiDeps {
   readonly protocolVersion: string;
 }
 
+/** What to say of the key that clients send to a proxy which has one. */
+export const stoodFor = (apiKey: string): string =>
+  apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
+
 /**
  * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
  * control_api_failed for any other status than 200, and what `HttpCall` throws.
@@ -49,7 +53,10 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
     if (status === 200) return answer;
     const text = excerpt(answer, apiKey);
     throw status === 401
-      ? new PrivatemodeError('api_key_rejected', `the service rejects the API key: ${text}`)
+      ? new PrivatemodeError(
+          'api_key_rejected',
+          `the service rejects the API key${stoodFor(apiKey)}: ${text}`,
+        )
       : new PrivatemodeError(
           'control_api_failed',
           `${name}: the service answered with status ${status}: ${text}`,

@@ -53,6 +53,7 @@ describe('a mistake on the command line', () => {
       'unknown command "start" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
     ],
     [['verfy'], 'unknown command "verfy" for "privatemode-proxy". Did you mean verify?'],
+    [['claude'], 'unknown command "claude" for "privatemode-proxy". Did you mean run claude?'],
     [['health'], 'unknown command "health" for "privatemode-proxy". Did you mean healthcheck?'],
     [
       ['--api-key', 'DIR/key.txt'],

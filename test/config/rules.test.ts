@@ -60,7 +60,11 @@ describe('warnings', () => {
     ['no key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
     ['permissions of no socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
-    ['a key without --api-key-fallback', ['--api-key=k'], /--api-key-fallback is not set.*never/],
+    [
+      'a key without --api-key-fallback',
+      ['--api-key=k'],
+      /--api-key-fallback is not set.*never.*"placeholder".*always, or to if-placeholder/,
+    ],
     ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],
     ['a key on a host name without TLS', ['--api-key=k', '--listen-address=gpu-box'], /without TLS/],
     ['a key for every page', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],

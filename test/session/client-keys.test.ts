@@ -80,6 +80,13 @@ describe('session without a configured key', () => {
     assert.deepEqual([count('attest'), permanent.length, session.state()], [1, 0, 'awaiting-key']);
   });
 
+  it('says of a placeholder, which was sent for a key of the proxy, that there is none', async () => {
+    const { session } = sessionScene({ apiKey: undefined, prepare: { onAttest: accepting() } });
+    await assert.rejects(session.acquire(offering('placeholder')), withCode('api_key_rejected'));
+    const words = /a moment ago \(it is "placeholder", and the proxy has none of its own: --api-key\)$/;
+    await assert.rejects(session.acquire(offering('placeholder')), words);
+  });
+
   it('does not ask again for a key that was rejected a moment ago, but does after half a minute', async () => {
     const { session, remote, clock, count } = sessionScene({
       apiKey: undefined,

@@ -84,6 +84,9 @@ describe('control API', () => {
     const rejected = api(401, 'who are you?').api;
     await assert.rejects(rejected.attest(KEY, NONCE), withCode('api_key_rejected', /who are you/));
     await assert.rejects(rejected.secret(KEY, PUBLIC_KEY), withCode('api_key_rejected'));
+    const words =
+      /^the service rejects the API key \(it is "placeholder", and the proxy has none of its own: --api-key\): who are you\?$/;
+    await assert.rejects(rejected.attest('placeholder', NONCE), withCode('api_key_rejected', words));
     for (const status of [201, 204, 400, 403, 404, 412, 429, 500, 503]) {
       const { api: control } = api(status, 'try later');
       const words = new RegExp(`status ${status}: try later`);
