@@ -78,7 +78,7 @@ export const ERRORS = {
   ...rows(400, 'client', {
     // Names the setting of the clients that use this API unless told otherwise: their users read this line, and no page of ours.
     not_supported:
-      'Start the proxy with --responses-api, which translates it, or set the client to chat completions (docs/agents.md): ' +
+      'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions (docs/agents.md): ' +
       "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
       'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
   }),

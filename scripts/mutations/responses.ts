@@ -289,7 +289,9 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'the Responses API: a request is translated in one go while everybody waits',
     file: 'lib/gateway/receive-body.ts',
-    edits: [{ find: 'await new Promise(setImmediate);', replace: '' }],
+    edits: [
+      { find: 'if (performance.now() - since < TURN_MS) return', replace: 'if (Date.now() > 0) return' },
+    ],
     tests: [
       {
         file: 'test/gateway/receive-body.test.ts',
