@@ -46,6 +46,9 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
  * `x-should-retry: false` says otherwise; agents look at the status alone.
  */
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
+  'api_key_missing',
+  'api_key_rejected',
+  'client_unknown',
   'tokens_per_day_reached',
   'upstream_tls_untrusted',
   'upstream_http2_only',

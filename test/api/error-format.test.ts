@@ -120,6 +120,9 @@ describe('error answers', () => {
 
   it('asks clients not to repeat what stays as it is, and only that', () => {
     assert.deepEqual(having('x-should-retry'), {
+      api_key_missing: 'false',
+      api_key_rejected: 'false',
+      client_unknown: 'false',
       tokens_per_day_reached: 'false',
       upstream_tls_untrusted: 'false',
       upstream_http2_only: 'false',
