@@ -1,14 +1,15 @@
 /** The control path of a client: one HTTPS request by the given fetch, with its limits. */
-import { PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type HttpCall, transportError } from '../network/http-call.ts';
 import type { Fetch } from './options.ts';
 
-/** Errors of hosts that could not be reached, and had never answered before. */
+/** Errors of hosts that could not be reached or are not trusted, and had never answered before. */
 const nobody = new WeakSet<Error>();
+const NO_ANSWER: ReadonlySet<ErrorCode> = new Set(['upstream_unreachable', 'upstream_tls_untrusted']);
 
 /**
- * Whether this error, or what led to it, is of a host that has never answered this client and cannot be reached: likelier a wrong
- * address, or no network at all, than an outage that passes.
+ * Whether this error, or what led to it, is of a host that has never answered this client and cannot be reached, or whose certificate is not
+ * trusted: likelier a wrong address, a missing CA or no network at all, than an outage that passes.
  */
 export const isNobody = (thrown: unknown): boolean =>
   thrown instanceof Error && (nobody.has(thrown) || isNobody(thrown.cause));
@@ -49,7 +50,7 @@ export function createFetchCall(fetch: Fetch): HttpCall {
     } catch (thrown) {
       if (signal.aborted) throw signal.reason;
       const error = thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown);
-      if (error.code === 'upstream_unreachable' && !answered.has(host)) nobody.add(error);
+      if (NO_ANSWER.has(error.code) && !answered.has(host)) nobody.add(error);
       throw error;
     } finally {
       clearTimeout(timer);

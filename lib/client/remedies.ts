@@ -9,7 +9,7 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
   body_too_large: 'Send a smaller body.',
   upstream_unreachable: 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.',
   upstream_tls_untrusted:
-    'Behind a TLS inspection appliance, have the runtime trust its CA: NODE_EXTRA_CA_CERTS in Node and Bun, DENO_CERT in Deno.',
+    'Have the runtime trust the CA, that of a TLS inspection appliance or the ca.pem of a simulator: NODE_EXTRA_CA_CERTS in Node and Bun, DENO_CERT in Deno.',
   upstream_http2_only:
     'Set the option apiEndpoint to an address that speaks HTTP/1.1, or set the option fetch.',
   upstream_redirect: 'Check the option apiEndpoint; redirects are never followed.',

@@ -336,33 +336,47 @@ describe('options of a client', { timeout: 120_000 }, () => {
       'apiEndpoint',
       'localhost:PORT',
       'upstream_unreachable',
-      /^502 localhost:\d+ refused the connection\. Check/,
+      /^502 localhost:\d+ refused the connection\. Check .* options? /,
     ],
     [
       'cdnBaseUrl',
       'no-such-host.invalid',
       'manifest_unavailable',
-      /fetched: no-such-host\.invalid does not resolve/,
+      /fetched: no-such-host\.invalid does not resolve.* option /,
     ],
   ] as const) {
     it(`with a wrong ${wrong} make a request fail soon, and SDKs do not repeat it`, async () => {
-      const { maxRetries } = new PrivatemodeAI({ apiKey: KEY });
-      assert.ok(maxRetries > 0);
       const url = `https://${host.replace('PORT', String(await freePort()))}`;
-      const client = open({ [wrong]: url }).withOptions({ maxRetries });
-      const startedAt = performance.now();
-      await assert.rejects(
-        client.chat.completions.create(HELLO),
-        (thrown: InstanceType<typeof PrivatemodeAI.APIError>) => {
-          assert.deepEqual([thrown.code, thrown.headers?.get('x-should-retry')], [code, 'false']);
-          assert.match(thrown.message, words);
-          assert.match(thrown.message, / option/);
-          return true;
-        },
-      );
-      const took = performance.now() - startedAt;
-      assert.ok(took < 10_000, `${took} ms, where one verificationTimeout has 30 s`);
+      await failsSoon(open({ [wrong]: url }), code, words);
     });
+  }
+
+  it('with a service whose CA the runtime does not trust make a request fail soon, and say which CA to trust', async () => {
+    const trustsVendorsOnly = globalThis.fetch;
+    for (const options of [{}, { manifest: Buffer.from(simulator.manifest) }]) {
+      await failsSoon(
+        open({ ...options, fetch: trustsVendorsOnly }),
+        'upstream_tls_untrusted',
+        /^502 certificate signed by unknown authority: localhost:\d+ .*the ca\.pem of a simulator: NODE_EXTRA_CA_CERTS/,
+      );
+    }
+  });
+
+  /** Asks with the retries that everybody has. */
+  async function failsSoon(client: PrivatemodeAI, code: string, words: RegExp): Promise<void> {
+    const { maxRetries } = new PrivatemodeAI({ apiKey: KEY });
+    assert.ok(maxRetries > 0);
+    const startedAt = performance.now();
+    await assert.rejects(
+      client.withOptions({ maxRetries }).chat.completions.create(HELLO),
+      (thrown: InstanceType<typeof PrivatemodeAI.APIError>) => {
+        assert.deepEqual([thrown.code, thrown.headers?.get('x-should-retry')], [code, 'false']);
+        assert.match(thrown.message, words);
+        return true;
+      },
+    );
+    const took = performance.now() - startedAt;
+    assert.ok(took < 10_000, `${took} ms, where one verificationTimeout has 30 s`);
   }
 
   it('make a request wait for a service that has answered before, and SDKs repeat it', async () => {
