@@ -30,7 +30,8 @@ export interface Refusal {
 
 /**
  * Decides what a request line means; the target exactly as it came over the wire. `offered`: which optional rows are served. `upgrade`:
- * the header of that name, which matters only where a client that tries WebSockets first has to hear that there are none.
+ * the header of that name, which matters only where a client that tries WebSockets first has to hear that there are none. `baseUrl`: how
+ * messages write one with this path.
  * Preflights are answered before (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
  */
 export function matchEndpoint(
@@ -38,13 +39,14 @@ export function matchEndpoint(
   rawTarget: string,
   offered: readonly Offered[] = [],
   upgrade?: string,
+  baseUrl = atProxy,
 ): EndpointMatch | LocalMatch | Refusal {
   const parsed = parseTarget(rawTarget);
   if (typeof parsed === 'string') return refuse('invalid_path', parsed, 'plain');
   const { path, query } = parsed;
 
   const found = meant(path);
-  if (found === undefined) return refuse('unknown_path', noSuchEndpoint(path), formatOf(path));
+  if (found === undefined) return refuse('unknown_path', noSuchEndpoint(path, baseUrl), formatOf(path));
   const { row, path: canonical } = found;
   if ('optional' in row && row.optional !== undefined && !offered.includes(row.id as Offered))
     return refuse('unknown_path', row.optional, formatOf(path));
@@ -118,8 +120,11 @@ const WHOLE_PATHS: ReadonlySet<string> = new Set(
 /** As much of a path as may be shown: a version and a plain word, nothing that could be an id, a key or a text. */
 const SHOWN = /^(?:\/v[0-9]{1,2})?(?:\/[a-z]{1,16})?(?=\/|$)/i;
 
+const atProxy = (path: '' | '/v1'): string =>
+  `http://HOST:PORT${path || ', without a path'}, with the host and port of this proxy`;
+
 /** Names the path, as far as it can be shown, and the base URL that the client has to have where an endpoint stands behind something else. */
-function noSuchEndpoint(path: string): string {
+function noSuchEndpoint(path: string, baseUrl: typeof atProxy): string {
   const asked = path.replace(/\/$/, '');
   const starts = [...asked.matchAll(/\//g)].map(({ index }) => index);
   const named = (start: number): string =>
@@ -132,9 +137,8 @@ function noSuchEndpoint(path: string): string {
   const [shown = ''] = SHOWN.exec(front) ?? [];
   const what = `there is no such endpoint here: ${shown}${front === shown ? '' : '/*'}${asked.slice(at)}`;
   if (at === asked.length) return what;
-  const base =
-    formatOf(named(at)) === 'anthropic' ? 'http://HOST:PORT, without a path' : 'http://HOST:PORT/v1';
-  return `${what}. The base URL of the client has to be ${base}, with the host and port of this proxy`;
+  const base = baseUrl(formatOf(named(at)) === 'anthropic' ? '' : '/v1');
+  return `${what}. The base URL of the client has to be ${base}`;
 }
 
 /**

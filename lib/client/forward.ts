@@ -32,8 +32,10 @@ export interface ClientDeps {
 export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
   const { pathname, search } = new URL(request.url);
   const offered = deps.config.responsesApi ? (['responses'] as const) : [];
-  const match = matchEndpoint(request.method, pathname + search, offered);
-  const format = match.kind === 'endpoint' ? match.endpoint.errorFormat : match.format;
+  const baseUrl = (path: string): string =>
+    `${deps.config.apiEndpoint.origin}${path}; any host will do, since requests go to apiEndpoint`;
+  const match = matchEndpoint(request.method, pathname + search, offered, undefined, baseUrl);
+  const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
   try {
     if (match.kind === 'endpoint') return await exchange(deps, request, match, requestId);
     if (match.kind === 'refusal') throw match.error;

@@ -123,6 +123,23 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 0);
   });
 
+  it('says which base URL is meant where a path has more in front, with the code where SDKs read it', async () => {
+    const wrong = (path: string) => ask(() => {}, { method: 'POST', body: CHAT, path });
+    const { error } = (await (await wrong('/openai/v1/chat/completions')).json()) as {
+      error: { code: string; message: string };
+    };
+    assert.equal(error.code, 'unknown_path');
+    assert.ok(
+      error.message.startsWith(
+        'there is no such endpoint here: /openai/v1/chat/completions. The base URL of the client has to be ' +
+          `https://localhost:${upstream.port}/v1; any host will do, since requests go to apiEndpoint. Use one of`,
+      ),
+      error.message,
+    );
+    assert.equal(await codeOf(await wrong('/no-endpoint')), 'unknown_path');
+    assert.equal(upstream.requests.length, 0);
+  });
+
   it('asks with GET for HEAD, and gives no body', async () => {
     const list = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}';
     const response = await ask(answers(list), { method: 'HEAD', path: '/v1/models' });
