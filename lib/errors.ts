@@ -154,15 +154,16 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** An error: a stable code, a message for a person, and (through the table) what to do next. */
+/** An error: a stable code, a message for a person, and what to do next. Own properties are what Node prints of one that nobody catches. */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
   readonly code: ErrorCode;
-  readonly #remedy: string | undefined;
+  /** What to do next, as one sentence. */
+  readonly remedy: string;
   /** Seconds after which it is worth trying again, where that is known. */
-  readonly retryAfter: number | undefined;
+  declare readonly retryAfter: number | undefined;
   /** What the API itself says of it, where it does: the place in the request, and a code that its clients know. */
-  readonly api: { readonly param: string; readonly code: string } | undefined;
+  declare readonly api: { readonly param: string; readonly code: string } | undefined;
 
   /** `remedy` replaces that of the table, where the cause is known better than the code tells. */
   constructor(
@@ -176,10 +177,11 @@ export class PrivatemodeError extends Error {
     },
   ) {
     super(message, options);
+    const { remedy = ERRORS[code].remedy, retryAfter, api } = options ?? {};
     this.code = code;
-    this.#remedy = options?.remedy;
-    this.retryAfter = options?.retryAfter;
-    this.api = options?.api;
+    this.remedy = remedy;
+    if (retryAfter !== undefined) this.retryAfter = retryAfter;
+    if (api !== undefined) this.api = api;
   }
 
   get status(): number {
@@ -188,10 +190,6 @@ export class PrivatemodeError extends Error {
 
   get blame(): Blame {
     return ERRORS[this.code].blame;
-  }
-
-  get remedy(): string {
-    return this.#remedy ?? ERRORS[this.code].remedy;
   }
 }
 

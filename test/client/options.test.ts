@@ -426,6 +426,18 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
   });
 
+  it('are shown with what to do about them where nobody catches the error, and with nothing that is undefined', () => {
+    assert.throws(
+      () => createPrivatemodeFetch({ apiKey: '' }),
+      (thrown: PrivatemodeError) => {
+        const shown = inspect(thrown);
+        assert.match(shown, /code: 'config_invalid',\s+remedy: 'See the options in the README/);
+        assert.doesNotMatch(shown, /undefined/);
+        return true;
+      },
+    );
+  });
+
   it('say in a page what else can be the reason where a host cannot be reached', (t) => {
     assert.equal(unreachable('api.example', undefined).message, 'api.example cannot be reached');
     Object.assign(globalThis, { location: { origin: 'https://page.example' } });
