@@ -39,7 +39,7 @@ export const ERRORS = {
     invalid_multipart:
       'Let the HTTP library write form and boundary, as curl -F model=MODEL -F file=@speech.wav does, and set no Content-Type yourself.',
     repeated_form_field: 'Send each form field once; the service keeps only the first value.',
-    unsupported_response_format: 'Use response_format json or verbose_json; only JSON can be encrypted.',
+    unsupported_response_format: 'Use response_format json or verbose_json.',
     media_url_refused: 'Send media as data: or https: URLs the service accepts.',
     invalid_path: 'Send the path in plain origin form, without dot segments or backslashes.',
     ambiguous_header: 'Send Host, Authorization and Content-Length at most once.',

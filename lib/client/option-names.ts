@@ -120,6 +120,9 @@ function withMembers(name: string, value: unknown): unknown {
   return divide(value, name, rules).own;
 }
 
+/** Options that a message names all; of more, those that begin alike. */
+const FEW = 5;
+
 /** config_invalid that names the option which was meant, as far as can be told. */
 function unknownOption(name: string, what: string, rules: Rules): PrivatemodeError {
   const shown = JSON.stringify(name.slice(0, 64)).slice(1, -1);
@@ -128,9 +131,11 @@ function unknownOption(name: string, what: string, rules: Rules): PrivatemodeErr
   const hint =
     rule !== undefined && isRefusal(rule) ? `${meant} is refused: ${rule.refused}` : `Did you mean ${meant}?`;
   const known = Object.keys(rules).filter((each) => !isRefusal(rules[each] as Rule));
-  return invalid(
-    `${shown} is not an option of ${what}. ${meant === undefined ? `There are ${known.join(', ')}.` : hint}`,
-  );
+  const begin = (name: string): string => name.slice(0, 3).toLowerCase();
+  const alike = known.filter((each) => begin(each) === begin(name));
+  const others = alike.length > 0 || known.length > FEW ? alike : known;
+  const named = others.length > 0 ? `There are ${others.join(', ')}` : 'The README lists them all';
+  return invalid(`${shown} is not an option of ${what}. ${meant === undefined ? `${named}.` : hint}`);
 }
 
 /** The name of a header that holds a credential. */

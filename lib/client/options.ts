@@ -89,6 +89,23 @@ export interface Verification extends ClientVerdict {
   readonly manifestText: string;
 }
 
+/** What is wrong with an API key, said without the key. */
+const KEY_MISTAKES: readonly (readonly [(key: unknown) => boolean, string])[] = [
+  [(key) => typeof key !== 'string', 'is not a text'],
+  [(key) => key === '', 'is empty'],
+  [(key) => /^bearer\s/i.test(String(key)), 'begins with "Bearer": give the key alone'],
+  [(key) => /^\s|\s$/.test(String(key)), 'begins or ends with a blank or a line break: trim it'],
+  [(key) => /[^\x21-\x7e]/.test(String(key)), 'holds characters that no API key has'],
+];
+
+/** Origins of the real service and of the hardware's vendors, by option. */
+const URLS = {
+  apiEndpoint: 'https://api.privatemode.ai',
+  cdnBaseUrl: 'https://cdn.confidential.cloud',
+  'collateralUrls.amd': 'https://kdsintf.amd.com',
+  'collateralUrls.intel': 'https://api.trustedservices.intel.com',
+} as const;
+
 /** setTimeout fires at once beyond it. */
 const MAX_MS = 2 ** 31 - 1;
 
@@ -100,18 +117,14 @@ export function readOptions(options: PrivatemodeOptions) {
   const { promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
   const apiKey = options.apiKey ?? keyOfEnvironment();
   // It travels in a header, and the error of a runtime that refuses it there would quote it.
-  if (apiKey !== undefined && !(typeof apiKey === 'string' && /^[\x21-\x7e]+$/.test(apiKey))) {
-    throw invalid('apiKey (or PRIVATEMODE_API_KEY) is empty or holds characters that no API key has');
-  }
+  const wrong = apiKey === undefined ? undefined : KEY_MISTAKES.find(([isMade]) => isMade(apiKey))?.[1];
+  if (wrong !== undefined) throw invalid(`apiKey (or PRIVATEMODE_API_KEY) ${wrong}`);
   if (promptCacheSalt !== undefined && !isSalt(promptCacheSalt)) {
     throw invalid(`promptCacheSalt is not a text of at least ${SALT_BYTES} bytes`);
   }
   const manifest = Object.hasOwn(options, 'manifest') ? manifestBytes(options.manifest) : undefined;
   // Null is no default: it would lead to the real service where another was meant.
-  const {
-    apiEndpoint: origin = 'https://api.privatemode.ai',
-    cdnBaseUrl: cdn = 'https://cdn.confidential.cloud',
-  } = options;
+  const { apiEndpoint: origin = URLS.apiEndpoint, cdnBaseUrl: cdn = URLS.cdnBaseUrl } = options;
   const { verificationTimeout = 30_000, firstByteTimeout = 600_000, streamIdleTimeout = 300_000 } = options;
   const { fetch = globalThis.fetch.bind(globalThis), onVerdict, onEpoch } = options;
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
@@ -138,8 +151,7 @@ export function readOptions(options: PrivatemodeOptions) {
   for (const [name, value] of Object.entries({ 'gpuPolicy.allowUnknown': allowUnknown, responsesApi })) {
     if (typeof value !== 'boolean') throw invalid(`${name} is not true or false`);
   }
-  const { amd = 'https://kdsintf.amd.com', intel = 'https://api.trustedservices.intel.com' } =
-    collateralUrls ?? {};
+  const { amd = URLS['collateralUrls.amd'], intel = URLS['collateralUrls.intel'] } = collateralUrls ?? {};
   const checked = {
     ...options,
     apiEndpoint,
@@ -147,15 +159,21 @@ export function readOptions(options: PrivatemodeOptions) {
     cdnBaseUrl: cdnBaseUrl.href,
     gpuPolicy: {
       allowUnknown,
-      gracePeriodHours: within('gpuPolicy.gracePeriodHours', gracePeriodHours, 0, Number.MAX_SAFE_INTEGER),
+      gracePeriodHours: within(
+        'gpuPolicy.gracePeriodHours',
+        gracePeriodHours,
+        'hours',
+        0,
+        Number.MAX_SAFE_INTEGER,
+      ),
     },
     collateralUrls: {
       amd: httpsUrl('collateralUrls.amd', amd).href.replace(/\/+$/, ''),
       intel: httpsUrl('collateralUrls.intel', intel).href.replace(/\/+$/, ''),
     },
-    verificationTimeout: within('verificationTimeout', verificationTimeout, 1, MAX_MS),
-    firstByteTimeout: within('firstByteTimeout', firstByteTimeout, 1, MAX_MS),
-    streamIdleTimeout: within('streamIdleTimeout', streamIdleTimeout, 1, MAX_MS),
+    verificationTimeout: within('verificationTimeout', verificationTimeout, 'ms', 1, MAX_MS),
+    firstByteTimeout: within('firstByteTimeout', firstByteTimeout, 'ms', 1, MAX_MS),
+    streamIdleTimeout: within('streamIdleTimeout', streamIdleTimeout, 'ms', 1, MAX_MS),
     fetch,
     responsesApi,
   };
@@ -195,7 +213,9 @@ function checkRoot(place: string, text: unknown, name: string): void {
   try {
     found = commonName(parseCertificate(decodeOneCertificate(text as string)).subject);
   } catch {
-    throw invalid(`${place} is not the PEM text of one certificate`);
+    throw invalid(
+      `${place} is not the PEM text of one certificate, as readFileSync(path, 'utf8') reads it from its file`,
+    );
   }
   if (found !== name) throw invalid(`${place} is not the certificate of ${name}`);
 }
@@ -222,7 +242,10 @@ export function manifestBytes(manifest: unknown): Uint8Array {
       ? new TextEncoder().encode(manifest)
       : ArrayBuffer.isView(manifest) &&
         new Uint8Array(manifest.buffer, manifest.byteOffset, manifest.byteLength).slice();
-  if (bytes === false) throw invalid('manifest is neither a text nor a Uint8Array; leave it out for no pin');
+  if (bytes === false)
+    throw invalid(
+      'manifest is neither a text nor a Uint8Array: give its JSON text as it was published, not parsed, or leave it out for no pin',
+    );
   if (bytes.length === 0) throw invalid('manifest is empty');
   if (typeof manifest === 'string' && !manifest.trimStart().startsWith('{'))
     throw invalid(
@@ -235,9 +258,9 @@ export function manifestBytes(manifest: unknown): Uint8Array {
 const isSalt = (salt: unknown): boolean =>
   typeof salt === 'string' && salt.isWellFormed() && new TextEncoder().encode(salt).length >= SALT_BYTES;
 
-function within(name: string, value: number, least: number, most: number): number {
+function within(name: string, value: number, unit: string, least: number, most: number): number {
   if (Number.isInteger(value) && value >= least && value <= most) return value;
-  throw invalid(`${name} is not a whole number from ${least} to ${most}`);
+  throw invalid(`${name} is not a whole number of ${unit} from ${least} to ${most}`);
 }
 
 /** An https origin, its scheme left out or not: what is sent there names the secret and the API key. */
@@ -245,16 +268,14 @@ function originOf(text: string): URL {
   const bare = typeof text === 'string' && !text.includes('://');
   const url = httpsUrl('apiEndpoint', bare ? `https://${text}` : text);
   if (url.pathname === '/') return url;
-  throw invalid('apiEndpoint is an origin, without a path, such as https://api.privatemode.ai');
+  throw invalid(`apiEndpoint is an origin, without a path, such as ${URLS.apiEndpoint}`);
 }
 
 /** Nothing of a URL that is refused is quoted: it may hold a password. */
-function httpsUrl(name: string, text: string): URL {
+function httpsUrl(name: keyof typeof URLS, text: string): URL {
   // URL.parse is of Node 22.1.
   const url = typeof text === 'string' && URL.canParse(text) ? new URL(text) : null;
   const plain = url !== null && `${url.username}${url.password}${url.search}${url.hash}` === '';
   if (plain && url.protocol === 'https:') return url;
-  throw invalid(
-    `${name} is not an https URL such as https://api.privatemode.ai, without a query or a password`,
-  );
+  throw invalid(`${name} is not an https URL such as ${URLS[name]}, without a query or a password`);
 }

@@ -25,7 +25,7 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
     'Do not trust the service; verify() rejects with an error whose verdict has every check.',
   evidence_malformed: 'Do not trust the service; report this error.',
   manifest_mismatch:
-    'Set the option manifest to the current manifest, or leave it out to follow the published one.',
+    'The service enforces another manifest than the option manifest pins: pin the current one, in exactly the bytes that were published, or leave the option out to follow it.',
   manifest_unsupported: 'Update privatemode-ai to the latest version.',
   manifest_invalid: 'Check the option manifest, or leave it out to follow the published one.',
   manifest_unavailable: 'Check that the host of the option cdnBaseUrl can be reached.',

@@ -43,9 +43,10 @@ const UNKNOWN: readonly (readonly [string, RegExp])[] = [
   ['apiBaseUrl', /^apiBaseUrl is not .* Did you mean apiBaseURL\?$/],
   ['apiEndPoint', /^apiEndPoint is not .* Did you mean apiEndpoint\?$/],
   ['openaiOptions', /^openaiOptions is not .* Did you mean openAIOptions\?$/],
-  ['maxRetry', /^maxRetry is not an option of PrivatemodeAI\. There are .*maxRetries.*manifest/],
+  ['maxRetry', /^maxRetry is not an option of PrivatemodeAI\. There are maxRetries\.$/],
   ['baseUrl', /^baseUrl is not .* baseURL is refused: the only host is apiEndpoint$/],
-  ['httpAgent', /^httpAgent is not an option/],
+  ['httpAgent', /^httpAgent is not an option of PrivatemodeAI\. The README lists them all\.$/],
+  ['api_url', /^api_url is not .* There are apiBaseURL, apiKey, apiEndpoint\.$/],
   ['constructor', /^constructor is not an option/],
   ['hasOwnProperty', /^hasOwnProperty is not an option/],
   ['', /^ is not an option/],
@@ -176,6 +177,11 @@ describe('names of options', () => {
         /^gpuPolicy\.allowUnknown is not true or false/,
       );
       refuses(make, given('gpuPolicy', 'strict'), /^the options of gpuPolicy are not an object/);
+      refuses(
+        make,
+        given('collateralUrls', { url: 'https://x' }),
+        /^url is not an option of collateralUrls\. There are amd, intel\.$/,
+      );
       refuses(make, given('collateralUrls', { AMD: 'https://x' }), /^AMD .* Did you mean amd\?/);
     }
   });
@@ -191,7 +197,7 @@ describe('names of options', () => {
     }
     it(`refuse ${name} that is no manifest`, () => {
       for (const value of [{}, 7, true, [1]]) {
-        refuses(makeClient, given(name, value), /^manifest is neither a text nor a Uint8Array/);
+        refuses(makeClient, given(name, value), /^manifest is neither a text nor a Uint8Array: .*JSON text/);
       }
       for (const value of ['', new Uint8Array()])
         refuses(makeClient, given(name, value), /^manifest is empty/);
