@@ -68,7 +68,7 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
       // `not_ready` says that it took too long; its cause says why.
       const { cause } = error ?? {};
       const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
-      return verificationOf(opened?.judged(), reason && toApplication(reason), config);
+      return verificationOf(opened?.judged(), reason && toApplication(reason, config.apiEndpoint), config);
     },
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,

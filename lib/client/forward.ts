@@ -48,7 +48,7 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     const accept = (!isTranslated(match) && request.headers.get('accept')) || undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
     const reason = asPrivatemodeError(unread?.cause ?? thrown);
-    const error = toApplication(reason);
+    const error = toApplication(reason, deps.config.apiEndpoint);
     const { status, headers, body } = errorResponse(error, { format, requestId, accept, allow });
     return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
       status: unread?.status ?? status,

@@ -25,7 +25,7 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
     'Do not trust the service; verify() rejects with an error whose verdict has every check.',
   evidence_malformed: 'Do not trust the service; report this error.',
   manifest_mismatch:
-    'The service enforces another manifest than the option manifest pins: pin the current one, in exactly the bytes that were published, or leave the option out to follow it.',
+    'The service enforces another manifest than the pinned one: set the option manifest to the current one, in exactly the bytes that were published, or leave it out. Without a pin, try again in a moment; a deployment is being replaced.',
   manifest_unsupported: 'Update privatemode-ai to the latest version.',
   manifest_invalid: 'Check the option manifest, or leave it out to follow the published one.',
   manifest_unavailable: 'Check that the host of the option cdnBaseUrl can be reached.',
@@ -43,17 +43,41 @@ export const ERRORS: typeof TABLE = Object.fromEntries(
   ]),
 ) as typeof TABLE;
 
+/** Checks that fail because unsafeTrustRoots has not the roots of this hardware. Anchored at their ids: the rest may be text of the remote. */
+const MISSING_ROOT =
+  /^(?:snp\.roots: expected .*; found no trust root for (\w+) is|tdx\.pck\.chain: expected .*; found no root for (TDX) is)/;
+
+/** What a simulator needs; one on this machine that fails so may lack it. */
+const SIMULATOR =
+  'If the service is a simulator, set the option unsafeTrustRoots to the roots in the directory that it printed, and cdnBaseUrl and collateralUrls to its URL.';
+const LOOPBACK = /^(?:localhost|127\.[\d.]+|\[::1\])$/;
+
+/** What to do where unsafeTrustRoots lacks something, or is likely to; undefined elsewhere. */
+function rootsRemedy({ code, message }: PrivatemodeError, host: string): string | undefined {
+  const [, product, tdx] = MISSING_ROOT.exec(message) ?? [];
+  const missing = product ?? tdx?.toLowerCase();
+  if (missing !== undefined) return `${missing} is missing in the option unsafeTrustRoots: add its roots.`;
+  const isLikely = LOOPBACK.test(host) && (code === 'attestation_failed' || code === 'manifest_mismatch');
+  return isLikely ? `${SIMULATOR} Else: ${ERRORS[code].remedy}` : undefined;
+}
+
 /**
- * The same error with a remedy for an application; one that has a remedy of its own keeps that. Where the network was in the way, a cause
- * may know better what to do: always than `not_ready`, and where it has a remedy of its own, as in a page.
+ * One that has a remedy of its own keeps that. Where the network was in the way, a cause may know better what to do: always than `not_ready`,
+ * and where it has a remedy of its own, as in a page.
  */
-export function toApplication(error: PrivatemodeError): PrivatemodeError {
+function remedyOf({ code, remedy, cause }: PrivatemodeError): string {
+  if (remedy !== TABLE[code].remedy) return remedy;
+  const { remedy: ours } = ERRORS[code];
+  if (!(cause instanceof PrivatemodeError && cause.blame === 'network')) return ours;
+  const better = remedyOf(cause);
+  return code === 'not_ready' || better !== ERRORS[cause.code].remedy ? better : ours;
+}
+
+/** The same error with a remedy for an application; `service`: its apiEndpoint, where the error can be about verification. */
+export function toApplication(error: PrivatemodeError, service?: URL): PrivatemodeError {
   const { code, message, retryAfter, cause, api } = error;
-  if (error.remedy !== TABLE[code].remedy) return error;
-  const reason =
-    cause instanceof PrivatemodeError && cause.blame === 'network' ? toApplication(cause) : undefined;
-  const knowsBetter =
-    reason !== undefined && (code === 'not_ready' || reason.remedy !== ERRORS[reason.code].remedy);
-  const { remedy } = knowsBetter ? reason : ERRORS[code];
-  return new PrivatemodeError(code, message, { cause, retryAfter, api, remedy });
+  const remedy = (service && rootsRemedy(error, service.hostname)) ?? remedyOf(error);
+  return remedy === error.remedy
+    ? error
+    : new PrivatemodeError(code, message, { cause, retryAfter, api, remedy });
 }

@@ -430,10 +430,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
       if (!PROXY_ALONE.includes(code)) assert.doesNotMatch(remedy, /--|proxy|docs\//i, code);
     }
     const { remedy } = toApplication(new PrivatemodeError('manifest_mismatch', 'another manifest'));
-    assert.match(
-      remedy,
-      /^The service enforces another manifest than the option manifest pins: .* exactly the bytes/,
-    );
+    assert.match(remedy, /^The service enforces another manifest than the pinned one: .* exactly the bytes/);
     const clock = new PrivatemodeError('attestation_failed', 'not yet valid', { remedy: CLOCK_REMEDY });
     assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
   });

@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
+import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
 import {
   type ClientVerdict,
@@ -12,6 +13,7 @@ import {
   PrivatemodeError,
   VerificationError,
 } from '../../lib/client/index.ts';
+import { toApplication } from '../../lib/client/remedies.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { clientOptions } from '../support/library-door.ts';
@@ -21,6 +23,7 @@ import { ROOT } from '../support/tools.ts';
 const KEY = 'pm-key-of-the-verify-tests';
 const PROMPT = 'prompt-that-must-not-leave-8c2e';
 const ask = { model: 'sim-echo', messages: [{ role: 'user' as const, content: PROMPT }] };
+const OTHER_ROOTS = { snp: { Genoa: PRODUCTION_ROOTS.snp.Genoa! }, tdx: undefined };
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 describe('verify()', { timeout: 120_000 }, () => {
@@ -130,6 +133,60 @@ describe('verify()', { timeout: 120_000 }, () => {
       assert.equal(simulator.recorder.containing(PROMPT).length, 0);
     });
   }
+
+  for (const [what, tee, unsafeTrustRoots, remedy] of [
+    [
+      'none',
+      'snp',
+      undefined,
+      /^If the service is a simulator, set the option unsafeTrustRoots .* Else: Do not/,
+    ],
+    [
+      'those of another one',
+      'snp',
+      OTHER_ROOTS,
+      /^If the service is a simulator, set the option unsafeTrustRoots/,
+    ],
+    [
+      'those of Intel alone',
+      'snp',
+      'tdx',
+      /^Genoa is missing in the option unsafeTrustRoots: add its roots\.$/,
+    ],
+    ['those of AMD alone', 'tdx', 'snp', /^tdx is missing in the option unsafeTrustRoots: add its roots\.$/],
+  ] as const) {
+    it(`says of the roots of a simulator (${tee}) which are missing: ${what} are given`, async () => {
+      const other = tee === 'tdx' ? await startTestSimulator({ apiKey: KEY, tee }) : simulator;
+      const { ark, ask: askRoot, intel } = other.roots;
+      const snp = unsafeTrustRoots === 'snp' ? { Genoa: { ark, ask: askRoot } } : {};
+      const tdx = unsafeTrustRoots === 'tdx' ? { root: intel } : undefined;
+      const { network, ...options } = clientOptions(other);
+      const client = open({
+        ...options,
+        apiKey: KEY,
+        manifest: other.manifest,
+        unsafeTrustRoots: typeof unsafeTrustRoots === 'string' ? { snp, tdx } : unsafeTrustRoots,
+      });
+      try {
+        assert.match((await refusal(client)).remedy, remedy);
+        if (unsafeTrustRoots !== 'tdx') return;
+        const { source } = remedy;
+        const said = new RegExp(source.replace('^', '\\. ').replace('$', ' '));
+        await assert.rejects(client.chat.completions.create(ask), { status: 400, message: said });
+      } finally {
+        client.close();
+        await network.destroy();
+        if (other !== simulator) await other.close();
+      }
+    });
+  }
+
+  it('keeps to what the service is refused for where its names say something else', () => {
+    const message =
+      'snp.vcek.names: expected x; found CN=snp.roots: expected ; found no trust root for Genoa is (';
+    const error = new PrivatemodeError('attestation_failed', message);
+    assert.match(toApplication(error, new URL('https://api.privatemode.ai')).remedy, /^Do not trust/);
+  });
 
   it('holds a client to the pin that it was given, whatever becomes of the bytes', async () => {
     const bytes = Uint8Array.from(simulator.manifest);
