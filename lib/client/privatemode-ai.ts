@@ -127,6 +127,13 @@ for (const [name, ours] of Object.entries(VENDOR_GETTERS)) {
   Object.defineProperty(PrivatemodeAI.prototype, name, { configurable: true, get: lacking(name, ours) });
 }
 
+/** What Node prints of a client, in place of all that the SDK keeps in it. */
+Object.defineProperty(PrivatemodeAI.prototype, Symbol.for('nodejs.util.inspect.custom'), {
+  value(this: PrivatemodeAI) {
+    return `PrivatemodeAI ${JSON.stringify({ protection: this.protection ?? null })}`;
+  },
+});
+
 /** The fetch of the client that a copy is made of. Throws config_invalid for options that a copy cannot change. */
 function sharedBy(
   fetch: PrivatemodeFetch,

@@ -497,8 +497,16 @@ describe('options of a client', { timeout: 120_000 }, () => {
     shown.push(client, client.withOptions({}), anthropic, lost, await client.verify());
     await lost.verify().catch((thrown: unknown) => shown.push(thrown));
     assert.equal(shown.length, 9);
-    const text = inspect(shown, { depth: Infinity, showHidden: true });
-    assert.doesNotMatch(text, /nobody-may-see/);
+    for (const customInspect of [true, false]) {
+      const text = inspect(shown, { depth: Infinity, showHidden: true, customInspect });
+      assert.doesNotMatch(text, /nobody-may-see/);
+    }
+    assert.match(
+      inspect(client),
+      /^PrivatemodeAI {"protection":{"secretId":"[^"]+","manifestSha256":.{1,200}$/,
+    );
+    assert.equal(inspect({ lost }), '{ lost: PrivatemodeAI {"protection":null} }');
+    assert.ok(inspect(PrivatemodeAI.prototype));
   });
 
   it('are those of docs/client.md, with the same defaults', () => {
