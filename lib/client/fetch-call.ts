@@ -2,6 +2,7 @@
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type HttpCall, transportError } from '../network/http-call.ts';
 import type { Fetch } from './options.ts';
+import { toApplication } from './remedies.ts';
 
 /** Errors of hosts that could not be reached or are not trusted, and had never answered before. */
 const nobody = new WeakSet<Error>();
@@ -49,7 +50,8 @@ export function createFetchCall(fetch: Fetch): HttpCall {
       };
     } catch (thrown) {
       if (signal.aborted) throw signal.reason;
-      const error = thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown);
+      // What it led to may quote the remedy.
+      const error = toApplication(thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown));
       if (NO_ANSWER.has(error.code) && !answered.has(host)) nobody.add(error);
       throw error;
     } finally {

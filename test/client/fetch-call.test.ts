@@ -40,17 +40,19 @@ describe('the control path of the library', () => {
 
   it('names a certificate that the runtime does not trust, instead of a host that cannot be reached', async () => {
     const cause = Object.assign(new Error('x'), { code: 'UNABLE_TO_VERIFY_LEAF_SIGNATURE' });
-    for (const [thrown, code] of [
-      [new TypeError('fetch failed', { cause }), 'upstream_tls_untrusted'],
-      [new TypeError('fetch failed'), 'upstream_unreachable'],
+    for (const [thrown, code, remedy] of [
+      [new TypeError('fetch failed', { cause }), 'upstream_tls_untrusted', /NODE_EXTRA_CA_CERTS/],
+      [new TypeError('fetch failed'), 'upstream_unreachable', /options apiEndpoint/],
       [
         new TypeError('fetch failed', { cause: Object.assign(new Error(), { code: 'ECONNRESET' }) }),
         'upstream_reset',
+        /^Try again\.$/,
       ],
     ] as const) {
       const call = createFetchCall(() => Promise.reject(thrown));
       await assert.rejects(call({ method: 'GET', url: URL_WITH_TOKEN, maxBytes: 1, timeout: 2_000 }), {
         code,
+        remedy,
       });
     }
   });
