@@ -156,6 +156,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       /^PrivatemodeError: manifests is not an option of PrivatemodeAI\. Did you mean manifest\?$/m,
     );
     assert.match(stderr, /at new PrivatemodeAI /);
+    assert.match(stderr, /^ {2}remedy: 'See the options in the README of privatemode-ai\.'$/m);
     const lines = stderr.split('\n');
     assert.ok(lines.length < 30 && lines.every((line) => line.length < 200), stderr);
   });
