@@ -67,6 +67,11 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     },
     /** Those whose handshake, if they need one, is done. */
     established: (): readonly Socket[] => [...responses.keys()],
+    /** Resolves when all of them have closed, and with them the responses on them. */
+    async closed(): Promise<void> {
+      const open = [...accepted, ...responses.keys()];
+      await Promise.all(open.map((socket) => new Promise((resolve) => socket.once('close', resolve))));
+    },
     /** Ends all of them now, also those that have not finished their TLS handshake. */
     destroyAll(): void {
       for (const socket of accepted) socket.destroy();

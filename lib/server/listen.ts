@@ -187,10 +187,14 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       (server as HttpsServer).setSecureContext(contextOptions(next, cas));
       if (cas !== undefined) certified?.replaced(cas);
     },
-    /** Refuses new connections and closes idle ones; resolves when the last connection has gone. */
-    drain(): Promise<void> {
+    /**
+     * Refuses new connections and closes idle ones; resolves when the last connection has gone, and what waits for the end of a response
+     * was told. Node's server is closed before that: as soon as its last connection has begun to close.
+     */
+    async drain(): Promise<void> {
       connections.endAfterResponses();
-      return new Promise((resolve) => server.close(() => resolve()));
+      await new Promise<void>((resolve) => server.close(() => resolve()));
+      await connections.closed();
     },
     /** Ends every connection now. */
     destroy: connections.destroyAll,

@@ -358,6 +358,7 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
       [
         ...deploymentFlags(stack.simulator.port, stack.directory),
         ...['--workers=2', '--receipts', '--api-key=some-key', `--workspace=${workspace}`, '--port=0'],
+        '--shutdown-grace=2s',
       ],
       { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
     );
@@ -381,11 +382,16 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
         last = await ask('sim-20x30', true).catch(() => delay(100, undefined));
       }
       assert.ok(last !== undefined, 'the proxy answers again');
+      const tooLong = await ask('sim-20x1000', true);
       const stopped = proxy.stop('SIGTERM');
       await last.text();
+      await assert.rejects(tooLong.text());
       assert.equal(await stopped, 0);
+      const { outcome, code } = await receiptOf(directory, tooLong.headers.get('privatemode-proxy-receipt'));
+      assert.deepEqual([outcome, code], ['truncated', 'shutting_down']);
+      assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .*code=shutting_down/);
       const report = await checkReceipts(directory);
-      assert.deepEqual([report.ok, report.instances, report.requests], [true, 1, 11]);
+      assert.deepEqual([report.ok, report.instances, report.requests], [true, 1, 12]);
       assert.deepEqual(
         report.findings.map(({ message }) => message),
         ['an unknown number of receipts before this line were not written'],
