@@ -300,7 +300,7 @@ describe('paths that do not exist', () => {
         assert.equal(message, 'the service has no Responses API');
         assert.equal(
           error.remedy,
-          'Start the proxy with --responses-api, which translates it, or set the client to chat completions (docs/agents.md): ' +
+          'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions (docs/agents.md): ' +
             "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
             'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
         );
