@@ -116,7 +116,10 @@ const COMMON_FIELDS = {
     "the request, as in the response's `x-request-id` (or `request-id`) and in the receipt",
   ],
   clientRequestId: ['text', "the client's own `x-request-id`"],
-  client: ['text', 'the name of the client, with `--clients`; absent where its token was not known'],
+  client: [
+    'text',
+    'the name of the client, with `--clients`; absent where its token was not known, or was not looked at: a path or method that is refused to everybody',
+  ],
   worker: ['integer', 'the process, with `--workers`'],
 } as const satisfies Readonly<Record<string, FieldRow>>;
 

@@ -44,7 +44,7 @@ export function authenticate(
   const byToken = token === undefined ? undefined : clientOf(token, clients);
   let found: Client | string;
   if (certificate === undefined) {
-    found = byToken ?? whyUnknown(token, authorization);
+    found = byToken ?? whyUnknown(token, { authorization, apiKeyHeader });
   } else {
     // An Authorization of another scheme is no token, but it is somebody's: it must not go unnoticed.
     const bringsToken = token !== undefined || authorization !== undefined;
@@ -77,14 +77,16 @@ const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
 ];
 
 /** Why nobody is known by what was sent. */
-function whyUnknown(token: string | undefined, authorization: string | undefined): string {
+function whyUnknown(
+  token: string | undefined,
+  { authorization, apiKeyHeader }: Pick<Credentials, 'authorization' | 'apiKeyHeader'>,
+): string {
   if (token === undefined)
     return authorization === undefined
       ? 'no token was sent'
       : 'Authorization is not of the form "Bearer TOKEN"';
-  const header =
-    authorization === undefined ? 'x-api-key' : 'Authorization, which decides where both are sent,';
-  return `the token in ${header} ${MISTAKEN.find(([form]) => form.test(token))?.[1]}`;
+  const both = apiKeyHeader ? 'Authorization, which decides if x-api-key is sent too,' : 'Authorization';
+  return `the token in ${authorization === undefined ? 'x-api-key' : both} ${MISTAKEN.find(([form]) => form.test(token))?.[1]}`;
 }
 
 const EXPIRED_REMEDY = 'Ask the operator of this gateway for more time ("expires" in the file of --clients).';
@@ -153,10 +155,11 @@ export function requireEndpoint({ endpoints }: Client, id: EndpointId): void {
   throw forbidden(`this client may not use this endpoint, only ${listed(endpoints)}`);
 }
 
-/** Throws client_forbidden where the client may not use the model. A request that names none passes. */
-export function requireModel({ models }: Client, model: string | undefined): void {
+/** Throws client_forbidden where the client may not use the model; `alias`: what it asked for in its place. A request that names none passes. */
+export function requireModel({ models }: Client, model: string | undefined, alias?: string): void {
   if (models === undefined || model === undefined || models.some((pattern) => covers(pattern, model))) return;
-  throw forbidden(`this client may not use this model, only ${listed(models)}`);
+  const meant = alias === undefined ? 'this model' : `the model that ${alias} stands for`;
+  throw forbidden(`this client may not use ${meant}, only ${listed(models)}`);
 }
 
 const forbidden = (message: string): PrivatemodeError =>

@@ -76,7 +76,7 @@ async function revoke(name: string, path: string): Promise<string> {
   if (clients.length === file.clients.length)
     throw invalid(`${path} has no client of that name; "clients list" shows all names`);
   await writeFile(path, { ...file, clients });
-  return `${name} is no longer in ${path}. A running proxy refuses all tokens of this client within a second; running requests continue.\n`;
+  return `${name} is no longer in ${path}. A running proxy refuses this client within a second; running requests continue.\n`;
 }
 
 /** A row for each client; `now`: ms since 1970. */

@@ -178,7 +178,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody 
   const { model, streaming, choices, format, usage } = body;
   stats.model = model;
   if (sharedSalt !== undefined && hasBillingLine(body)) deps.spoilsCache?.(exchange.log);
-  if (client !== undefined) requireModel(client, model);
+  if (client !== undefined) requireModel(client, model, exchange.alias);
   exchange.asked = { streaming, choices, format, usage };
   return body;
 }

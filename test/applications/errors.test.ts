@@ -173,7 +173,10 @@ describe('errors, as the official clients show them', { concurrency: 8 }, () => 
         assert.ok(error instanceof Class.BadRequestError, String(error));
         assert.deepEqual([error.status, error.code], [400, 'not_supported']);
         const library = /Set the option responsesApi to true/;
-        assert.match(error.message, DOOR === 'library' ? library : /set the client to \/v1\/chat\/completions/);
+        assert.match(
+          error.message,
+          DOOR === 'library' ? library : /set the client to \/v1\/chat\/completions/,
+        );
         return true;
       });
       assert.equal(sent.length, 1);

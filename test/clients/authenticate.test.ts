@@ -85,12 +85,17 @@ describe('a client', () => {
     [
       'a hash',
       { authorization: `Bearer ${'0a'.repeat(32)}` },
-      'the token in Authorization, which decides where both are sent, is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+      'the token in Authorization is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
     ],
     [
       'a hash in capitals, in x-api-key',
       { apiKeyHeader: '0A'.repeat(32) },
       'the token in x-api-key is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+    ],
+    [
+      'a wrong token, and a right one in x-api-key',
+      { authorization: 'Bearer ann-3', apiKeyHeader: 'ann-1' },
+      'the token in Authorization, which decides if x-api-key is sent too, is not known',
     ],
     ['quotes', { apiKeyHeader: '"ann-1"' }, 'the token in x-api-key has quotes around it: leave them out'],
     [

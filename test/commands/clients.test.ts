@@ -110,7 +110,7 @@ describe('the file of --clients', () => {
     const path = fileWith();
     const { code, stdout } = await run('revoke', 'ann', `--clients=${path}`);
     assert.deepEqual([code, names(path)], [0, ['bob']]);
-    assert.match(stdout, /^ann is no longer in .* refuses all tokens of this client within a second/);
+    assert.match(stdout, /^ann is no longer in .* refuses this client within a second/);
     await run('revoke', 'bob', '--clients', path);
     assert.deepEqual(contentOf(path), { ...FILE, clients: [] });
     const { stderr } = await run('revoke', 'bob', '--clients', path);

@@ -215,8 +215,9 @@ describe('--model-alias with --clients', LIBRARY, () => {
           headers: { authorization: 'Bearer pmp_ann' },
           body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hi' }] }),
         });
-        await response.text();
+        const text = await response.text();
         assert.equal(response.status, status);
+        if (status === 403) assert.match(text, /may not use the model that b stands for, only sim-echo/);
       }
     } finally {
       await stack.close();
