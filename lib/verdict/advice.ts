@@ -1,5 +1,5 @@
 /** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
-import { concernsClock } from '../attestation/findings.ts';
+import { concernsClock, NOT_YET } from '../attestation/findings.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './verdict.ts';
 
@@ -13,6 +13,8 @@ export type Circumstances =
 
 type Advice = (circumstances: Circumstances, judgement: Judgement) => string;
 
+const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
+
 const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   attestation_failed: (circumstances, { roots }) => {
     if (circumstances.mode === 'live') {
@@ -22,7 +24,7 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
       return `Do not send anything to this remote. ${proof}.`;
     }
     const hints = [
-      !circumstances.atGiven && 'If it is from an earlier day, judge it by the time it was made, with --at.',
+      !circumstances.atGiven && BY_TIME,
       roots === 'vendor' && 'If it is from a simulator, name its roots with --roots.',
     ];
     return ['Do not trust any deployment on this evidence.', ...hints].filter(Boolean).join(' ');
@@ -35,14 +37,18 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
       : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
   manifest_unsupported: () =>
     'Update privatemode-proxy: the manifest may be in order, but this version cannot tell.',
-  collateral_unavailable: ({ mode }) =>
-    mode === 'live'
-      ? 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/verification.md names them), and try again.'
-      : 'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.',
+  collateral_unavailable: (circumstances) => {
+    if (circumstances.mode === 'live') {
+      return 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/verification.md names them), and try again.';
+    }
+    const missing =
+      'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.';
+    return circumstances.atGiven ? missing : `${BY_TIME} ${missing}`;
+  },
 };
 
 const EVIDENCE_ONLY =
-  ' Only the evidence was verified: a secret exchange is named with --secret-request and --secret-response.';
+  ' Only the evidence was verified. To verify the secret exchange too, name its files with --secret-request and --secret-response.';
 
 /** A few sentences. */
 export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
@@ -53,16 +59,23 @@ export function adviceFor(judgement: Judgement, circumstances: Circumstances): s
   }
   const { check, error } = failure;
   const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;
-  const clock = circumstances.mode === 'live' && concernsClock(check?.found ?? '');
-  return clock ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
+  const found = check?.found ?? '';
+  if (circumstances.mode === 'live') {
+    return concernsClock(found) ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
+  }
+  const early = circumstances.atGiven && found.includes(NOT_YET);
+  return early ? `--at is before the evidence was valid: check it first. If it is right: ${advice}` : advice;
 }
 
 /** What acceptance means. */
-function meaningOf({ roots }: Judgement, { mode }: Circumstances): string {
+function meaningOf({ roots }: Judgement, circumstances: Circumstances): string {
   if (roots === 'custom') {
     return 'This holds under the roots that were named, and says nothing about real hardware.';
   }
-  return mode === 'live'
+  if (circumstances.mode === 'offline') {
+    return 'The dates were in force at the time above; when the evidence was made is not shown. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';
+  }
+  return circumstances.manifest === 'static'
     ? 'A proxy started with the same flags encrypts for this deployment and for no other. What it runs is what the manifest names.'
-    : 'It was so at the time above. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';
+    : 'A proxy started with the same flags encrypts for a deployment under the manifest that the publisher then names; now that is this one. What it runs is what the manifest names. To pin it, use --manifest-path.';
 }

@@ -121,6 +121,38 @@ describe('the verdict for a person', () => {
     }
   });
 
+  it('says of accepted evidence what it means, by the manifest and by the time', () => {
+    for (const [report, words] of [
+      [
+        { manifest: 'static' },
+        /^A proxy started with the same flags encrypts for this deployment and for no other\./m,
+      ],
+      [
+        { manifest: 'managed' },
+        /^A proxy .* under the manifest that the publisher then names; .* use --manifest-path\.$/m,
+      ],
+      [
+        { mode: 'offline' },
+        /^The dates were in force at the time above; when the evidence was made is not shown\./m,
+      ],
+    ] as const) {
+      const text = renderText(judgement([]), { ...REPORT, ...report } as TextReport);
+      assert.match(text, words);
+      assert.equal(text.includes('and for no other'), 'manifest' in report && report.manifest === 'static');
+    }
+  });
+
+  it('names --at first where old evidence lacks collateral that is current now', () => {
+    const error = new PrivatemodeError('collateral_unavailable', 'words');
+    const old = judgement([], { outcome: 'rejected', failure: { check: undefined, error } });
+    const offline = { ...REPORT, mode: 'offline', atGiven: false } as TextReport;
+    assert.match(
+      renderText(old, offline),
+      /^If it is from an earlier day, judge it by the time it was made, with --at\. The files do not hold/m,
+    );
+    assert.match(renderText(old, { ...offline, atGiven: true } as TextReport), /^The files do not hold/m);
+  });
+
   it('tells neighbours that were not judged together', () => {
     const skipped = ['snp.measurement', 'snp.id_key', 'snp.vmpl'].map((id) =>
       check(id, 'not-evaluated', 'an earlier check failed'),
@@ -221,6 +253,13 @@ describe('the clock', () => {
       const live = { ...REPORT, mode: 'live' } as TextReport;
       const text = renderText(judgement([], { outcome: 'rejected', failure: { check, error } }), live);
       assert.match(text, /^Check the clock of this machine first\. If it is right: Do not send anything/m);
+      const failure = { check, error };
+      const offline = { ...REPORT, mode: 'offline', atGiven: true } as TextReport;
+      const early = renderText(judgement([], { outcome: 'rejected', failure }), offline);
+      assert.equal(
+        /^--at is before the evidence was valid: check it first\./m.test(early),
+        direction === 'behind',
+      );
     });
   }
 });
