@@ -1,5 +1,6 @@
 /** The checks before any hardware is involved: nonce, document, manifest, policies, kind of evidence. */
 import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { plural } from '../text.ts';
 import { type Attempt, demand, finding, need, notApplicable, rowsFrom } from './check.ts';
 import type { AttestationDocument } from './document.ts';
 import type { Manifest } from './manifest.ts';
@@ -45,7 +46,7 @@ export const DOCUMENT_ROWS = rowsFrom<DocumentSubject>('attestation.md 2 no. 7',
     title: 'One manifest',
     expected: 'a history of exactly one manifest',
     judge: ({ document }) =>
-      finding(need(document).manifests.length === 1, `${need(document).manifests.length} manifests`),
+      finding(need(document).manifests.length === 1, plural(need(document).manifests.length, 'manifest')),
   },
   'manifest.expected': {
     title: 'The expected manifest',

@@ -154,7 +154,7 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   'snp.crl.age': {
     title: 'Age of the revocation list',
     source: 'attestation.md 7 CRL no. 5',
-    expected: 'told, with whose choice the list is: what was revoked since it was issued is not known',
+    expected: 'shown, and who chose the list; what was revoked since then is not known',
     judge: ({ arkCrl, context: { now } }) => {
       const { crl, embedded } = need(arkCrl);
       const whose = embedded ? 'chosen by whoever sent the evidence' : 'not from the evidence';
