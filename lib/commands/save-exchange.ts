@@ -110,7 +110,7 @@ function rootFiles({ snp, tdx }: TrustRoots): Record<string, string> {
 }
 
 function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string): string {
-  const { outcome, at, manifestSha256, roots } = judgement;
+  const { outcome, at, manifestSha256, roots, failure } = judgement;
   const named = [
     ...(['evidence', 'nonce', 'manifest', 'collateral'] as const),
     ...(exchange.secret === undefined ? [] : (['secret-request', 'secret-response'] as const)),
@@ -132,6 +132,15 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
     simulator, and its verdict says nothing about real hardware. So the exit code is 35 where it is accepted, or 0 with
     --accept-custom-roots.
 `;
+  // What the files cannot say again: which host did not answer.
+  const otherwise =
+    failure === undefined
+      ? ''
+      : failure.check === undefined
+        ? '\nThe secret exchange gave no verdict and is not in these files: they verify the evidence alone, which is ACCEPTED.\n'
+        : outcome === 'unavailable'
+          ? '\nWhat a host did not deliver is not in these files: verified from them, the verdict is REJECTED (exit code 10).\n'
+          : '';
   const under =
     roots === 'custom' ? ' under hardware roots that are NOT those of AMD and Intel (a simulator)' : '';
   return `An exchange with ${endpoint}, judged by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}${under}.
@@ -141,11 +150,17 @@ To verify it again, on any machine and without a network, in this directory:
 privatemode-proxy verify \\
   ${flags.join(' \\\n  ')}
 
+In a checkout of the repository at DIR, after npm ci, the first words are instead:
+DIR/node_modules/.bin/node DIR/bin/privatemode-proxy.ts verify
+${otherwise}
 The time behind --at is what the clock of the saving machine said. Nothing in these files proves it: whoever holds them
 can write another. They cannot show either that the nonce was new when it was sent, which only its maker knows. What an
-accepted exchange shows is that the named deployment has answered this nonce, and that nothing in the answer was out of
-force at the time given. Bytes that no check covers, such as the coordinator's version, may have been changed since, and
-nothing protects ${SAVED.verdict} and this file: verify again instead of reading them. Compare the manifest's SHA-256 with one that you trust:
+accepted exchange shows is that the deployment which the manifest names answered this nonce, and that the answer was
+valid at the time given.
+
+Some bytes are covered by no check and may have been changed since: the coordinator's version, and about a third of the
+attestation document, which is copies of vendor certificates that the verifier ignores. Nothing protects ${SAVED.verdict}
+and this file: verify again instead of reading them. Compare the manifest's SHA-256 with one that you trust:
 ${manifestSha256 ?? 'unknown'}
 
 ${SAVED.nonce}, ${SAVED.evidence}

@@ -133,6 +133,9 @@ describe('verify, live', () => {
     assert.equal(dates.length, 1);
     assert.match(dates[0] ?? '', /^ {2}--at /);
     assert.match(readme, /Nothing in these files proves it/);
+    assert.match(readme, /about a third of the\nattestation document/);
+    assert.match(readme, /^DIR\/node_modules\/\.bin\/node DIR\/bin\/privatemode-proxy\.ts verify$/m);
+    assert.doesNotMatch(readme, /REJECTED|alone/);
     const nonceOf = (name: string): unknown => JSON.parse(readFileSync(join(saved, name), 'utf8')).Nonce;
     const nonce = nonceOf('attest_request.json');
     assert.match(String(nonce), /^[A-Za-z0-9+/]{43}=$/);
@@ -282,6 +285,21 @@ describe('verify, live', () => {
     assert.match(stdout, /^NO VERDICT: /m);
     assert.match(stdout, /\[collateral_unavailable\]\nNothing is proved either way\./);
     assert.equal((await verifyAgain(saved)).code, 10);
+    assert.match(
+      readFileSync(join(saved, 'README.txt'), 'utf8'),
+      /verified from them, the verdict is REJECTED \(exit code 10\)/,
+    );
+  });
+
+  it('says of a saved exchange without the secret that the evidence alone is verified', async () => {
+    simulators.snp.faults.set('secret-status', 500);
+    const saved = join(directory, 'saved-without-secret');
+    assert.equal((await verify('snp', '--save', saved)).code, 40);
+    assert.equal((await verifyAgain(saved)).json().outcome, 'accepted');
+    assert.match(
+      readFileSync(join(saved, 'README.txt'), 'utf8'),
+      /they verify the evidence alone, which is ACCEPTED/,
+    );
   });
 
   it('saves nothing where the service did not answer', async () => {
