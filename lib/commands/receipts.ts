@@ -60,7 +60,9 @@ function renderReport(report: ReceiptsReport, strict: boolean): string {
       ? '✓ Every signature, chain and verdict holds.'
       : '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.';
   const held = lines === 0 ? '! There are no receipts: nothing was checked.' : sound;
-  const verdict = ok ? held : 'The receipts do NOT hold.';
+  const verdict = ok
+    ? held
+    : 'The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.';
   return `${[counted, ...refusals, ...shown, ...foreign, verdict].join('\n')}\n`;
 }
 
@@ -77,7 +79,7 @@ function renderHelp(): string {
         ],
         [
           '  10',
-          'A line is missing, changed or out of order, or a verdict is wrong. With --strict, also if there is a gap.',
+          'A line is missing, changed or out of order, a verdict is wrong, or there are no receipts. With --strict, also if there is a gap.',
         ],
         ['  35', 'Everything holds, but some verdicts trust roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],

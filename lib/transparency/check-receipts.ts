@@ -72,7 +72,11 @@ export async function checkReceipts(
     const sum = (count: (chain: CheckedChain) => number): number =>
       chains.reduce((total, chain) => total + count(chain), 0);
     const refused = sumRefused(chains);
-    if (chains.length === 0) findings.push(placed('gap', { file: '.', number: 0 }, 'there are no receipts'));
+    if (chains.length === 0) {
+      // Every start of a proxy writes a line, so an empty directory has lost some, or is the wrong one.
+      const kind = since === undefined ? 'missing' : 'gap';
+      findings.push(placed(kind, { file: '.', number: 0 }, 'there are no receipts'));
+    }
     return {
       ok: findings.every(({ kind }) => kind === 'junk' || (kind === 'gap' && !strict)),
       instances: chains.filter(isChain).length, // a file without a line of its own may have any name

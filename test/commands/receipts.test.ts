@@ -41,13 +41,20 @@ describe('receipts verify', () => {
     });
   });
 
-  it('says of an empty directory that nothing was checked, and calls it a gap', async () => {
+  it('fails for a directory whose receipts are all gone, unless earlier days are left out', async () => {
     const empty = temporaryDirectory('receipts-');
     cpSync(join(directory, 'public.pem'), join(empty, 'public.pem'));
+    const all = await run('verify', '--dir', empty);
+    assert.equal(all.code, 10);
+    assert.match(
+      all.out,
+      /^0 receipts in 0 lines of 0 instances\n✗ \.: there are no receipts\nThe receipts do NOT hold/,
+    );
+    const argv = ['verify', '--dir', empty, '--since', '2026-12-01'];
     const found =
       '0 receipts in 0 lines of 0 instances\n- .: there are no receipts\n! There are no receipts: nothing was checked.\n';
-    assert.deepEqual(await run('verify', '--dir', empty), { code: 0, out: found });
-    assert.equal((await run('verify', '--dir', empty, '--strict')).code, 10);
+    assert.deepEqual(await run(...argv), { code: 0, out: found });
+    assert.equal((await run(...argv, '--strict')).code, 10);
   });
 
   it('leaves out earlier days, and prints JSON, where it is asked to', async () => {
@@ -78,7 +85,7 @@ describe('receipts verify', () => {
       writeFileSync(path, `${first}\n${last?.replace('closed', 'lost')}\n`);
       assert.deepEqual(await run('verify', '--dir', directory), {
         code: 10,
-        out: `0 receipts in 2 lines of 1 instance\n✗ ${name} line 2: its signature does not fit the key\nThe receipts do NOT hold.\n`,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${name} line 2: its signature does not fit the key\nThe receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.\n`,
       });
     } finally {
       writeFileSync(path, text);
@@ -99,7 +106,7 @@ describe('receipts verify', () => {
       });
       assert.deepEqual(await run(...argv, '--strict'), {
         code: 10,
-        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold.\n`,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.\n`,
       });
       const { ok, findings } = JSON.parse((await run(...argv, '--strict', '--json')).out);
       assert.deepEqual([ok, findings[0].kind], [false, 'gap']);
