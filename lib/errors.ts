@@ -125,7 +125,8 @@ export const ERRORS = {
   ...rows(400, 'attestation', {
     attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" to see which check fails.',
     evidence_malformed: 'Do not trust the remote; report this error.',
-    manifest_mismatch: 'Replace the file given with --manifest-path by the current manifest.',
+    manifest_mismatch:
+      'Read what changed (docs/verification.md), then replace the file given with --manifest-path by the current manifest.',
     manifest_unsupported: 'Update privatemode-proxy to the latest version.',
     manifest_invalid: 'Check the manifest; it breaks a rule that holds in every version.',
   }),

@@ -9,6 +9,7 @@ import { asPrivatemodeError } from '../errors.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { hasColours, printable, safeJson } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
+import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
 import type { Asked, Command } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 
@@ -25,7 +26,7 @@ const SETTINGS = [
 /** The command line of the proxy can be used as it is. */
 const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
 
-const EXIT_CODES = { verified: 0, unverified: 10 } as const;
+const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
 
 interface Address {
   readonly host: string;
@@ -56,7 +57,9 @@ export async function showStatus({ given, env, io: { stdout } }: Asked, interval
   const facts = await factsOf(address);
   if (!watch) {
     stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
-    return facts.verification.verified ? EXIT_CODES.verified : EXIT_CODES.unverified;
+    const { verified, verdict } = facts.verification;
+    if (!verified) return EXIT_CODES.unverified;
+    return verdict?.roots === 'custom' ? EXIT_CODES.customRoots : EXIT_CODES.verified;
   }
 
   const draw = (found: StatusFacts | Error): void => {
@@ -172,6 +175,7 @@ Start the proxy with --admin-address.`,
       section('Exit codes', [
         ['   0', 'The service is verified; requests are protected. Or --watch was stopped.'],
         ['  10', 'It is not verified; nothing is sent.'],
+        ['  35', 'It is verified, but under roots other than those of AMD and Intel.'],
         ['   1', 'A flag is wrong, or no proxy answers; "Error: …" says what to do.'],
       ]),
     ],

@@ -56,6 +56,15 @@ describe('the command status', { timeout: 30_000 }, () => {
     }
   });
 
+  it('exits with 35 for a service verified under custom roots', async () => {
+    const custom = { ...VERIFICATION, verdict: { roots: 'custom', failure: null } };
+    const { code, stdout } = await listening(serving(custom), (address) =>
+      status(['--admin-address', address]),
+    );
+    assert.equal(code, 35);
+    assert.match(stdout, /^! Verified under roots that are not those of AMD and Intel/);
+  });
+
   it('takes the flags and the environment of the proxy', async () => {
     await listening(serving(), async (address) => {
       const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
