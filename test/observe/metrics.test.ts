@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
@@ -210,7 +211,10 @@ describe('metrics of clients', () => {
     countError(counters, undefined, 'client_unknown');
     countError(counters, 'ann', 'requests_per_minute_reached');
     countError(counters, 'ann', 'tokens_per_day_reached');
-    const errors = [...(await samples(metrics))].filter(([name]) => name.includes('errors_total'));
+    counters.uncounted = 2;
+    const seen = await samples(metrics);
+    assert.equal(seen.get('privatemode_proxy_limits_uncounted_total'), 2);
+    const errors = [...seen].filter(([name]) => name.includes('errors_total'));
     assert.deepEqual(errors, [
       ['privatemode_proxy_errors_total{client="",code="client_unknown"}', 2],
       ['privatemode_proxy_errors_total{client="ann",code="requests_per_minute_reached"}', 1],
@@ -231,6 +235,15 @@ describe('metrics of clients', () => {
       assert.match(text, /^privatemode_proxy_tokens_total\{route="chat",model="m1",type="input"\} 10$/m);
     }
   });
+});
+
+it('each metric is named in a test of this file', () => {
+  const text = readFileSync(import.meta.filename, 'utf8');
+  const untested = setUp(undefined, true)
+    .metrics.all()
+    .map(({ name }) => name)
+    .filter((name) => !text.includes(name));
+  assert.deepEqual(untested, []);
 });
 
 describe('metrics of the protection', () => {
