@@ -242,7 +242,7 @@ describe('layering', () => {
     });
     assert.deepEqual([...shown].sort(), Object.keys(MAY_IMPORT).sort(), 'rooms without a row of their own');
     if (process.env['UPDATE_DOCS'] === '1') writeFileSync(page, current);
-    else assert.equal(text, current, 'run: UPDATE_DOCS=1 node --test test/layering.test.ts');
+    else assert.equal(text, current, 'run: UPDATE_DOCS=1 npx node --test test/layering.test.ts');
   });
 
   it('sees each import that the table allows: none is allowed for nothing, and the lexer is not blind', () => {

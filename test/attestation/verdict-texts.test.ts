@@ -180,7 +180,7 @@ it('verdicts say what was found, and what should have been', async () => {
     assert.equal(
       found,
       recorded,
-      'if that is meant: RECORD_VERDICTS=1 node --test test/attestation/verdict-texts.test.ts',
+      'if that is meant: RECORD_VERDICTS=1 npx node --test test/attestation/verdict-texts.test.ts',
     );
   }
 });

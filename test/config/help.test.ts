@@ -114,7 +114,7 @@ describe('the tables of flags', () => {
       const text = readFileSync(join(import.meta.dirname, '../..', page), 'utf8');
       const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(text)?.[1];
       assert.ok(shown !== undefined, `${page} has no markers for the table of flags`);
-      assert.equal(shown.trim(), renderFlagTable(flags).trim(), 'run: node scripts/flag-table.ts');
+      assert.equal(shown.trim(), renderFlagTable(flags).trim(), 'run: npx node scripts/flag-table.ts');
     });
   }
   it('have one row per listed flag, each of four cells', () => {

@@ -33,8 +33,8 @@ describe('pages', () => {
     const stale = renderOperations()
       .split('\n')
       .filter((line) => !page.includes(line));
-    assert.deepEqual(stale, [], 'node scripts/operations-page.ts writes it');
-    assert.equal(page, renderOperations(), 'node scripts/operations-page.ts writes it');
+    assert.deepEqual(stale, [], 'npx node scripts/operations-page.ts writes it');
+    assert.equal(page, renderOperations(), 'npx node scripts/operations-page.ts writes it');
     for (const code of Object.keys(ERRORS)) assert.ok(page.includes(`| \`${code}\` |`), code);
   });
 
