@@ -102,7 +102,9 @@ interface VerdictRow {
 
 /** The first row that applies; the page chooses from the same rows by the same rule. A server that renders a verdict has all of it in hand. */
 function chooseRow(rows: readonly VerdictRow[], facts: VerdictFacts): VerdictRow {
-  const known: Readonly<Record<string, unknown>> = { ...facts, connected: true, whole: true };
+  const code = facts.failedCheck?.code;
+  const judged = code !== undefined && code !== 'collateral_unavailable';
+  const known: Readonly<Record<string, unknown>> = { ...facts, connected: true, whole: true, judged };
   const row = rows.find(({ when }) => Object.entries(when).every(([name, value]) => known[name] === value));
   if (row === undefined) throw new Error(`no words for ${JSON.stringify(facts)}`);
   return row;

@@ -29,6 +29,23 @@ describe('the status page without JavaScript', () => {
     });
   }
 
+  it('calls only a failed check a rejection: a service that cannot be reached proves nothing either way', () => {
+    const failing = { ...VERIFIED, ...NOTHING, state: 'failing' } as const;
+    const error = (code: string) => ({ code, message: 'm', remedy: 'r' });
+    const failed = (code: string) => ({ title: 't', code, expected: 'e', found: 'f' });
+    for (const [lastError, failedCheck, tone] of [
+      ['attestation_failed', 'attestation_failed', 'bad'],
+      ['upstream_unreachable', undefined, 'plain'],
+      ['upstream_unreachable', 'attestation_failed', 'bad'],
+      ['collateral_unavailable', 'collateral_unavailable', 'plain'],
+    ] as const) {
+      const check = failedCheck === undefined ? null : failed(failedCheck);
+      const text = body({ ...failing, lastError: error(lastError), failedCheck: check });
+      assert.match(text, new RegExp(`<section id="verdict" data-tone="${tone}"`), lastError);
+      assert.equal(text.includes('proved either way. No request leaves this machine.</p>'), tone === 'plain');
+    }
+  });
+
   it('says since when and until when', () => {
     assert.match(body(VERIFIED), /<dt>Attested<\/dt><dd[^>]*><time datetime="2026-11-01T11:59:00.000Z">/);
     assert.match(body(VERIFIED), />Valid until<\/dt><dd[^>]*><time datetime="2026-11-01T12:01:00.000Z">/);
