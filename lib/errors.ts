@@ -123,7 +123,8 @@ export const ERRORS = {
   }),
   // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
   ...rows(400, 'attestation', {
-    attestation_failed: 'Do not trust the remote; run "privatemode-proxy verify" to see which check fails.',
+    attestation_failed:
+      'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save DIR" keeps.',
     evidence_malformed: 'Do not trust the remote; report this error.',
     manifest_mismatch:
       'Read what changed (docs/verification.md), then replace the file given with --manifest-path by the current manifest.',
