@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
-import { AGENT_NAMES, demandInstalled } from '../lib/commands/run.ts';
+import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { parsePort } from '../lib/config/values.ts';

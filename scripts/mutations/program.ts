@@ -315,7 +315,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'run: settings files of Claude Code choose the provider',
-    file: 'lib/commands/run.ts',
+    file: 'lib/commands/agents.ts',
     edits: [
       {
         find: "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1'",
@@ -333,7 +333,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'run: opencode may use other providers too',
-    file: 'lib/commands/run.ts',
+    file: 'lib/commands/agents.ts',
     edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
     tests: [
       {

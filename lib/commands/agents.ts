@@ -1,0 +1,171 @@
+/** The coding agents that `run` starts: what each is given, so that its prompts go to the proxy and nowhere else. */
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import type { Environment } from '../config/environment.ts';
+import { invalid } from '../config/values.ts';
+import { nearest, printable } from '../text.ts';
+
+/** Where an agent is to send its prompts. */
+export interface Place {
+  /** http://HOST:PORT, without a slash. */
+  readonly url: string;
+  /** Empty: those that it asks for by itself, which an alias of the proxy covers. */
+  readonly model: string;
+  /** The exceptions from an HTTP proxy: those of the caller, which the agent's own tools may need, and the host of `url`. */
+  readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
+}
+
+export interface Agent {
+  readonly install: string;
+  /** The API without which it can do nothing, as GET /v1 lists it, and the flag that the proxy serves it with. */
+  readonly needs?: readonly [endpoint: string, flag: string];
+  /** What it is given beside the caller's environment without REMOVED, and in front of ARGS: both win over its files. */
+  readonly env: (place: Place) => Readonly<Record<string, string>>;
+  readonly args: (place: Place) => readonly string[];
+  /** Arguments of its own that would undo them, and what to do instead. */
+  readonly refused: readonly (readonly [arguments: RegExp, instead: string])[];
+  /** A name that it asks for where no model is chosen; only of an agent that can be left its own names. */
+  readonly ownModel?: string;
+  /** Its argument that goes on with the last conversation, where that can be done without going past the proxy. */
+  readonly goOn?: string;
+}
+
+/** What chooses where clients send prompts, in their telemetry too, and the keys that would go along. */
+export const REMOVED = /^(?:ANTHROPIC_|CLAUDE_CODE_USE_|OPENAI_|OTEL_|PRIVATEMODE_)/i;
+/** The proxy has the key. */
+export const KEY = 'placeholder';
+const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
+
+const claudeVariables = ({ url, model }: Place) => ({
+  ANTHROPIC_BASE_URL: url,
+  ANTHROPIC_AUTH_TOKEN: KEY,
+  ...(model !== '' && {
+    ANTHROPIC_MODEL: model,
+    ANTHROPIC_DEFAULT_FABLE_MODEL: model,
+    ANTHROPIC_DEFAULT_OPUS_MODEL: model,
+    ANTHROPIC_DEFAULT_SONNET_MODEL: model,
+    ANTHROPIC_DEFAULT_HAIKU_MODEL: model,
+  }),
+  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+  CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
+  ...{ OTEL_LOGS_EXPORTER: 'none', OTEL_TRACES_EXPORTER: 'none', OTEL_METRICS_EXPORTER: 'none' },
+});
+
+/** Settings files may set these too; an empty one counts as unset. */
+const CLAUDE_UNSET = [
+  ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
+  ...[
+    'ENABLE_BETA_TRACING_DETAILED',
+    'BETA_TRACING_ENDPOINT',
+    'OTEL_LOG_USER_PROMPTS',
+    'OTEL_LOG_RAW_API_BODIES',
+  ],
+  ...['BEDROCK', 'VERTEX', 'FOUNDRY', 'MANTLE', 'GATEWAY', 'ANTHROPIC_AWS', 'ANTHROPIC_GOOGLE_CLOUD'].map(
+    (provider) => `CLAUDE_CODE_USE_${provider}`,
+  ),
+];
+
+const CODEX_KEY = 'LOCAL_PROXY_KEY';
+
+/** A name that no file of the user or of a repository can have prepared settings for. */
+const providerName = (): string => `privatemode-${crypto.randomUUID().slice(0, 8)}`;
+
+const AGENTS: Readonly<Record<string, Agent>> = {
+  claude: {
+    install: 'npm install -g @anthropic-ai/claude-code',
+    // The last one makes Claude Code ignore what settings files say about providers, base URLs and keys.
+    env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
+    // Versions that do not know it let these win over the files.
+    args: (place) => [
+      '--settings',
+      JSON.stringify({
+        apiKeyHelper: '',
+        env: {
+          ...claudeVariables(place),
+          ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),
+          ...place.direct,
+        },
+      }),
+    ],
+    refused: [
+      [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
+      [/^--(?:cloud|teleport|environment|remote-control)(?:=|$)/, ELSEWHERE],
+    ],
+    ownModel: 'claude-sonnet-4-5',
+    goOn: '--continue',
+  },
+  opencode: {
+    install: 'npm install -g opencode-ai',
+    env: ({ url, model }) => {
+      const name = providerName();
+      const options = { baseURL: `${url}/v1`, apiKey: KEY };
+      const provider = { npm: '@ai-sdk/openai-compatible', options, models: { [model]: {} } };
+      const models = { model: `${name}/${model}`, small_model: `${name}/${model}` };
+      const own = { share: 'disabled', autoupdate: false, experimental: { openTelemetry: false } };
+      const config = { ...models, ...own, enabled_providers: [name] };
+      return {
+        OPENCODE_CONFIG_CONTENT: JSON.stringify({ ...config, provider: { [name]: provider } }),
+        OPENCODE_DISABLE_MODELS_FETCH: '1',
+      };
+    },
+    args: () => [],
+    refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
+  },
+  codex: {
+    install: 'npm install -g @openai/codex',
+    needs: ['POST /v1/responses', '--responses-api'],
+    env: () => ({ [CODEX_KEY]: KEY }),
+    args: ({ url, model }) => {
+      const name = providerName();
+      const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
+      const provider = Object.entries(api).map(([member, value]) => `${member}=${JSON.stringify(value)}`);
+      const settings = {
+        model: JSON.stringify(model),
+        model_provider: JSON.stringify(name),
+        [`model_providers.${name}`]: `{${provider.join(',')}}`,
+        'analytics.enabled': 'false',
+        check_for_update_on_startup: 'false',
+        // Telemetry may be told to send prompts.
+        'otel.log_user_prompt': 'false',
+        ...{ 'otel.exporter': '"none"', 'otel.trace_exporter': '"none"', 'otel.metrics_exporter': '"none"' },
+      };
+      return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
+    },
+    refused: [
+      [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
+      [/^--remote(?:=|$)/, ELSEWHERE],
+      [
+        /^(?:-c=?|--config=)?(?:model_providers?|otel)[.=]/,
+        'Leave it out: run sets the provider and switches off telemetry',
+      ],
+    ],
+  },
+};
+
+export const AGENT_NAMES: readonly string[] = Object.keys(AGENTS);
+
+/** Throws config_invalid for one that is not in the table. */
+export function agentOf(name: string, url: string): Agent {
+  if (Object.hasOwn(AGENTS, name)) return AGENTS[name] as Agent;
+  const lower = name.toLowerCase();
+  const meant = nearest(lower, AGENT_NAMES) ?? AGENT_NAMES.find((agent) => lower.startsWith(agent));
+  if (meant !== undefined) throw invalid(`run knows no agent ${printable(name)}. Did you mean ${meant}?`);
+  throw invalid(
+    `run starts ${AGENT_NAMES.join(', ')}. Any other client needs a base URL and a key: OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=${KEY}, ` +
+      `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
+      'To start the proxy itself, give no command',
+  );
+}
+
+export const notInstalled = (name: string, install: string): Error =>
+  invalid(`${name} is not installed, or not on the PATH: ${install}`);
+
+/** Throws config_invalid for an agent of the table that is not on the PATH. */
+export function demandInstalled(name: string, { PATH = '' }: Environment): void {
+  const files = PATH.split(delimiter).flatMap((directory) => [
+    join(directory, name),
+    join(directory, `${name}.exe`),
+  ]);
+  if (!files.some((file) => existsSync(file))) throw notInstalled(name, agentOf(name, '').install);
+}
