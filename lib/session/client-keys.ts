@@ -2,7 +2,7 @@ import { hmacSha256, secretKey } from '#crypto/aead';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
-import { stoodFor } from './control-api.ts';
+import { aboutPlaceholder } from './control-api.ts';
 import type { Epoch } from './epoch.ts';
 
 interface ClientKeysDeps {
@@ -52,7 +52,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysD
     const age = clock.now() - (rejectedAt.get(id) ?? Number.NEGATIVE_INFINITY);
     if (age >= 0 && age < REMEMBER_REJECTION) {
       // below 0, the clock was turned back
-      const message = `the service rejected this API key a moment ago${stoodFor(apiKey)}`;
+      const message = `the service rejected this API key a moment ago${aboutPlaceholder(apiKey)}`;
       throw new PrivatemodeError('api_key_rejected', message);
     }
     try {

@@ -23,7 +23,7 @@ interface ControlApiDeps {
 }
 
 /** What to say of the key that clients send to a proxy which has one. */
-export const stoodFor = (apiKey: string): string =>
+export const aboutPlaceholder = (apiKey: string): string =>
   apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
 
 /**
@@ -55,7 +55,7 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
     throw status === 401
       ? new PrivatemodeError(
           'api_key_rejected',
-          `the service rejects the API key${stoodFor(apiKey)}: ${text}`,
+          `the service rejects the API key${aboutPlaceholder(apiKey)}: ${text}`,
         )
       : new PrivatemodeError(
           'control_api_failed',

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
+import { AGENT_NAMES } from '../../lib/commands/agents.ts';
 import { runCommand } from '../support/command.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
 
@@ -53,7 +54,10 @@ describe('a mistake on the command line', () => {
       'unknown command "start" for "privatemode-proxy". The proxy starts without a command: privatemode-proxy [flags]',
     ],
     [['verfy'], 'unknown command "verfy" for "privatemode-proxy". Did you mean verify?'],
-    [['claude'], 'unknown command "claude" for "privatemode-proxy". Did you mean run claude?'],
+    ...AGENT_NAMES.map((agent): [string[], string] => [
+      [agent],
+      `unknown command "${agent}" for "privatemode-proxy". Did you mean run ${agent}?`,
+    ]),
     [['health'], 'unknown command "health" for "privatemode-proxy". Did you mean healthcheck?'],
     [
       ['--api-key', 'DIR/key.txt'],
