@@ -16,8 +16,6 @@ export interface Sink {
 
 export interface StreamOptions {
   readonly requestId: string;
-  /** Why the chat stream ended early, where its source knows. */
-  readonly sourceFailure?: () => PrivatemodeError | undefined;
   /** For tests. */
   readonly maxHeld?: number;
 }
@@ -78,8 +76,8 @@ export class ResponseStream {
   }
 
   flush(sink: Sink): void {
-    const ended = () => new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
-    if (!this.#translation.isOver) this.#fail(this.#options.sourceFailure?.() ?? ended());
+    if (!this.#translation.isOver)
+      this.#fail(new PrivatemodeError('stream_unfinished', 'the stream ended before its last event'));
     this.#deliver(sink);
   }
 
