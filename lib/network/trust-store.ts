@@ -1,7 +1,7 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { getCACertificates } from 'node:tls';
-import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable, PrivatemodeError } from '../errors.ts';
 
 /** SSL_CERT_FILE, https_proxy and no_proxy of the process's environment decide how the remote is reached. */
 export type Environment = Readonly<Record<string, string | undefined>>;
@@ -20,7 +20,7 @@ export function loadTrustStore(env: Environment): readonly string[] {
   try {
     text = readFileSync(path, 'latin1');
   } catch (cause) {
-    throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} cannot be read`, { cause });
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
   }
   // One odd entry of a bundle does not spoil the rest; a bundle of nothing but odd entries is a mistake.
   const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);

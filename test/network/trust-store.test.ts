@@ -26,4 +26,12 @@ describe('trust store', () => {
       });
     }
   });
+
+  it('says what to do about a bundle that is not there', () => {
+    assert.throws(() => loadTrustStore({ SSL_CERT_FILE: '/nowhere/ca.pem' }), {
+      code: 'config_invalid',
+      message:
+        'failed to read the file "/nowhere/ca.pem" of SSL_CERT_FILE: ENOENT: no such file or directory; check the path, and in a container what is mounted',
+    });
+  });
 });
