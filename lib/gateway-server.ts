@@ -14,7 +14,6 @@ import { DigestedResponse } from './gateway/digested-response.ts';
 import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { rehearse } from './gateway/rehearsal.ts';
 import { createDumper, DumpedResponse } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
 import { createHttpCall } from './network/http-call.ts';
@@ -75,9 +74,6 @@ export function spoilWarning(): (log: GatewayServerDeps['log']) => void {
     warned = true;
   };
 }
-
-/** Held once in a process. */
-let rehearsal: Promise<number> | undefined;
 
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startGatewayServer(config: Config, deps: GatewayServerDeps): Promise<GatewayServer> {
@@ -171,8 +167,6 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
   const response = config.dumpRequests ? DumpedResponse : undumped;
   const onWrongScheme = (advice: string): void => log.warn(advice);
-  rehearsal ??= rehearse();
-  await rehearsal; // while the attestation waits for the network
   const listener = await listen(
     {
       listenAddress,
