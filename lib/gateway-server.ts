@@ -1,17 +1,17 @@
-/** The gateway as it listens: its port, the certificates of that, what it is given of the configuration, and how it ends. */
+/** The gateway as it listens: what it is made of, its port, the certificates of that, and how it ends. */
 
 import { createModelAliases } from './api/model-aliases.ts';
 import { newRequestId } from './api/request-id.ts';
 import { createCertificates } from './clients/certificates.ts';
-import { openClients } from './clients/clients.ts';
+import { type Clients, openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import { asPrivatemodeError } from './errors.ts';
 import { requestHeaders } from './exchange/headers.ts';
 import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
+import type { GatewayDeps, GatewaySettings } from './gateway/deps.ts';
 import { DigestedResponse } from './gateway/digested-response.ts';
-import type { GatewayDeps } from './gateway/exchange.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
 import { createDumper, DumpedResponse } from './gateway/request-dump.ts';
@@ -20,8 +20,15 @@ import { createHttpCall } from './network/http-call.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import { drain } from './server/drain.ts';
-import { listen } from './server/listen.ts';
-import { loadClientCas, loadTls, type TlsMaterial, watchClientCas, watchTls } from './server/tls.ts';
+import { type Listener, listen } from './server/listen.ts';
+import {
+  type ClientCas,
+  loadClientCas,
+  loadTls,
+  type TlsMaterial,
+  watchClientCas,
+  watchTls,
+} from './server/tls.ts';
 
 /** The application side of the proxy, listening. */
 export interface GatewayServer {
@@ -38,195 +45,72 @@ export interface GatewayServer {
   close(): Promise<void>;
 }
 
-export interface GatewayServerDeps
-  extends Pick<
-    GatewayDeps,
-    | 'session'
-    | 'counters'
-    | 'log'
-    | 'observe'
-    | 'configuredKey'
-    | 'keyOrigin'
-    | 'sharedSalt'
-    | 'receipts'
-    | 'verification'
-    | 'gate'
-    | 'readers'
-    | 'spoilsCache'
-  > {
+type Logger = GatewayDeps['log'];
+
+/** What the gateway has from the program around it; everything else is made here, of the configuration. */
+export type SharedDeps = Pick<
+  GatewayDeps,
+  'session' | 'patience' | 'key' | 'salt' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
+>;
+
+export interface GatewayServerDeps extends SharedDeps {
   readonly outbound: Outbound;
-  /** A socket that listens already. */
+  /** A socket that listens already; undefined: none. */
   readonly fd: number | undefined;
-  /** ms a request waits for the first epoch. Default 30 s. */
-  readonly epochTimeout?: number | undefined;
-  /** ms before the rate of an upload is judged for the first time, since uploads may get going slowly. Default 10 s. */
-  readonly uploadRateGrace?: number;
 }
 
-const SPOILT_CACHE =
-  'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
-
-/** Warns once of prompts that spoil the shared prompt cache; of several workers, the primary does. */
-export function spoilWarning(): (log: GatewayServerDeps['log']) => void {
-  let warned = false;
-  return (log) => {
-    if (!warned) log.warn(SPOILT_CACHE);
-    warned = true;
-  };
-}
-
-/** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
-export async function startGatewayServer(config: Config, deps: GatewayServerDeps): Promise<GatewayServer> {
-  const { outbound, fd, epochTimeout = 30_000, uploadRateGrace = 10_000, ...shared } = deps;
-  const { counters, log } = shared;
-  const { tlsCertPath: certPath, tlsKeyPath: keyPath } = config;
-  const tlsFiles = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
-  let tls = tlsFiles && loadTls(tlsFiles);
-  let clientCas = config.tlsClientCa === undefined ? undefined : loadClientCas(config.tlsClientCa);
-  const certificates = clientCas && createCertificates();
-  let cors = corsPolicy(config, tls);
+/**
+ * Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed.
+ */
+export async function startGatewayServer(
+  config: Config,
+  { outbound, fd, ...shared }: GatewayServerDeps,
+): Promise<GatewayServer> {
+  const { log } = shared;
+  const front = openFront(config, log);
+  const clients = await clientsOf(config, shared, front);
+  const aliases = aliasesOf(config, log);
+  const { upstream, connections } = connectUpstream(config, outbound);
   const terminate = new AbortController();
-
-  const { listenAddress, port, maxBodyBytes, minUploadRate } = config;
-  const { connectTimeout, firstByteTimeout, streamIdleTimeout, streamKeepalive } = config;
-  const bufferedBytes = Math.floor(config.maxBufferedBytes / config.workers);
-  const uploadBudget = createUploadBudget(bufferedBytes, { counters });
-  const responseBudget = createResponseBudget(bufferedBytes, { counters: { bufferedBytes: 0 } });
-  // The key, once configured, never goes away: a bad key file leaves the old one.
-  const clients =
-    config.clients === undefined
-      ? undefined
-      : await openClients({
-          path: config.clients,
-          needsKeys: shared.configuredKey() === undefined,
-          tokensOptional: certificates !== undefined,
-          certificateOf: certificates?.of,
-          sharedSalt: shared.sharedSalt,
-          changed: (count) =>
-            log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
-          failed: ({ message: reason }) =>
-            log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
-        });
-  const createTranslator = config.responsesApi
-    ? (await import('./responses/translator.ts')).createTranslator
-    : undefined;
-  const aliases =
-    config.modelAlias.size === 0
-      ? undefined
-      : createModelAliases(config.modelAlias, {
-          onReal: (alias) =>
-            log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
-          onUnknown(thrown) {
-            const { message: reason } = asPrivatemodeError(thrown);
-            log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
-          },
-        });
-  const agent = outbound.warmAgent(
-    { ...config.apiEndpoint, limit: shareOf(config.warmConnections, config.workers) },
-    { keepAlive: true, maxFreeSockets: 256 },
+  const gateway = createGateway({
+    ...gatewayDeps(config, shared),
+    upstream,
+    clients,
+    aliases,
+    createTranslator: config.responsesApi
+      ? (await import('./responses/translator.ts')).createTranslator
+      : undefined,
+    cors: front.cors,
+    terminate: terminate.signal,
+  });
+  const { listener, url } = await open(config, { front, fd, log, shared, handle: gateway.handle }).catch(
+    (refused: unknown) => {
+      clients?.close();
+      throw refused;
+    },
   );
+  front.follow(listener);
+
   let closing = false;
   const sessionChanged = (): void => {
     const isOpen = !closing && shared.session.current() !== undefined;
-    agent.connections.keep(isOpen);
-    const key = shared.configuredKey();
+    connections.keep(isOpen);
+    const key = shared.key.value();
     // Models of the service win over aliases. Without a key of its own, lists that pass tell which it has.
     if (isOpen && key !== undefined) void aliases?.ask(() => listModels(config, outbound, key));
   };
-  const gateway = createGateway({
-    spoilsCache: spoilWarning(),
-    ...shared,
-    clients,
-    createTranslator,
-    aliases,
-    upstream: createUpstream({
-      ...config.apiEndpoint,
-      agent,
-      connections: agent.connections,
-      freshAgent: outbound.agent({ keepAlive: false }),
-      connectTimeout,
-      firstByteTimeout,
-    }),
-    apiKeyFallback: config.apiKeyFallback,
-    gpuPolicy: {
-      allowUnknown: config.gpuOcspAllowUnknown,
-      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
-    },
-    cors: () => cors,
-    limits: { maxBodyBytes, minUploadRate, uploadRateGrace },
-    uploadBudget,
-    responseBudget,
-    epochTimeout,
-    streamIdleTimeout,
-    streamKeepalive,
-    dumper: config.dumpRequests ? createDumper({ workspace: config.workspace, log }) : undefined,
-    terminate: terminate.signal,
-  });
-
-  const path = socketPath(listenAddress);
-  const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
-  const response = config.dumpRequests ? DumpedResponse : undumped;
-  const onWrongScheme = (advice: string): void => log.warn(advice);
-  const listener = await listen(
-    {
-      listenAddress,
-      port,
-      socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
-      tls,
-      fd,
-      onWrongScheme,
-      response,
-      clientCertificates: clientCas && certificates && { ...certificates, cas: clientCas },
-    },
-    gateway.handle,
-  ).catch((refused: unknown) => {
-    clients?.close();
-    throw refused;
-  });
-  const boundTo = fd === undefined ? listenAddress : listener.address;
-  const url =
-    listener.address === ''
-      ? `unix:${path ?? ''}` // a socket that was inherited does not say where it is
-      : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
-  const tlsWatch =
-    tlsFiles &&
-    watchTls(tlsFiles, tls as TlsMaterial, {
-      changed(material) {
-        tls = material;
-        listener.replaceTls(material, clientCas);
-        cors = corsPolicy(config, material);
-        log.info('The TLS certificate was replaced');
-      },
-      failed: (error) =>
-        log.error({ reason: error.message }, 'The new TLS certificate cannot be used, the old one stays'),
-    });
-  const casWatch =
-    config.tlsClientCa !== undefined && clientCas !== undefined
-      ? watchClientCas(config.tlsClientCa, clientCas, {
-          changed(cas) {
-            clientCas = cas;
-            listener.replaceTls(tls as TlsMaterial, cas);
-            log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
-          },
-          failed: ({ message: reason }) =>
-            log.error({ reason }, 'The new CAs of client certificates cannot be used, the old ones stay'),
-        })
-      : undefined;
-
   sessionChanged();
   return {
     url,
     port: listener.port,
     sessionChanged,
     reload() {
-      tlsWatch?.reload();
-      casWatch?.reload();
+      front.reload();
       void clients?.reload();
     },
     chunks: gateway.chunks,
     async close() {
-      tlsWatch?.close();
-      casWatch?.close();
+      front.close();
       clients?.close();
       closing = true;
       sessionChanged();
@@ -234,6 +118,155 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     },
   };
 }
+
+/** The connections to the service that `config` asks for: requests go out by `upstream`, `connections` are kept ready for them. */
+export function connectUpstream(
+  config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections' | 'workers'>,
+  outbound: Outbound,
+) {
+  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections, workers } = config;
+  const agent = outbound.warmAgent(
+    { ...apiEndpoint, limit: shareOf(warmConnections, workers) },
+    { keepAlive: true, maxFreeSockets: 256 },
+  );
+  const { connections } = agent;
+  const freshAgent = outbound.agent({ keepAlive: false });
+  const upstream = createUpstream({
+    ...{ ...apiEndpoint, agent, connections, freshAgent, connectTimeout, firstByteTimeout },
+  });
+  return { upstream, connections };
+}
+
+/** What of the gateway's parts follows from `config` alone, beside `shared`. Each process of several has its share of the memory. */
+export function gatewayDeps(
+  config: GatewaySettings & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
+  shared: SharedDeps,
+) {
+  const { workspace, maxBufferedBytes, workers } = config;
+  const bytes = Math.floor(maxBufferedBytes / workers);
+  return {
+    settings: config,
+    memory: {
+      uploads: createUploadBudget(bytes, { counters: shared.metrics.counters }),
+      responses: createResponseBudget(bytes, { counters: { bufferedBytes: 0 } }),
+    },
+    dumper: config.dumpRequests ? createDumper({ workspace, log: shared.log }) : undefined,
+    ...shared,
+    salt: { onSpoilt: spoilWarning(), ...shared.salt },
+  };
+}
+
+const SPOILT_CACHE =
+  'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
+
+/** Warns once of prompts that spoil the shared prompt cache; of several workers, the primary does. */
+export function spoilWarning(): (log: Logger) => void {
+  let warned = false;
+  return (log) => {
+    if (!warned) log.warn(SPOILT_CACHE);
+    warned = true;
+  };
+}
+
+/** Of a limit for all workers together; one each at least, unless it is 0. */
+const shareOf = (limit: number, workers: number): number =>
+  limit === 0 ? 0 : Math.max(1, Math.floor(limit / workers));
+
+type Front = ReturnType<typeof openFront>;
+
+/** What the port shows and asks for, as the files are now: certificate and key, the CAs of clients, and the names that follow. Throws config_invalid. */
+function openFront(config: Config, log: Logger) {
+  const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
+  const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
+  const certificates = tlsClientCa === undefined ? undefined : createCertificates();
+  let tls = files && loadTls(files);
+  let clientCas = tlsClientCa === undefined ? undefined : loadClientCas(tlsClientCa);
+  let cors = corsPolicy(config, tls);
+  let watches: readonly { reload(): void; close(): void }[] = [];
+
+  function follow(listener: Listener): void {
+    const replaced = (): void => listener.replaceTls(tls as TlsMaterial, clientCas);
+    const ofTls =
+      files &&
+      watchTls(files, tls as TlsMaterial, {
+        changed(material) {
+          tls = material;
+          cors = corsPolicy(config, material);
+          replaced();
+          log.info('The TLS certificate was replaced');
+        },
+        failed: ({ message: reason }) =>
+          log.error({ reason }, 'The new TLS certificate cannot be used, the old one stays'),
+      });
+    const ofCas =
+      tlsClientCa &&
+      watchClientCas(tlsClientCa, clientCas as ClientCas, {
+        changed(cas) {
+          clientCas = cas;
+          replaced();
+          log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
+        },
+        failed: ({ message: reason }) =>
+          log.error({ reason }, 'The new CAs of client certificates cannot be used, the old ones stay'),
+      });
+    watches = [ofTls, ofCas].filter((watch) => typeof watch === 'object');
+  }
+
+  return {
+    /** Undefined: without TLS. */
+    tls,
+    /** What the certificates of clients are known by; undefined: clients are not asked for any. */
+    certificates,
+    clientCertificates: certificates && clientCas && { ...certificates, cas: clientCas },
+    cors: (): CorsPolicy => cors,
+    /** Has the listener use new files as they come. */
+    follow,
+    reload(): void {
+      for (const watch of watches) watch.reload();
+    },
+    close(): void {
+      for (const watch of watches) watch.close();
+    },
+  };
+}
+
+function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
+  const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];
+  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
+}
+
+/** Those who may use the gateway; undefined without --clients. Throws config_invalid. */
+async function clientsOf(
+  { clients: path }: Config,
+  { key, salt, log }: SharedDeps,
+  { certificates }: Front,
+): Promise<Clients | undefined> {
+  if (path === undefined) return undefined;
+  return openClients({
+    path,
+    // The key, once configured, never goes away: a bad key file leaves the old one.
+    needsKeys: key.value() === undefined,
+    tokensOptional: certificates !== undefined,
+    certificateOf: certificates?.of,
+    sharedSalt: salt.shared,
+    changed: (count) => log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
+    failed: ({ message: reason }) =>
+      log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
+  });
+}
+
+/** Other names for models; undefined without --model-alias. */
+const aliasesOf = ({ modelAlias }: Config, log: Logger) =>
+  modelAlias.size === 0
+    ? undefined
+    : createModelAliases(modelAlias, {
+        onReal: (alias) =>
+          log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
+        onUnknown(thrown) {
+          const { message: reason } = asPrivatemodeError(thrown);
+          log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
+        },
+      });
 
 /** The body of the service's list of models, which nothing authenticates. Rejects with the codes of the network. */
 async function listModels(
@@ -254,11 +287,36 @@ async function listModels(
   return body;
 }
 
-/** Of a limit for all workers together; one each at least, unless it is 0. */
-const shareOf = (limit: number, workers: number): number =>
-  limit === 0 ? 0 : Math.max(1, Math.floor(limit / workers));
-
-function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
-  const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];
-  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
+/** Listens where `config` says, and how that is written as a URL. Throws listen_failed. */
+async function open(
+  config: Config,
+  {
+    front,
+    fd,
+    log,
+    shared,
+    handle,
+  }: Pick<GatewayServerDeps, 'fd' | 'log'> & {
+    readonly front: Front;
+    readonly shared: SharedDeps;
+    readonly handle: Parameters<typeof listen>[1];
+  },
+): Promise<{ readonly listener: Listener; readonly url: string }> {
+  const { listenAddress, port, listenMode, dumpRequests } = config;
+  const { tls, clientCertificates } = front;
+  const path = socketPath(listenAddress);
+  const socketFile = path === undefined ? undefined : { path, mode: listenMode };
+  const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
+  const response = dumpRequests ? DumpedResponse : undumped;
+  const onWrongScheme = (advice: string): void => log.warn(advice);
+  const listener = await listen(
+    { listenAddress, port, socketFile, tls, fd, onWrongScheme, response, clientCertificates },
+    handle,
+  );
+  const boundTo = fd === undefined ? listenAddress : listener.address;
+  const url =
+    listener.address === ''
+      ? `unix:${path ?? ''}` // a socket that was inherited does not say where it is
+      : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
+  return { listener, url };
 }

@@ -18,7 +18,7 @@ import { createRequestCounts } from './limits/count-requests.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
 import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
-import { createRequestGate } from './limits/request-gate.ts';
+import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createHttpCall } from './network/http-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
@@ -67,23 +67,17 @@ export interface ProxyEnvironment {
   readonly status?: StatusOutput | undefined;
   /** For a simulated service that keeps its secrets for another time than the real one. */
   readonly lifetimes?: Lifetimes;
-  /** ms a request waits for the first epoch. Default 30 s; tests wait less. */
-  readonly epochTimeout?: number;
-  /** How long a client may take nothing of its response; tests wait less. */
-  readonly readers?: GatewayServerDeps['readers'];
+  /** Time limits of exchanges; tests wait less. */
+  readonly patience?: GatewayServerDeps['patience'];
 }
 
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
-export async function startProxy(
-  config: Config,
-  { env, log, onPermanent, status, lifetimes, epochTimeout, readers }: ProxyEnvironment,
-): Promise<RunningProxy> {
+export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
+  const { env, log } = environment;
   // Closed in the reverse order. A start that fails leaves no half of a proxy serving.
   await using opened = new AsyncDisposableStack();
   const fd = inheritedSocket(env);
-  const socket = socketPath(config.listenAddress);
-  const createsSocket = socket !== undefined && fd === undefined;
-  if (createsSocket) await claimSocket(socket);
+  const createsSocket = fd === undefined && (await claimOwnSocket(config));
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
@@ -94,112 +88,46 @@ export async function startProxy(
   /** An error with what its operator should know of it. */
   const named = (error: PrivatemodeError): PrivatemodeError =>
     withSimulatorHint(key.named(error), config, env);
-  if (config.clients !== undefined)
-    await checkClients({
-      path: config.clients,
-      needsKeys: key.value() === undefined,
-      tokensOptional: config.tlsClientCa !== undefined,
-    });
-  const counts = config.clients === undefined ? undefined : await openCounts(config, { env, log, counters });
-  opened.defer(() => counts?.close());
-  const queue = config.maxInFlight === undefined ? undefined : createFairQueue(config.maxInFlight);
+
+  const gate = await openGate(config, { env, log, counters, opened, hasKey: key.value() !== undefined });
   const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
   opened.defer(() => receipts?.close());
-  const report = reportStart({ log, status });
+  const report = reportStart({ log, status: environment.status });
   opened.defer(() => report.close());
-
-  const roots = trustRoots(config);
-  const observers: Observer[] = [
-    sessionLog(log, counters),
-    report.observe,
-    (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
-  ];
-  const session = await openSession(config, outbound, roots, {
-    apiKey: key.value(),
-    onPermanent: (error) => onPermanent?.(named(error)),
-    lifetimes,
-    observe(event) {
-      const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
-      for (const observe of observers) observe(told);
-    },
+  /** What serves the applications: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
+  const serving: Serving = { now: undefined };
+  const { session, verification } = await openVerifiedSession(config, {
+    ...{ environment, outbound, apiKey: key.value(), named, serving },
+    observers: [
+      sessionLog(log, counters),
+      report.observe,
+      (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
+    ],
   });
   opened.defer(() => session.close());
-  const about = { version: VERSION, protocol: PROTOCOL_VERSION };
-  const verification = createVerification({
-    ...{ ...about, roots, workspace: config.workspace },
-    epoch: session.current,
-    verdict: session.lastVerdict,
-  });
-  /** What serves the applications: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
-  let serving: GatewayServer | WorkerPool | undefined;
-  const collect = async (): Promise<readonly Collected[]> =>
-    serving !== undefined && 'collect' in serving ? serving.collect() : [];
-  observers.push(verification.changed, () => {
-    setImmediate(() => serving?.sessionChanged()); // once the session stands at what the event says
-  });
   session.start();
-
-  let observe: GatewayServerDeps['observe'] = () => {};
-  if (config.adminAddress !== undefined) {
-    const startedAt = Date.now();
-    const watch = await watchRequests({
-      counters,
-      chunks: () => serving?.chunks() ?? 0,
-      protection: session.current,
-      serverAddress: config.apiEndpoint.host,
-      maxBufferedBytes: config.maxBufferedBytes,
-      clients: config.clients !== undefined,
-      ...(config.workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
-    });
-    opened.defer(() => watch.traffic.close());
-    observe = watch.observe;
-    const lastError = (): Error | undefined => {
-      const error = session.lastError();
-      return error && named(asPrivatemodeError(error));
-    };
-    const status = async (): Promise<StatusReport> => {
-      const workers = await collect();
-      const traffic = joinTraffic([watch.traffic.snapshot(), ...workers.map((worker) => worker.traffic)]);
-      const facts = { now: Date.now(), startedAt, workers: config.workers, traffic };
-      const shown = { ...session, lastError };
-      return statusReport({ ...about, ...facts, session: shown, counters, instance: receipts?.instance });
-    };
-    const readiness = (): Readiness => ({ state: session.state(), lastError: lastError() });
-    const policy = { allowedOrigins: [], ownNames: [config.adminAddress.host, ...config.allowedHosts] };
-    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
-    const shown = { metrics: watch.metrics, readiness, status, verification: verification.document };
-    const admin = await startAdmin({ ...config.adminAddress, ...shown, admit });
-    opened.defer(() => admin.close());
-  }
-
-  const shared = {
+  const observe = await openAdmin(config, {
     session,
-    verification: config.exposeVerification ? verification.text : undefined,
-    configuredKey: key.value,
-    keyOrigin: key.origin,
-    sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
-    fd,
+    verification,
+    counters,
     receipts,
-    gate: counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue }),
-    log,
-  };
-  const patience = config.shutdownGrace + WORKER_PATIENCE;
-  const server = await (config.workers > 1
-    ? startWorkers({
-        ...shared,
-        count: config.workers,
-        patience,
-        startingUmask: createsSocket ? SOCKET_UMASK : undefined,
-      })
-    : startGatewayServer(config, { ...shared, outbound, counters, observe, epochTimeout, readers }));
+    named,
+    serving,
+    opened,
+  });
+
+  const server = await serve(config, {
+    ...{ environment, outbound, fd, createsSocket, session, key, gate, receipts, log },
+    verification: config.exposeVerification ? verification.text : undefined,
+    salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
+    metrics: { counters, observe },
+  });
   opened.defer(() => server.close());
-  serving = server;
-  serving.sessionChanged(); // it may have, while they were starting
+  serving.now = server;
+  server.sessionChanged(); // it may have, while they were starting
   const { url, port } = server;
-  log.info(
-    { endpoint: url, workers: config.workers },
-    url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
-  );
+  const scheme = url.startsWith('https') ? 'HTTPS server' : 'HTTP server without TLS';
+  log.info({ endpoint: url, workers: config.workers }, `Starting ${scheme}`);
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
@@ -221,6 +149,166 @@ export async function startProxy(
     },
     close: () => running.disposeAsync(),
   };
+}
+
+/** Known once it listens. */
+interface Serving {
+  now: GatewayServer | WorkerPool | undefined;
+}
+
+const collectedFrom = async ({ now }: Serving): Promise<readonly Collected[]> =>
+  now !== undefined && 'collect' in now ? now.collect() : [];
+
+/** Makes the path of the socket file free, where the proxy is to create one. */
+async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
+  const socket = socketPath(listenAddress);
+  if (socket !== undefined) await claimSocket(socket);
+  return socket !== undefined;
+}
+
+/** What requests need permits of; undefined: of nobody. Throws config_invalid, also where the clients file cannot be used. */
+async function openGate(
+  config: Config,
+  {
+    opened,
+    hasKey,
+    ...given
+  }: Pick<ProxyEnvironment, 'env' | 'log'> & {
+    readonly counters: Counters;
+    readonly opened: AsyncDisposableStack;
+    readonly hasKey: boolean;
+  },
+): Promise<RequestGate | undefined> {
+  const { clients: path, maxInFlight, tlsClientCa } = config;
+  if (path !== undefined)
+    await checkClients({ path, needsKeys: !hasKey, tokensOptional: tlsClientCa !== undefined });
+  const counts = path === undefined ? undefined : await openCounts(config, given);
+  opened.defer(() => counts?.close());
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight);
+  return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
+}
+
+const ABOUT = { version: VERSION, protocol: PROTOCOL_VERSION };
+
+/** The session, and the document that says what it verified. Each of its events goes to the observers, and then to what serves. Throws config_invalid. */
+async function openVerifiedSession(
+  config: Config,
+  {
+    environment: { onPermanent, lifetimes },
+    outbound,
+    apiKey,
+    named,
+    observers,
+    serving,
+  }: {
+    readonly environment: ProxyEnvironment;
+    readonly outbound: Outbound;
+    readonly apiKey: string | undefined;
+    readonly named: (error: PrivatemodeError) => PrivatemodeError;
+    readonly observers: readonly Observer[];
+    readonly serving: Serving;
+  },
+) {
+  const roots = trustRoots(config);
+  const session: AttestedSession = await openSession(config, outbound, roots, {
+    apiKey,
+    onPermanent: (error) => onPermanent?.(named(error)),
+    lifetimes,
+    observe(event) {
+      const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
+      for (const observe of observers) observe(told);
+      verification.changed();
+      setImmediate(() => serving.now?.sessionChanged()); // once the session stands at what the event says
+    },
+  });
+  const verification = createVerification({
+    ...{ ...ABOUT, roots, workspace: config.workspace },
+    epoch: session.current,
+    verdict: session.lastVerdict,
+  });
+  return { session, verification };
+}
+
+/** The listener of --admin-address, if there is one, with what it shows; returns what is to be called with each request that is over. */
+async function openAdmin(
+  config: Config,
+  {
+    session,
+    verification,
+    counters,
+    receipts,
+    named,
+    serving,
+    opened,
+  }: Awaited<ReturnType<typeof openVerifiedSession>> & {
+    readonly counters: Counters;
+    readonly receipts: ReceiptLog | undefined;
+    readonly named: (error: PrivatemodeError) => PrivatemodeError;
+    readonly serving: Serving;
+    readonly opened: AsyncDisposableStack;
+  },
+): Promise<GatewayServerDeps['metrics']['observe']> {
+  const { adminAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } = config;
+  if (adminAddress === undefined) return () => {};
+  const startedAt = Date.now();
+  const collect = (): Promise<readonly Collected[]> => collectedFrom(serving);
+  const watch = await watchRequests({
+    counters,
+    chunks: () => serving.now?.chunks() ?? 0,
+    protection: session.current,
+    serverAddress: apiEndpoint.host,
+    maxBufferedBytes,
+    clients: clients !== undefined,
+    ...(workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
+  });
+  opened.defer(() => watch.traffic.close());
+  const lastError = (): Error | undefined => {
+    const error = session.lastError();
+    return error && named(asPrivatemodeError(error));
+  };
+  const status = async (): Promise<StatusReport> => {
+    const snapshots = [watch.traffic.snapshot(), ...(await collect()).map(({ traffic }) => traffic)];
+    const facts = { now: Date.now(), startedAt, workers, traffic: joinTraffic(snapshots) };
+    const shown = { ...session, lastError };
+    return statusReport({ ...ABOUT, ...facts, session: shown, counters, instance: receipts?.instance });
+  };
+  const policy = { allowedOrigins: [], ownNames: [adminAddress.host, ...allowedHosts] };
+  const admin = await startAdmin({
+    ...adminAddress,
+    metrics: watch.metrics,
+    readiness: (): Readiness => ({ state: session.state(), lastError: lastError() }),
+    status,
+    verification: verification.document,
+    admit: (req: IncomingMessage): void => refuseForeignPage(req, policy),
+  });
+  opened.defer(() => admin.close());
+  return watch.observe;
+}
+
+/** Opens the port: in this process, or in `--workers` of them. Throws listen_failed. */
+function serve(
+  config: Config,
+  {
+    environment: { patience },
+    createsSocket,
+    outbound,
+    session,
+    receipts,
+    metrics,
+    ...shared
+  }: Omit<GatewayServerDeps, 'session' | 'receipts'> & {
+    readonly environment: ProxyEnvironment;
+    readonly createsSocket: boolean;
+    readonly session: AttestedSession;
+    readonly receipts: ReceiptLog | undefined;
+  },
+): Promise<GatewayServer | WorkerPool> {
+  const { workers: count, shutdownGrace } = config;
+  if (count === 1)
+    return startGatewayServer(config, { ...shared, session, receipts, outbound, metrics, patience });
+  const startingUmask = createsSocket ? SOCKET_UMASK : undefined;
+  const ownPatience = shutdownGrace + WORKER_PATIENCE;
+  return startWorkers({ ...shared, session, receipts, count, startingUmask, patience: ownPatience });
 }
 
 /**

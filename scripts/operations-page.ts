@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
-import type { Stage } from '../lib/gateway/exchange.ts';
+import type { Stage } from '../lib/gateway/accounts.ts';
 import type { Outcome, RequestLine } from '../lib/gateway/request-log.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';

@@ -1,185 +1,134 @@
-/** One request of an application and its response, whole: what the gateway knows of it and is given to work with. */
+/** One request of an application and its response, whole. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import type { ModelAliases } from '../api/model-aliases.ts';
 import { newRequestId } from '../api/request-id.ts';
 import type { Client } from '../clients/authenticate.ts';
-import type { Clients } from '../clients/clients.ts';
-import type { GpuPolicy } from '../envelope/protection.ts';
-import { AUDIT_HEADERS } from '../exchange/headers.ts';
-import type { Permit } from '../limits/limits.ts';
-import type { RequestGate } from '../limits/request-gate.ts';
-import type { Upstream } from '../network/upstream.ts';
-import { type Counters, RequestStats } from '../observe/counters.ts';
+import { AUDIT_HEADERS, leftOutHeader } from '../exchange/headers.ts';
 import type { Logger } from '../observe/log.ts';
-import type { RequestObservation } from '../observe/metrics.ts';
-import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
-import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import type { Asked } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses/translator.ts';
-import type { Epoch, Session } from '../session/session.ts';
-import type { ReceiptLog } from '../transparency/receipt-log.ts';
-import type { CorsPolicy } from './cors.ts';
-import type { BodyHash } from './digested-response.ts';
-import type { MemoryBudget } from './memory-budget.ts';
-import type { createDumper } from './request-dump.ts';
-import type { ReaderWatchOptions } from './slow-readers.ts';
+import { Accounts } from './accounts.ts';
+import { type Admission, admit } from './admission.ts';
+import { corsHeaders } from './cors.ts';
+import type { GatewayDeps } from './deps.ts';
+import { Life } from './life.ts';
 
-/** What all exchanges share; made once. */
-export interface GatewayDeps {
-  readonly session: Session;
-  readonly upstream: Upstream;
-  readonly counters: Counters;
-  readonly log: Logger;
-  /** Once per request, when it is over. */
-  readonly observe: (observation: RequestObservation) => void;
-  /** The configured key as it is now (a key file may change). */
-  readonly configuredKey: () => string | undefined;
-  /** Its source, for the log. */
-  readonly keyOrigin?: (() => string | undefined) | undefined;
-  readonly apiKeyFallback: FallbackMode;
-  /** The salt that all requests share; undefined: each request gets one of its own. */
-  readonly sharedSalt: string | undefined;
-  /** Called with the log of each request that spoils the shared cache (hasBillingLine). */
-  readonly spoilsCache?: ((log: Logger) => void) | undefined;
-  /** Who may use the gateway; undefined without --clients: everybody who reaches it. */
-  readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  /** Where requests get their permits before anything of their body is read; undefined without --clients and --max-in-flight: they need none. */
-  readonly gate?: RequestGate | undefined;
-  readonly gpuPolicy: GpuPolicy;
-  readonly cors: () => CorsPolicy;
-  /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
-  readonly verification?: (() => Promise<string>) | undefined;
-  /** What translates an exchange of the Responses API; undefined without --responses-api. */
-  readonly createTranslator?: ((requestId: string) => Translator) | undefined;
-  /** Other names for models; undefined without --model-alias. */
-  readonly aliases?: ModelAliases | undefined;
-  readonly limits: {
-    readonly maxBodyBytes: number;
-    /** Bytes per second, over the last `uploadRateGrace` ms; judged for the first time after these. */
-    readonly minUploadRate: number;
-    readonly uploadRateGrace: number;
-  };
-  readonly uploadBudget: MemoryBudget;
-  /** For responses that are kept whole until they have authenticated; undefined: without a bound for all together. */
-  readonly responseBudget?: MemoryBudget | undefined;
-  /** ms a request waits for the remote to be verified. */
-  readonly epochTimeout: number;
-  /** ms between two chunks of a response. */
-  readonly streamIdleTimeout: number;
-  /** How long a client may take nothing of its response. */
-  readonly readers?: ReaderWatchOptions | undefined;
-  /** ms of silence of a stream after which the application gets a comment; 0: none. */
-  readonly streamKeepalive: number;
-  /** Undefined without --receipts. The responses are of the class DigestedResponse with it. */
-  readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
-  /** Undefined without --dump-requests. The responses are of the class DumpedResponse with it. */
-  readonly dumper: ReturnType<typeof createDumper> | undefined;
-  /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
-  readonly terminate: AbortSignal;
+/** Its parts are made by admission, and nobody replaces them. `life` and `accounts` change by their methods. */
+export interface Exchange {
+  readonly deps: GatewayDeps;
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly caller: Caller;
+  /** Where it is forwarded; undefined: answered here. */
+  readonly match: EndpointMatch | undefined;
+  readonly life: Life;
+  readonly accounts: Accounts;
 }
-
-export type Exchange = ReturnType<typeof newExchange>;
 
 /** An exchange with the service. */
 export interface ForwardedExchange extends Exchange {
-  match: EndpointMatch;
+  readonly match: EndpointMatch;
+}
+
+/** Who asks, and how that is answered. */
+export interface Caller {
+  readonly requestId: string;
+  /** Has the ids of the request in each line, and with --clients the client's name. */
+  readonly log: Logger;
+  /** With --clients. */
+  readonly client: Client | undefined;
+  /** How the application understands errors. */
+  readonly format: ErrorFormat;
+  /** For whatever response: CORS headers, the id that the application gave its request, the name of its receipt. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** What a request asks for. Made by taking it in (receive-body.ts), and passed along. */
+export interface Requested {
+  /** The kind of response that the body asks for. */
+  readonly response: Asked;
+  /** Translates the response; undefined: it goes to the application as it was decrypted. */
+  readonly translator: Translator | undefined;
+  /** The model that is asked about, where an alias covers it: the service is asked for its list, and the entry made of that. */
+  readonly aboutModel: string | undefined;
 }
 
 /** Nothing that could end a header or a line of a log, or hold a prompt. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
+/** What admission could not decide, because the program has a fault. */
+interface Fault {
+  readonly kind: 'fault';
+  readonly thrown: unknown;
+}
+
 /**
- * Begins an exchange, of which nothing is known yet but its ids: its own, and the one that the application gave it in `x-request-id`,
+ * Begins an exchange: admits its request, or not. It has two ids: its own, and the one that the application gave it in `x-request-id`,
  * if any. Responses show the latter where the application looks for it, with ours beside it; it never goes to the remote, because it may
- * name a person or a session. An `x-request-id` that was sent more than once counts as none.
+ * name a person or a session. An `x-request-id` that was sent more than once counts as none. Never throws.
  */
-export function newExchange(deps: GatewayDeps, req: IncomingMessage, res: ServerResponse) {
+export function newExchange(
+  deps: GatewayDeps,
+  { req, res, offered }: Pick<Exchange, 'req' | 'res'> & { readonly offered: readonly Offered[] },
+): { readonly exchange: Exchange; readonly admission: Admission | Fault } {
   const requestId = newRequestId('proxy');
   const sent = req.headers['x-request-id'];
   const clientRequestId = typeof sent === 'string' && CLIENT_ID.test(sent) ? sent : undefined;
-  const log = deps.log.child({ requestId, clientRequestId });
-  const stats = new RequestStats();
-  return {
+  const ids: Record<string, string> = clientRequestId
+    ? { 'x-request-id': clientRequestId, [AUDIT_HEADERS.requestId]: requestId }
+    : {};
+  const { admission, client, cors } = admitted(deps, req, offered);
+  const receiptOf = deps.receipts && endpointOfReceipt(admission);
+  const receipt: Record<string, string> = receiptOf
+    ? { [AUDIT_HEADERS.receipt]: `${deps.receipts?.instance}/${requestId}` }
+    : {};
+  const log = deps.log.child({ requestId, clientRequestId, client: client?.name });
+  const exchange: Exchange = {
     deps,
     req,
     res,
-    requestId,
-    log,
-    /** Logs that the request has reached that stage; undefined: they are not logged (only at level debug). */
-    stage: log.isLevelEnabled('debug') ? stageLog(log, stats) : undefined,
-    /** Aborted when the application goes away, or a shutdown ends its patience. */
-    control: new AbortController(),
-    stats,
-    /** Who asks, with --clients; set by setClient. */
-    client: undefined as Client | undefined,
-    /** For a body without a salt; undefined: it gets one of its own. */
-    sharedSalt: deps.sharedSalt,
-    /** What replaces the salt that a body brings, if anything. */
-    mixSalt: undefined as Client['mixSalt'],
-    /** For whatever response: CORS headers, the id that the application gave its request, what names its receipt; see addHeaders. */
-    headers: (clientRequestId
-      ? { 'x-request-id': clientRequestId, [AUDIT_HEADERS.requestId]: requestId }
-      : {}) as Readonly<Record<string, string>>,
-    /** How the application understands errors. */
-    format: 'plain' as ErrorFormat,
-    /** Of the gate, where there is one. */
-    permit: undefined as Permit | undefined,
-    /** The response is complete, or its connection gone: whatever comes now comes too late. */
-    over: false,
-    /** What decrypts the response, since what is known of its usage counts also where it is cut off. */
-    decrypter: undefined as Decrypter | undefined,
-    /** Where it is forwarded; undefined: answered here. */
-    match: undefined as EndpointMatch | undefined,
-    /** Where it is translated. */
-    translator: undefined as Translator | undefined,
-    /** The name, as it was configured, of the alias by which its model was found, for the log. */
-    alias: undefined as string | undefined,
-    /** The model that is asked about, where an alias covers it: the service is asked for its list, and the entry made of that. */
-    aboutModel: undefined as string | undefined,
-    /** Kinds of hosted tools that a translation left out, for the log. */
-    toolsLeftOut: undefined as string | undefined,
-    /** The notes for its receipt, if it gets one. `epoch`: of the last attempt, if its body was encrypted. */
-    receipt: undefined as
-      | { endpoint: string | null; request: BodyHash; epoch: Epoch | undefined }
-      | undefined,
-    /** How far the response has come, for the count of aborts. */
-    phase: 'before_headers' as 'before_headers' | 'before_first_token' | 'mid_stream',
-    /** Set where we end the connection before the response is complete, on purpose. */
-    broken: false,
-    /** The kind of response that the request asked for, known once its body is complete. */
-    asked: NOTHING_ASKED,
+    caller: {
+      requestId,
+      log,
+      client,
+      format: admission.kind === 'fault' ? 'plain' : admission.format,
+      headers: { ...cors, ...ids, ...receipt },
+    },
+    match: admission.kind === 'endpoint' ? admission : undefined,
+    life: new Life(res),
+    accounts: new Accounts({ log, counters: deps.metrics.counters }, receiptOf),
   };
+  return { exchange, admission };
 }
 
-/** Adds to the headers of whatever response there will be, before those that are there or behind them. */
-export function addHeaders(
-  exchange: Exchange,
-  { first, last }: { readonly first?: Exchange['headers']; readonly last?: Exchange['headers'] },
-): void {
-  exchange.headers = { ...first, ...exchange.headers, ...last };
-}
-
-/** Notes who asks: for its key and salts, and for its lines in the log. */
-export function setClient(exchange: Exchange, client: Client): void {
-  exchange.client = client;
-  exchange.sharedSalt = client.sharedSalt;
-  exchange.mixSalt = client.mixSalt;
-  exchange.log = exchange.log.child({ client: client.name });
-  if (exchange.stage !== undefined) exchange.stage = stageLog(exchange.log, exchange.stats);
+function admitted(deps: GatewayDeps, req: IncomingMessage, offered: readonly Offered[]) {
+  try {
+    const policy = deps.cors();
+    const keys = {
+      clients: deps.clients,
+      configuredKey: deps.key.value,
+      fallback: deps.settings.apiKeyFallback,
+    };
+    return { ...admit(req, policy, { offered, ...keys }), cors: corsHeaders(req.headers.origin, policy) };
+  } catch (thrown) {
+    return { admission: { kind: 'fault', thrown } as const, client: undefined, cors: {} };
+  }
 }
 
 /**
- * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read. `received`: its body has
- * arrived. `epoch`: a verified secret is ready. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
- * leaves. `sent`: all of it has left. `head`: the head of the response has arrived. `first_event`: the first bytes of a stream
- * go to the client. `done`: all of the response was handed over.
+ * The endpoint that the receipt of a request names; undefined: it gets none. Null for one that is not admitted: such ones are only counted
+ * (lib/transparency/receipt-log.ts), so there is no line for a header to name.
  */
-export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
+function endpointOfReceipt(admission: Admission | Fault): string | null | undefined {
+  if (admission.kind === 'endpoint') return admission.endpoint.id;
+  if (admission.kind === 'refusal') return null;
+  return admission.kind === 'local' && admission.id === 'count_tokens' ? admission.id : undefined;
+}
 
-const stageLog =
-  (log: Logger, { startedAt }: RequestStats) =>
-  (stage: Stage, fields?: Readonly<Record<string, number>>): void => {
-    const ms = Math.round(10 * (performance.now() - startedAt)) / 10;
-    log.debug({ stage, ms, ...fields }, 'Request stage');
-  };
+/** For whatever response: the headers of the caller, and what is known since of what it asks for. */
+export const ownHeaders = ({ caller, accounts }: Exchange): Readonly<Record<string, string>> => {
+  const { toolsLeftOut } = accounts.noted;
+  return toolsLeftOut === undefined ? caller.headers : { ...caller.headers, ...leftOutHeader(toolsLeftOut) };
+};

@@ -1,9 +1,11 @@
-/** Responses of our own, and how one ends while the request body is still arriving. */
+/** Responses of our own, how one ends while the request body is still arriving, and how an exchange ends that failed. */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import { errorResponse } from '../api/error-format.ts';
-import type { PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { shortPieces } from '../network/join-pieces.ts';
-import type { Exchange } from './exchange.ts';
+import { count } from '../observe/counters.ts';
+import { type Exchange, ownHeaders } from './exchange.ts';
+import { ClientGone } from './life.ts';
 
 /**
  * Responds with one of our own errors in the format of the caller's API; `headers` and `status` come on top (an upstream's
@@ -14,12 +16,13 @@ export function respondError(
   error: PrivatemodeError,
   extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
 ): void {
-  const { format, requestId, req } = exchange;
+  const { req, match } = exchange;
+  const { format, requestId } = exchange.caller;
   const { allow, status, headers } = extra;
   // In the Responses API an error is no event before the first one of a response.
-  const accept = exchange.translator === undefined ? req.headers.accept : undefined;
+  const accept = match?.endpoint.translatedTo === undefined ? req.headers.accept : undefined;
   const response = errorResponse(error, { format, requestId, accept, allow });
-  const whole = { ...response.headers, ...exchange.headers, ...headers };
+  const whole = { ...response.headers, ...ownHeaders(exchange), ...headers };
   respondWhole(exchange, { status: status ?? response.status, headers: whole, body: response.body });
 }
 
@@ -90,4 +93,36 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
   req.once('end', end);
   res.once('close', () => clearTimeout(timer));
   req.resume();
+}
+
+/** The end of an exchange that failed before its response was complete; never throws. */
+export function concludeFailed(exchange: Exchange, thrown: unknown): void {
+  const { deps, res, match, accounts } = exchange;
+  if (thrown instanceof ClientGone || res.destroyed) {
+    res.destroy();
+    return;
+  }
+  const error = asPrivatemodeError(thrown);
+  if (res.headersSent) {
+    noteBroken(exchange, error);
+    breakConnection(exchange);
+  } else {
+    accounts.failed(error);
+    respondError(exchange, error);
+    if (match !== undefined) count(deps.metrics.counters.responses, res.statusCode);
+  }
+}
+
+/** Logs the failure before the error event goes out: an application that does not read may leave before it. breakConnection follows. */
+export function noteBroken({ life, accounts }: Exchange, failure: PrivatemodeError): void {
+  life.breaks();
+  accounts.failed(failure);
+}
+
+/** Ends the connection, as noteBroken has noted, so that no client can take what it got for a complete response. */
+export function breakConnection({ res }: Exchange): void {
+  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
+  const { socket } = res;
+  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
+  else socket.resetAndDestroy();
 }

@@ -2,9 +2,8 @@ import type { ModelAliases } from '../api/model-aliases.ts';
 import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { leftOutHeader } from '../exchange/headers.ts';
-import type { RequestGate } from '../limits/request-gate.ts';
 import { joinPieces } from '../network/join-pieces.ts';
+import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import {
   createRequestBody,
   hasBillingLine,
@@ -12,11 +11,9 @@ import {
   type Rename,
   type RequestBody,
 } from '../pipeline/request-body.ts';
-import { addHeaders, type Exchange, type ForwardedExchange } from './exchange.ts';
+import type { Exchange, ForwardedExchange, Requested } from './exchange.ts';
+import { ClientGone } from './life.ts';
 import { isArriving } from './own-response.ts';
-
-/** The client went away while it was sending; nobody is left to answer. */
-export class ClientGone extends Error {}
 
 /** A body that has arrived. */
 export type ReceivedBody<T = ParsedBody> = T & {
@@ -34,35 +31,21 @@ export interface BodyLimit {
 export const SHORT_PIECE = 4 * 1024;
 
 /**
- * Gets the exchange its permit, which the end of the exchange releases; nothing of its body is read before that. Rejects with the codes
- * of the gate, with ClientGone where the client left while it waited, and with the reason where the exchange is aborted.
- */
-export async function enterGate(exchange: Exchange, gate: RequestGate): Promise<void> {
-  const { req, client, control } = exchange;
-  joinPieces(req, SHORT_PIECE, 0); // the first ones are in the buffer while it waits
-  const permit = await gate.enter({ client, signal: control.signal });
-  if (exchange.over) {
-    permit.release(0); // it comes too late
-    throw new ClientGone();
-  }
-  exchange.permit = permit;
-}
-
-/**
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it
  * (body_too_large, upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where the exchange is
  * aborted. Whatever becomes of the request, nothing stays reserved for it. `own`: a limit beside --max-body-bytes.
  */
 export async function receive<T extends object>(
-  { deps, req, res, stats, control, receipt }: Exchange,
+  { deps, req, res, life, accounts }: Exchange,
   incoming: RequestBody<T>,
   own?: BodyLimit,
 ): Promise<ReceivedBody<T>> {
-  const { maxBodyBytes, minUploadRate, uploadRateGrace } = deps.limits;
+  const { maxBodyBytes, minUploadRate } = deps.settings;
   const most =
     own !== undefined && own.bytes < maxBodyBytes ? own : { bytes: maxBodyBytes, name: '--max-body-bytes' };
-  const { signal } = control;
+  const { signal } = life;
+  const { bytes } = accounts.stats;
   const length = Number(req.headers['content-length'] ?? 0);
   if (length > most.bytes) throw tooLarge(most);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
@@ -72,7 +55,7 @@ export async function receive<T extends object>(
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
   joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
-  const reservation = deps.uploadBudget.open();
+  const reservation = deps.memory.uploads.open();
   res.once('close', reservation.release);
   if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
@@ -96,7 +79,11 @@ export async function receive<T extends object>(
     reject(error);
   };
   const interrupted = (): void => fail(signal.reason);
-  const isTooSlow = watchRate(() => stats.bytes.fromClient, minUploadRate, uploadRateGrace);
+  const isTooSlow = watchRate(
+    () => bytes.fromClient,
+    minUploadRate,
+    deps.patience?.uploadRateGrace ?? UPLOAD_RATE_GRACE,
+  );
   const rateCheck = setInterval(() => {
     if (!isTooSlow()) return;
     const message = `the body arrives slower than ${minUploadRate} bytes/s`;
@@ -107,11 +94,10 @@ export async function receive<T extends object>(
   else signal.addEventListener('abort', interrupted);
 
   const take = (chunk: Uint8Array): void => {
-    stats.bytes.fromClient += chunk.length;
-    receipt?.request.update(chunk);
+    accounts.received(chunk);
     if (failed) return;
     try {
-      if (stats.bytes.fromClient > most.bytes) throw tooLarge(most);
+      if (bytes.fromClient > most.bytes) throw tooLarge(most);
       if (!announced) reservation.grow(chunk.length);
       if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
       incoming.feed(chunk);
@@ -142,52 +128,63 @@ export async function receive<T extends object>(
   return promise;
 }
 
+/** What a request asks for, and its body; undefined where its endpoint has none. */
+export interface TakenIn {
+  readonly requested: Requested;
+  readonly body: ReceivedBody | undefined;
+}
+
 /**
- * Receives the request body of the exchange, if its endpoint has one, and notes what it asks for. Rejects with client_forbidden if its
- * client may not use that model. Where no body belongs (GET requests may carry one), it is read and dropped, and nothing of it is
- * forwarded. The response does not wait for it and ends the connection, because nothing limits how long such a body takes.
+ * Receives the request body of the exchange, if its endpoint has one, and finds out what the request asks for: a model by another name
+ * (--model-alias), a translation (the Responses API). Rejects with client_forbidden if its client may not use that model. Where no body
+ * belongs (GET requests may carry one), it is read and dropped, and nothing of it is forwarded. The response does not wait for it and ends
+ * the connection, because nothing limits how long such a body takes.
  */
-export async function takeIn(exchange: ForwardedExchange): Promise<ReceivedBody | undefined> {
-  const { req, res, match, stats, client } = exchange;
-  const { deps, sharedSalt, mixSalt } = exchange;
+export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
+  const { deps, req, res, match, caller, accounts } = exchange;
+  const { client } = caller;
+  const { shared, mix } = saltOf(exchange);
   const rename = deps.aliases && renaming(exchange, deps.aliases);
-  const incoming = createRequestBody(
-    match.endpoint,
-    req.headers['content-type'],
-    sharedSalt,
-    mixSalt,
-    rename,
-  );
+  const contentType = req.headers['content-type'];
+  const incoming = createRequestBody(match.endpoint, contentType, shared, mix, rename);
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     joinPieces(req, SHORT_PIECE, 0);
     req.resume();
-    return undefined;
+    const aboutModel = aliasAskedAbout(exchange);
+    return { requested: { response: NOTHING_ASKED, translator: undefined, aboutModel }, body: undefined };
   }
-  const { translator } = exchange;
-  const body = await receive(
-    exchange,
-    translator === undefined ? incoming : translator.request(incoming, turnsOf(exchange)),
-  );
-  const leftOut = translator?.leftOut();
-  if (leftOut !== undefined) {
-    exchange.toolsLeftOut = leftOut;
-    addHeaders(exchange, { last: leftOutHeader(leftOut) });
-  }
-  exchange.stage?.('received');
+  const translator =
+    match.endpoint.translatedTo === undefined ? undefined : deps.createTranslator?.(caller.requestId);
+  const body = await receive(exchange, translator?.request(incoming, turnsOf(exchange)) ?? incoming);
+  accounts.note({ toolsLeftOut: translator?.leftOut() });
+  accounts.stage('received');
   const { model, streaming, choices, format, usage } = body;
-  stats.model = model;
-  if (sharedSalt !== undefined && hasBillingLine(body)) deps.spoilsCache?.(exchange.log);
-  if (client !== undefined) requireModel(client, model, exchange.alias);
-  exchange.asked = { streaming, choices, format, usage };
-  return body;
+  accounts.note({ model });
+  if (shared !== undefined && hasBillingLine(body)) deps.salt.onSpoilt?.(caller.log);
+  if (client !== undefined) requireModel(client, model, accounts.noted.alias);
+  const response = { streaming, choices, format, usage };
+  return { requested: { response, translator, aboutModel: undefined }, body };
+}
+
+/** The salt of requests that bring none, and what replaces the one that a request brings: with --clients those of its client. */
+export const saltOf = ({ deps, caller: { client } }: Exchange) =>
+  client === undefined
+    ? { shared: deps.salt.shared, mix: undefined }
+    : { shared: client.sharedSalt, mix: client.mixSalt };
+
+/** The model that a path names, where that is an alias. */
+function aliasAskedAbout({ deps, match, accounts }: ForwardedExchange): string | undefined {
+  const asked = match.endpoint.id === 'model' ? deps.aliases?.inPath(match.target) : undefined;
+  if (asked !== undefined) accounts.note({ alias: deps.aliases?.find(asked)?.name });
+  return asked;
 }
 
 const renaming =
-  (exchange: Exchange, aliases: ModelAliases): Rename =>
+  ({ accounts }: Exchange, aliases: ModelAliases): Rename =>
   (wanted) => {
     const alias = aliases.find(wanted);
-    exchange.alias = alias?.name;
+    accounts.note({ alias: alias?.name });
     return alias?.model;
   };
 
@@ -195,7 +192,7 @@ const renaming =
 const TURN_MS = 5;
 
 /** To be called between the pieces of some work: a promise where others are to have their turn first, which rejects once the exchange is over. */
-function turnsOf({ control: { signal } }: Exchange): () => Promise<void> | undefined {
+function turnsOf({ life: { signal } }: Exchange): () => Promise<void> | undefined {
   let since = performance.now();
   return () => {
     if (performance.now() - since < TURN_MS) return undefined;
@@ -207,6 +204,7 @@ function turnsOf({ control: { signal } }: Exchange): () => Promise<void> | undef
 }
 
 const RATE_INTERVAL_MS = 1_000;
+const UPLOAD_RATE_GRACE = 10_000;
 
 /**
  * Whether fewer than `rate` bytes per second have come during the last `span` ms, to be asked at intervals; false during the first

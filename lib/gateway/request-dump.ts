@@ -96,6 +96,8 @@ export function createDumper({
   return { begin };
 }
 
+export type Dumper = ReturnType<typeof createDumper>;
+
 /** Start line and headers as text: Host first, the others by name, credentials redacted. */
 function head(startLine: string, headers: Headers): string {
   const rank = (name: string): string => (name.toLowerCase() === 'host' ? '' : name.toLowerCase());
@@ -142,7 +144,7 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
   return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
 }
 
-type Dump = ReturnType<ReturnType<typeof createDumper>['begin']>;
+type Dump = ReturnType<Dumper['begin']>;
 type Method<Result> = (...args: unknown[]) => Result;
 
 /** Takes the place of Node's response with --dump-requests; it knows its digest, as a receipt may need it. */
@@ -178,11 +180,7 @@ export class DumpedResponse<
 }
 
 /** Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module writes the response. */
-export function copyToDump(
-  req: IncomingMessage,
-  res: ServerResponse,
-  dumper: ReturnType<typeof createDumper>,
-): void {
+export function copyToDump(req: IncomingMessage, res: ServerResponse, dumper: Dumper): void {
   const { method = '', url = '', rawHeaders } = req;
   const dump = dumper.begin({ method, target: url, rawHeaders });
   // Readable.on('data') would start the flow; EventEmitter.on only listens.

@@ -1,41 +1,30 @@
-/** Reports a request to the log and the metrics: its failure, and one line at its end. */
+/** Reports a request to the log and the metrics, by one line at its end. */
 import { meant, parseTarget } from '../api/match-endpoint.ts';
-import type { PrivatemodeError } from '../errors.ts';
 import { countError } from '../observe/counters.ts';
 import type { Exchange } from './exchange.ts';
 
-/**
- * Notes what the request failed with for the line at its end. Mistakes of applications have that line only; everything else is an
- * error, named by code, never by the text of its cause.
- */
-export function noteFailure({ stats, log }: Exchange, error: PrivatemodeError): void {
-  stats.error = error;
-  if (error.blame === 'client') return;
-  const { code, status, message, remedy } = error;
-  const reason = error.blame === 'network' ? `${message}. ${remedy}` : message; // the operator's to mend
-  log.error({ code, status, reason, err: code === 'internal' ? error.cause : undefined }, 'Request failed');
-}
-
 /** Logs and counts an exchange whose response has been closed, and returns how it ended. */
 export function reportEnd(exchange: Exchange): Outcome {
-  const { deps, log, req, res, match, stats, client } = exchange;
-  stats.endedAt = performance.now();
+  const { deps, req, res, match, caller } = exchange;
+  const { stats } = exchange.accounts;
+  const { log, client } = caller;
+  const { counters, observe } = deps.metrics;
   // The proxy's own pages, mostly for probes, and preflights are of no interest at level info.
   const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
   const outcome = outcomeOf(exchange);
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
   const { error } = stats;
-  if (error !== undefined) countError(deps.counters, client?.name, error.code);
+  if (error !== undefined) countError(counters, client?.name, error.code);
   if (match === undefined && error === undefined) return outcome;
   const { id: route, encrypted, operation } = match?.endpoint ?? NO_ENDPOINT;
-  deps.observe({
+  observe({
     route,
     method: req.method as string,
     path: pathOf(exchange),
     status: res.headersSent ? res.statusCode : 0,
     stats,
     operation: encrypted ? operation : undefined,
-    requestId: exchange.requestId,
+    requestId: caller.requestId,
     client: client?.name,
     outcome,
     firstTokenMs: firstTokenMs(exchange),
@@ -62,7 +51,8 @@ export type RequestLine = ReturnType<typeof requestLine>;
  * for the model, which leaves unencrypted, and an origin that a browser could have written.
  */
 function requestLine(exchange: Exchange, outcome: Outcome) {
-  const { req, res, match, phase, stats } = exchange;
+  const { req, res, match, life, accounts } = exchange;
+  const { stats, noted } = accounts;
   const { startedAt, endedAt, usage, error, model } = stats;
   const isRefused = outcome === 'refused';
   return {
@@ -76,23 +66,26 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     tokensCached: usage?.cached,
     tokensOut: usage?.completion,
     model,
-    alias: exchange.alias,
-    toolsLeftOut: exchange.toolsLeftOut,
+    alias: noted.alias,
+    toolsLeftOut: noted.toolsLeftOut,
     code: error?.code,
     reason: error?.blame === 'client' ? error.message : undefined, // other errors have a line of their own above level info
     origin: isRefused ? originForLog(req.headers.origin) : undefined,
-    phase: match && outcome === 'client_aborted' ? phase : undefined,
+    phase: match && outcome === 'client_aborted' ? life.phase : undefined,
   };
 }
 
 /** ms from the head of a request to the first piece of its stream; undefined where there was none. */
-function firstTokenMs({ phase, stats: { startedAt, firstChunkAt } }: Exchange): number | undefined {
-  const isStream = phase === 'mid_stream' && firstChunkAt !== undefined;
+function firstTokenMs({ life, accounts }: Exchange): number | undefined {
+  const { startedAt, firstChunkAt } = accounts.stats;
+  const isStream = life.phase === 'mid_stream' && firstChunkAt !== undefined;
   return isStream ? Math.round(firstChunkAt - startedAt) : undefined;
 }
 
 /** An error that the client has been told counts more than that it left afterwards. */
-function outcomeOf({ deps, res, match, broken, stats }: Exchange): Outcome {
+function outcomeOf({ deps, res, match, life, accounts }: Exchange): Outcome {
+  const { stats } = accounts;
+  const { broken } = life;
   if (stats.error !== undefined) {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';

@@ -1,23 +1,10 @@
-/** The receipt of a request: what is noted for it along the exchange, and what it says at the end (docs/receipts.md). */
-import { AUDIT_HEADERS } from '../exchange/headers.ts';
+/** The receipt of a request, made when its exchange is over (docs/receipts.md). */
 import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
-import { BodyHash, type DigestedResponse } from './digested-response.ts';
-import { addHeaders, type Exchange } from './exchange.ts';
+import type { DigestedResponse } from './digested-response.ts';
+import type { Exchange } from './exchange.ts';
 import type { Outcome } from './request-log.ts';
-
-/**
- * The request gets a receipt, and its response the header that names it. `endpoint`: its id; null where the request is not admitted: such
- * ones are only counted (lib/transparency/receipt-log.ts), so there is no line to name.
- */
-export function beginReceipt(exchange: Exchange, endpoint: string | null): void {
-  const { deps, requestId } = exchange;
-  if (deps.receipts === undefined) return;
-  exchange.receipt = { endpoint, request: new BodyHash(), epoch: undefined };
-  if (endpoint === null) return;
-  addHeaders(exchange, { last: { [AUDIT_HEADERS.receipt]: `${deps.receipts.instance}/${requestId}` } });
-}
 
 /** From the outcomes of the log to those of receipts. */
 const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
@@ -31,17 +18,18 @@ const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
 
 /** Hands over the receipt of an exchange that is over, where it gets one. */
 export function addReceipt(exchange: Exchange, outcome: Outcome): void {
-  const { deps, requestId, res, stats, receipt, client } = exchange;
+  const { deps, caller, res, accounts } = exchange;
+  const { stats, receipt } = accounts;
   if (receipt === undefined) return;
   const { startedAt, endedAt, usage, error } = stats;
   const { endpoint, request, epoch } = receipt;
   const response = (res as DigestedResponse).body.digest();
   deps.receipts?.add({
-    id: requestId,
+    id: caller.requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
     durationMs: Math.round(endedAt - startedAt),
     endpoint,
-    client: client?.name ?? null,
+    client: caller.client?.name ?? null,
     model: stats.model ?? null,
     status: res.headersSent ? res.statusCode : null,
     request: request.digest(),

@@ -2,7 +2,7 @@
 import { errorEvent } from '../api/error-format.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
-import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
 import { plainContentType, readPlainError, unreadError } from '../exchange/unauthenticated.ts';
@@ -10,276 +10,227 @@ import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
-import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
+import { type DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { Translator } from '../responses/translator.ts';
-import type { Epoch } from '../session/session.ts';
-import type { Exchange, ForwardedExchange } from './exchange.ts';
-import type { Reservation } from './memory-budget.ts';
-import { beginWhole, endAfterUpload, respondError, respondWhole } from './own-response.ts';
-import { ClientGone } from './receive-body.ts';
-import { noteFailure } from './request-log.ts';
+import { type Accounts, isUndecryptable } from './accounts.ts';
+import { type Exchange, type ForwardedExchange, ownHeaders, type Requested } from './exchange.ts';
+import { ClientGone } from './life.ts';
+import { openResponse, roomForHeld, roomForWhole } from './open-response.ts';
+import {
+  beginWhole,
+  breakConnection,
+  endAfterUpload,
+  noteBroken,
+  respondError,
+  respondWhole,
+} from './own-response.ts';
+import type { AttemptResponse } from './send-attempt.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
-
-/** The outcome of an attempt, with everything needed to read it. */
-export interface AttemptResponse extends UpstreamResponse {
-  readonly epoch: Epoch;
-  readonly cipher: RequestCipher | undefined;
-  /** Whether the request went out with the key of the proxy. */
-  readonly ownKey: boolean;
-  /** The body, where it was read already to decide about a retry. */
-  readonly plainBody: Buffer | undefined;
-}
 
 /**
  * Reads the upstream response the way its head asks for and gives it to the application. Rejects, with nothing written, where
  * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
  */
-export async function respond(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
+export async function respond(
+  exchange: ForwardedExchange,
+  requested: Requested,
+  upstream: AttemptResponse,
+): Promise<void> {
+  const { deps, caller } = exchange;
   const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && exchange.asked.streaming; // the others know no `stream`
+  const streaming = terminal !== undefined && requested.response.streaming; // the others know no `stream`
   if (status >= 400) {
-    const keyFrom = status === 401 && upstream.ownKey ? exchange.deps.keyOrigin?.() : undefined;
+    const keyFrom = status === 401 && upstream.ownKey ? deps.key.origin?.() : undefined;
     const level = status >= 500 ? 'error' : 'warn';
-    exchange.log[level]({ status, keyFrom }, 'The service answered with an error status');
+    caller.log[level]({ status, keyFrom }, 'The service answered with an error status');
   }
   const kind = responseKind(status, response.headers, encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
-    countFailure(exchange, kind);
     throw kind;
   }
-  if (kind === 'plain') return respondPlain(exchange, upstream);
+  if (kind === 'plain') return respondPlain(exchange, requested, upstream);
   // An error as a stream, where the API has none, is no JSON either: only its status is shown.
-  if (kind === 'encrypted-body' || terminal === undefined) return respondBody(exchange, upstream);
-  return respondStream(exchange, upstream);
+  if (kind === 'encrypted-body' || terminal === undefined) return respondBody(exchange, requested, upstream);
+  return respondStream(exchange, requested, upstream);
 }
 
 /** What nothing authenticates, errors and lists of models alike, is marked, so that nothing of a stranger's passes for ours. */
-async function respondPlain(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
-  const { res } = exchange;
+async function respondPlain(
+  exchange: ForwardedExchange,
+  { aboutModel }: Requested,
+  upstream: AttemptResponse,
+): Promise<void> {
+  const { deps, res, match, accounts } = exchange;
   const { response, plainBody } = upstream;
   const status = response.statusCode as number;
   const contentType = plainContentType(response.headers['content-type']);
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
-  const { aliases } = exchange.deps;
-  const isList = status === 200 && (exchange.match.endpoint.id === 'models' || exchange.aboutModel);
-  const body = plainBody ?? (isList && aliases && (await withAliases(exchange, response, aliases)));
+  const { aliases } = deps;
+  const isList = status === 200 && (match.endpoint.id === 'models' || aboutModel !== undefined);
+  const list = isList && aliases && (await readPlain(exchange, response));
+  const body = plainBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
   if (body) {
     respondWhole(exchange, { status, headers, body });
-    finished(exchange);
+    accounts.done(status);
     return;
   }
   const length = response.headers['content-length'];
   res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
-  const plain = decrypted(exchange, response, UNENCRYPTED, {
+  const plain = openResponse(exchange, response, UNENCRYPTED, {
     onFailure: (failure) => noteBroken(exchange, failure),
   });
   await toClient(plain, exchange);
   if (plain.failure === undefined) {
     res.end();
-    finished(exchange);
+    accounts.done(status);
   } else breakConnection(exchange);
 }
 
-/** A list of models with the aliases in it, or the entry of one; a list that goes on after another has them already. Throws what reading it throws. */
-async function withAliases(
-  exchange: ForwardedExchange,
-  response: UpstreamResponse['response'],
-  aliases: ModelAliases,
-): Promise<Buffer> {
-  const plain = decrypted(exchange, response, UNENCRYPTED);
+/** Throws what reading it throws. */
+async function readPlain(exchange: Exchange, response: UpstreamResponse['response']): Promise<Buffer> {
+  const plain = openResponse(exchange, response, UNENCRYPTED);
   const body = await readPlainError(plain);
   if (plain.failure !== undefined) throw plain.failure;
-  const { aboutModel } = exchange;
+  return body;
+}
+
+/** A list of models with the aliases in it, or the entry of one; a list that goes on after another has them already. */
+function withAliases(
+  body: Buffer,
+  aliases: ModelAliases,
+  { target, aboutModel }: { readonly target: string; readonly aboutModel: string | undefined },
+): Buffer {
   if (aboutModel !== undefined) return aliases.entryIn(body, aboutModel) ?? body;
-  const isFurther = /[?&](?:after|after_id|before_id)=/.test(exchange.match.target);
+  const isFurther = /[?&](?:after|after_id|before_id)=/.test(target);
   return (isFurther ? undefined : aliases.inList(body)) ?? body;
 }
 
 /** A whole JSON response: nothing is shown before all of it has authenticated. */
-async function respondBody(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
+async function respondBody(
+  exchange: ForwardedExchange,
+  { response: asked, translator }: Requested,
+  upstream: AttemptResponse,
+): Promise<void> {
+  const { deps, req, res, match, accounts } = exchange;
   const { response, cipher } = upstream;
   const status = response.statusCode as number;
-  const asked = status < 400 ? exchange.asked : undefined;
-  const decrypter = createBodyDecrypter(exchange.match.endpoint, cipher as RequestCipher, asked);
-  const room = roomFor(exchange, response);
-  const stream = decrypted(exchange, response, decrypter, { room });
+  const isError = status >= 400;
+  const decrypter = createBodyDecrypter(match.endpoint, cipher as RequestCipher, isError ? undefined : asked);
+  const room = roomForWhole(exchange, response);
+  const stream = openResponse(exchange, response, decrypter, { room });
   let pieces: Uint8Array[] = await stream.toArray();
-  exchange.stats.usage = decrypter.usage;
+  accounts.delivered({ usage: decrypter.usage });
   const { failure } = stream;
   if (failure === undefined) {
-    const { translator } = exchange;
-    if (translator !== undefined && status < 400) {
-      pieces = [translatedBody(exchange, translator, pieces)];
+    if (translator !== undefined && !isError) {
+      pieces = [translatedBody(accounts, translator, pieces)];
       await room?.(pieces[0]!.length);
     }
     const headers = headersOf(exchange, upstream, { contentType: 'application/json', authenticated: true });
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     beginWhole(exchange, { status, headers, length });
-    finished(exchange);
+    accounts.done(status);
     // Piece by piece: it shows how much of it the client has taken.
     await writeAll(pieces, exchange);
-    endAfterUpload(exchange.req, exchange.res);
+    endAfterUpload(req, res);
     return;
   }
-  countFailure(exchange, failure);
-  if (status < 400) throw failure;
+  if (!isError) throw failure;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  noteFailure(exchange, failure);
+  accounts.failed(failure);
   const retryAfter = response.headers['retry-after'];
   const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
   respondError(exchange, unreadError(failure, status), { status, headers });
-  count(exchange.deps.counters.responses, status);
+  count(deps.metrics.counters.responses, status);
 }
 
-function translatedBody(exchange: Exchange, translator: Translator, pieces: readonly Uint8Array[]): Buffer {
+function translatedBody(accounts: Accounts, translator: Translator, pieces: readonly Uint8Array[]): Buffer {
   const chat = Buffer.concat(pieces);
-  try {
-    const body = translator.body(chat);
-    exchange.stats.bytes.toClient += body.length - chat.length;
-    return body;
-  } catch (thrown) {
-    const failure = asPrivatemodeError(thrown);
-    countFailure(exchange, failure);
-    throw failure;
-  }
-}
-
-/** Opens a reservation for the response; it is free when the client has taken it. */
-function responseReservation({ deps, res, over }: Exchange): Reservation | undefined {
-  const reservation = deps.responseBudget?.open();
-  if (over) reservation?.release();
-  else if (reservation !== undefined) res.once('close', reservation.release);
-  return reservation;
-}
-
-/** Bytes; a stream that is translated reserves so many at a time. */
-const HELD_STEP = 64 * 1024;
-
-/** The memory of a stream that is translated, by what the chunks before have left there. */
-function roomForHeld(exchange: Exchange, translator: Translator): DecryptOptions['room'] {
-  const reservation = responseReservation(exchange);
-  let reserved = 0;
-  return () => {
-    const more = translator.held() - reserved;
-    if (reservation === undefined || more <= 0) return undefined;
-    const step = Math.max(more, HELD_STEP);
-    reserved += step;
-    return reservation.reserve(step, exchange.control.signal);
-  };
-}
-
-/** The memory of a response that is kept whole: what it announces, or as much as comes. */
-function roomFor(exchange: Exchange, { headers }: UpstreamResponse['response']): DecryptOptions['room'] {
-  const reservation = responseReservation(exchange);
-  if (reservation === undefined) return undefined;
-  const announced = Number(headers['content-length'] ?? 0);
-  let arrived = 0;
-  let reserved = 0;
-  return (bytes) => {
-    arrived += bytes;
-    const more = Math.max(arrived, announced) - reserved;
-    if (more <= 0) return undefined;
-    reserved += more;
-    return reservation.reserve(more, exchange.control.signal);
-  };
+  const body = translator.body(chat);
+  accounts.lengthened(body.length - chat.length);
+  return body;
 }
 
 const NOTHING = Buffer.alloc(0);
 
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
-async function respondStream(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
-  const { res, deps, stats } = exchange;
+async function respondStream(
+  exchange: ForwardedExchange,
+  { response: asked, translator }: Requested,
+  upstream: AttemptResponse,
+): Promise<void> {
+  const { deps, res, match, life, accounts } = exchange;
+  const { counters } = deps.metrics;
   const { response, cipher } = upstream;
-  res.writeHead(response.statusCode as number, {
+  beginStream(exchange, upstream);
+
+  const decrypter = createEventDecrypter(match.endpoint, cipher as RequestCipher, asked);
+  life.reached('before_first_token');
+  const events = openResponse(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
+    room: translator && roomForHeld(exchange, translator),
+    onFirstBytes: () => {
+      life.reached('mid_stream');
+      accounts.stage('first_event');
+    },
+    onFailure: (failure) => {
+      if (!isUndecryptable(failure)) counters.truncatedStreams += 1;
+      noteBroken(exchange, failure);
+    },
+  });
+  const { streamKeepalive } = deps.settings;
+  if (streamKeepalive > 0) keepStreamAlive(events, res, streamKeepalive);
+  try {
+    await toClient(events, exchange);
+  } finally {
+    counters.streamEvents += decrypter.events;
+    const { usage, modelError } = decrypter;
+    accounts.delivered({ events: translator?.events() ?? decrypter.events, usage, modelError });
+  }
+  const { failure } = events;
+  if (failure === undefined) accounts.done(res.statusCode);
+  // A chat whose service told an error ends well; of a Response, nobody may take the end for that of a whole one.
+  if (failure === undefined && (translator === undefined || !decrypter.modelError)) {
+    res.end();
+    return;
+  }
+  life.breaks();
+  const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange.caller));
+  accounts.delivered({ events: translator?.events() ?? decrypter.events + 1 });
+  res.write(last ?? NOTHING, () => breakConnection(exchange));
+}
+
+/** Writes the head of a stream: now, and in one piece with the first events where these are there already. */
+function beginStream(exchange: ForwardedExchange, upstream: AttemptResponse): void {
+  const { res } = exchange;
+  res.writeHead(upstream.response.statusCode as number, {
     ...headersOf(exchange, upstream, { contentType: 'text/event-stream', authenticated: true }),
     'cache-control': 'no-cache',
     'x-accel-buffering': 'no',
   });
-  // Now, and in one piece with the first events where these are there already.
   const { socket } = res;
   socket?.cork();
   res.flushHeaders();
   setImmediate(() => socket?.uncork());
-
-  const decrypter = createEventDecrypter(exchange.match.endpoint, cipher as RequestCipher, exchange.asked);
-  exchange.phase = 'before_first_token';
-  const { translator } = exchange;
-  const events = decrypted(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
-    room: translator && roomForHeld(exchange, translator),
-    onFirstBytes: () => {
-      exchange.phase = 'mid_stream';
-      exchange.stage?.('first_event');
-    },
-    onFailure: (failure) => {
-      countFailure(exchange, failure);
-      if (!UNDECRYPTABLE.has(failure.code)) deps.counters.truncatedStreams += 1;
-      noteBroken(exchange, failure);
-    },
-  });
-  if (deps.streamKeepalive > 0) keepStreamAlive(events, res, deps.streamKeepalive);
-  try {
-    await toClient(events, exchange);
-  } finally {
-    deps.counters.streamEvents += decrypter.events;
-    stats.events = translator?.events() ?? decrypter.events;
-    stats.usage = decrypter.usage;
-    stats.modelError = decrypter.modelError;
-  }
-  const { failure } = events;
-  if (failure === undefined) finished(exchange);
-  // A chat whose service told an error ends well; of a Response, nobody may take the end for that of a whole one.
-  if (failure === undefined && (translator === undefined || !stats.modelError)) {
-    res.end();
-    return;
-  }
-  exchange.broken = true;
-  const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange));
-  stats.events = translator?.events() ?? stats.events + 1;
-  res.write(last ?? NOTHING, () => breakConnection(exchange));
 }
 
 /** The head towards the application; `authenticated`: whether the body is. */
 const headersOf = (
-  { format, requestId, headers, match }: ForwardedExchange,
+  exchange: ForwardedExchange,
   { response, epoch }: AttemptResponse,
   { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
 ): Record<string, string | string[]> =>
   responseHeaders({
-    format,
-    requestId,
+    format: exchange.caller.format,
+    requestId: exchange.caller.requestId,
     rawHeaders: response.rawHeaders,
     contentType,
-    own: headers,
-    encrypted: match.endpoint.encrypted,
+    own: ownHeaders(exchange),
+    encrypted: exchange.match.endpoint.encrypted,
     epoch: authenticated ? epoch : undefined,
   });
-
-/** The body of the response as a stream that decrypts it, within the limits of the exchange. */
-export function decrypted(
-  exchange: Exchange,
-  response: UpstreamResponse['response'],
-  decrypter: Decrypter,
-  on: Partial<Pick<DecryptOptions, 'stats' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
-): DecryptStream {
-  const { deps, stats } = exchange;
-  exchange.decrypter = decrypter;
-  return new DecryptStream(response, decrypter, {
-    stats,
-    idleTimeout: deps.streamIdleTimeout,
-    signal: deps.terminate,
-    ...on,
-  });
-}
-
-/** Logs the failure before the error event goes out: an application that does not read may leave before it. breakConnection follows. */
-export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
-  exchange.broken = true;
-  noteFailure(exchange, failure);
-}
 
 /**
  * Gives the application all that the stream delivers; the response stays open. Throws ClientGone where the application left. With
@@ -324,46 +275,3 @@ const drained = (res: Exchange['res']): Promise<void> =>
     res.on('drain', done);
     res.on('close', done);
   });
-
-/** The codes of responses that came and could not be decrypted. Any other code means that the response was cut off. */
-const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'response_not_authentic',
-  'response_not_encrypted',
-  'response_malformed',
-  'response_too_large',
-]);
-
-function countFailure({ deps }: Exchange, { code }: PrivatemodeError): void {
-  if (UNDECRYPTABLE.has(code)) count(deps.counters.decryptFailures, code);
-}
-
-function finished(exchange: Exchange): void {
-  count(exchange.deps.counters.responses, exchange.res.statusCode);
-  exchange.stage?.('done');
-}
-
-/** The end of an exchange that failed before its response was complete; never throws. */
-export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { res, deps, match } = exchange;
-  if (thrown instanceof ClientGone || res.destroyed) {
-    res.destroy();
-    return;
-  }
-  const error = asPrivatemodeError(thrown);
-  if (res.headersSent) {
-    noteBroken(exchange, error);
-    breakConnection(exchange);
-  } else {
-    noteFailure(exchange, error);
-    respondError(exchange, error);
-    if (match !== undefined) count(deps.counters.responses, res.statusCode);
-  }
-}
-
-/** Ends the connection, as noteBroken has noted, so that no client can take what it got for a complete response. */
-export function breakConnection({ res }: Exchange): void {
-  // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
-  const { socket } = res;
-  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
-  else socket.resetAndDestroy();
-}

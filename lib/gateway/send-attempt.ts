@@ -1,19 +1,23 @@
 /** The middle of the chain: one attempt, the first or the second. */
 
-import type { RequestCipher } from '../envelope/protection.ts';
+import type { GpuPolicy, RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../exchange/headers.ts';
 import { mayAskForRetry, type RetryRow } from '../exchange/retry.ts';
 import { readPlainError } from '../exchange/unauthenticated.ts';
-import { count, RequestStats } from '../observe/counters.ts';
+import type { UpstreamResponse } from '../network/upstream.ts';
+import { count } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
+import type { GatewaySettings } from './deps.ts';
 import type { ForwardedExchange } from './exchange.ts';
-import { type AttemptResponse, decrypted } from './respond.ts';
+import { openResponse } from './open-response.ts';
 
 /** What goes out in one attempt. */
 export interface OutgoingAttempt {
+  /** What the request line names. */
+  readonly target: string;
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
   readonly body: SaltedBody | undefined;
@@ -25,20 +29,33 @@ export interface OutgoingAttempt {
   readonly retry: RetryRow | undefined;
 }
 
+/** The head of the response to an attempt, with everything needed to read its body. */
+export interface AttemptResponse extends UpstreamResponse {
+  readonly epoch: Epoch;
+  readonly cipher: RequestCipher | undefined;
+  /** Whether the request went out with the key of the proxy. */
+  readonly ownKey: boolean;
+  /** The body, where it was read already to decide about a retry. */
+  readonly plainBody: Buffer | undefined;
+}
+
+/** Its bytes are counted where they are shown. */
+const UNCOUNTED = { heard() {}, decrypted() {} };
+
 /** Sends one attempt; rejects with UpstreamFailure. A plain 500 that may ask for a retry is read at once. */
 export async function sendAttempt(
   exchange: ForwardedExchange,
   outgoing: OutgoingAttempt,
 ): Promise<AttemptResponse> {
-  const { deps, req, res, log, match, stats, stage, requestId } = exchange;
-  const { epoch, cipher, body, sealed, retry, authorization, configuredKey } = outgoing;
+  const { deps, req, res, life, accounts } = exchange;
+  const { requestId, log } = exchange.caller;
+  const { target, epoch, cipher, body, sealed, retry, authorization, configuredKey } = outgoing;
   const ownKey = configuredKey !== undefined && authorization === `Bearer ${configuredKey}`;
   const read = { epoch, cipher, ownKey };
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
-  if (exchange.receipt !== undefined && cipher !== undefined) exchange.receipt.epoch = epoch;
   if (retry !== undefined) {
-    count(deps.counters.upstreamRetries, retry.id);
+    count(deps.metrics.counters.upstreamRetries, retry.id);
     log.warn({ retry: retry.id, why: retry.why }, 'Request failed, trying once more');
   }
   const headers = attemptHeaders(
@@ -53,38 +70,42 @@ export async function sendAttempt(
       key: epoch.key,
       model: body?.model,
       shardKey: body?.shardKey,
-      gpuPolicy: deps.gpuPolicy,
+      gpuPolicy: gpuPolicyOf(deps.settings),
       nowMs: Date.now(),
     },
     sealed,
   );
-  if (sealed !== undefined) {
-    stats.bytes.toRemote += sealed.contentLength;
-    headers['content-length'] = String(sealed.contentLength);
+  if (sealed !== undefined) headers['content-length'] = String(sealed.contentLength);
+  if (stream !== undefined && accounts.traced) {
+    accounts.stage('sealed', { attempt });
+    stream.once('end', () => accounts.stage('sent', { attempt }));
   }
-  if (stage !== undefined && stream !== undefined) {
-    stage('sealed', { attempt });
-    stream.once('end', () => stage('sent', { attempt }));
-  }
-  stats.sentAt ??= performance.now();
+  accounts.sent(sealed?.contentLength ?? 0, cipher && epoch);
   const upstream = await deps.upstream.send(req, res, {
     // Not every server that knows GET knows HEAD; the body of the response goes no further than here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
-    path: match.target,
+    path: target,
     headers,
     body: stream,
     fresh: retry?.fresh === true,
-    signal: exchange.control.signal,
+    signal: life.signal,
   });
   const { response } = upstream;
   const status = response.statusCode as number;
-  stage?.('head', { attempt, status });
+  accounts.stage('head', { attempt, status });
   const mark = response.headers['privatemode-encrypted'];
   const mayRetry = retry === undefined && cipher && mayAskForRetry(status, mark);
   if (!mayRetry) return { ...upstream, ...read, plainBody: undefined };
-  const uncounted = new RequestStats(); // its bytes are counted where they are shown
-  const plain = decrypted(exchange, response, UNENCRYPTED, { stats: uncounted });
+  const plain = openResponse(exchange, response, UNENCRYPTED, { count: UNCOUNTED });
   const plainBody = await readPlainError(plain);
   if (plain.failure !== undefined) throw plain.failure;
   return { ...upstream, ...read, plainBody };
 }
+
+const gpuPolicyOf = ({
+  gpuOcspAllowUnknown,
+  gpuOcspRevokedGracePeriodHours,
+}: GatewaySettings): GpuPolicy => ({
+  allowUnknown: gpuOcspAllowUnknown,
+  gracePeriodHours: gpuOcspRevokedGracePeriodHours,
+});

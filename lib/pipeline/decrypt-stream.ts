@@ -9,12 +9,8 @@ export interface DecryptOptions {
   readonly idleTimeout: number;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
-  /** Counts what comes and goes; `firstChunkAt` by performance.now(). */
-  readonly stats: {
-    firstChunkAt: number | undefined;
-    chunks: number;
-    readonly bytes: { fromRemote: number; toClient: number };
-  };
+  /** Is told how many bytes came from upstream, and as how many a chunk of them goes on. */
+  readonly count: { heard(bytes: number): void; decrypted(bytes: number): void };
   /** Waits until there is memory for so many more bytes from upstream; a rejection ends the response. */
   readonly room?: ((bytes: number) => Promise<void> | undefined) | undefined;
   /** Called before the first decrypted bytes go on. */
@@ -44,6 +40,8 @@ export class DecryptStream extends Transform {
   /** Undefined once the response is over: Node keeps a stream that is written to until a full collection (docs/hazards.md 25). */
   #source: Source | undefined;
   #heardAt = performance.now();
+  /** The first bytes have gone on. */
+  #begun = false;
   /** For room: the silence is ours. */
   #waits = false;
   #idle: NodeJS.Timeout;
@@ -89,7 +87,7 @@ export class DecryptStream extends Transform {
     if (this.#source === undefined) return;
     const { decrypter, options } = this.#source;
     this.#heardAt = performance.now();
-    options.stats.bytes.fromRemote += chunk.length;
+    options.count.heard(chunk.length);
     this.#deliver(decrypter.feed(chunk), options);
     const { failure, finished } = decrypter;
     if (failure !== undefined || finished) this.#end(failure);
@@ -118,14 +116,11 @@ export class DecryptStream extends Transform {
     done(error);
   }
 
-  #deliver(bytes: Uint8Array, { stats, onFirstBytes }: DecryptOptions): void {
+  #deliver(bytes: Uint8Array, { count, onFirstBytes }: DecryptOptions): void {
     if (bytes.length === 0) return;
-    if (stats.chunks === 0) {
-      stats.firstChunkAt = performance.now();
-      onFirstBytes?.();
-    }
-    stats.chunks += 1;
-    stats.bytes.toClient += bytes.length;
+    if (!this.#begun) onFirstBytes?.();
+    this.#begun = true;
+    count.decrypted(bytes.length);
     for (let at = 0; at < bytes.length; at += LARGEST_PIECE)
       this.push(bytes.subarray(at, at + LARGEST_PIECE));
   }

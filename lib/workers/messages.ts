@@ -4,7 +4,6 @@
  */
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
-import type { GatewayServerDeps } from '../gateway-server.ts';
 import type { LimitedClient } from '../limits/limits.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { Epoch, Session } from '../session/session.ts';
@@ -29,7 +28,11 @@ export interface Standing {
 }
 
 /** The first message to a worker. */
-export interface Start extends Pick<GatewayServerDeps, 'sharedSalt' | 'fd'> {
+export interface Start {
+  /** As for GatewayDeps. */
+  readonly sharedSalt: string | undefined;
+  /** As for GatewayServerDeps. */
+  readonly fd: number | undefined;
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly receiptInstance: string | undefined;
   /** Whether requests need permits of the primary. */

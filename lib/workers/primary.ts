@@ -13,10 +13,7 @@ import { createGateKeeper } from './remote-gate.ts';
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
-  extends Pick<
-    GatewayServerDeps,
-    'configuredKey' | 'keyOrigin' | 'sharedSalt' | 'fd' | 'log' | 'verification' | 'gate'
-  > {
+  extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'> {
   readonly count: number;
   readonly session: AttestedSession;
   /** The umask of this process while a worker starts, which may be the one for which it creates a socket file. Undefined: its own. */
@@ -39,7 +36,7 @@ const LAST_MESSAGES = 1_000;
  * start with.
  */
 export async function startWorkers(deps: WorkerPoolDeps) {
-  const { count, session, sharedSalt, fd, log, receipts, gate } = deps;
+  const { count, session, key, salt, fd, log, receipts, gate } = deps;
   const workers = new Set<Worker>();
   const collections = new Questions<Collected | undefined>();
   const latest = new WeakMap<Worker, Collected>();
@@ -57,7 +54,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   function standing(): Standing {
     const [epoch, state, error] = [session.current(), session.state(), session.lastError()];
     const lastError = error && errorToWire(error);
-    const [configuredKey, keyOrigin] = [deps.configuredKey(), deps.keyOrigin?.()];
+    const [configuredKey, keyOrigin] = [key.value(), key.origin?.()];
     return { epoch: epoch && epochToWire(epoch), state, lastError, configuredKey, keyOrigin };
   }
 
@@ -93,7 +90,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     worker.on('error', () => {}); // 'exit' reports its end
     send(worker, {
       type: 'start',
-      sharedSalt,
+      sharedSalt: salt.shared,
       fd,
       receiptInstance: receipts?.instance,
       gated: gate !== undefined,

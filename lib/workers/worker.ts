@@ -66,18 +66,15 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
     service = await startGatewayServer(config, {
       session,
       outbound,
-      counters,
+      metrics: { counters, observe: watch?.observe ?? (() => {}) },
       receipts,
       log: log.child({ worker: cluster.worker?.id }),
-      observe: watch?.observe ?? (() => {}),
-      spoilsCache: () => send({ type: 'spoils-cache' }),
       // Asked of the primary each time, which knows the verdict and what is in force at that moment.
       verification: config.exposeVerification
         ? () => documents.ask((id) => send({ type: 'ask-verification', id }))
         : undefined,
-      configuredKey: session.configuredKey,
-      keyOrigin: session.keyOrigin,
-      sharedSalt: start.sharedSalt,
+      key: { value: session.configuredKey, origin: session.keyOrigin },
+      salt: { shared: start.sharedSalt, onSpoilt: () => send({ type: 'spoils-cache' }) },
       fd: start.fd,
       gate,
     });

@@ -158,7 +158,7 @@ describe('the proxy and the library on the wire', { timeout: 120_000 }, () => {
     });
     network = new Agent({ connect: { ca: upstream.ca } });
     for (const salt of [undefined, SALT]) {
-      const gateway = await startGateway({ upstream, deps: { sharedSalt: salt, createTranslator } });
+      const gateway = await startGateway({ upstream, deps: { salt: { shared: salt }, createTranslator } });
       const config = readOptions({
         apiKey: CANARY_KEY,
         apiEndpoint: `https://localhost:${upstream.port}`,

@@ -135,10 +135,10 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   const lines: string[] = [];
   const outbound = createOutbound({}, 10_000);
   const service = await startGatewayServer(config, {
-    ...{ session: fakeSession(), outbound, counters: createCounters(), observe: () => {} },
+    ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
-    configuredKey: () => 'key of the gateway',
-    ...{ sharedSalt: undefined, fd: undefined },
+    key: { value: () => 'key of the gateway' },
+    ...{ salt: { shared: undefined }, fd: undefined },
   });
   t.after(async () => {
     await service.close();

@@ -15,7 +15,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/clients/clients.ts';
-import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
+import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { DumpedResponse } from '../../lib/gateway/request-dump.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
@@ -318,8 +318,7 @@ describe('a request with a known token', () => {
     for (const apiKeyFallback of ['always', 'never', 'if-placeholder'] as const) {
       it(`(${what}, fallback ${apiKeyFallback}) leaves with the key of the service, and the token stays here`, async (t) => {
         const { ask, upstream, gateway, receipts } = await team(t, {
-          gateway: { dump: true },
-          deps: { apiKeyFallback },
+          gateway: { dump: true, settings: { apiKeyFallback } },
         });
         for (const stream of [false, true]) {
           const answer = await ask(post(chatBody({ stream }), { headers: [header] }));
@@ -369,7 +368,7 @@ describe('a request with a known token', () => {
     const { ask, upstream } = await team(t, {
       ann: { apiKey: '@bob.key' },
       options: { needsKeys: true },
-      deps: { configuredKey: () => undefined },
+      deps: { key: { value: () => undefined } },
       gateway: { session },
     });
     assert.equal((await ask(post(chatBody(), { headers: [bearer(ANN)] }))).status, 200);
@@ -442,7 +441,7 @@ describe('the salt of a client', () => {
   const shared = (cacheSalt?: string) => ({
     ...(cacheSalt === undefined ? {} : { ann: { cacheSalt }, bob: { cacheSalt } }),
     options: { sharedSalt: SHARED },
-    deps: { sharedSalt: SHARED },
+    deps: { salt: { shared: SHARED } },
   });
   // HKDF-SHA256 (RFC 5869), computed with another program.
   const OF_ANN = '72f0448123d43964ab345fc06c9c4fe903422ea5ecf64167f05a5d1a20acbd52';

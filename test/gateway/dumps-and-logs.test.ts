@@ -94,7 +94,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('hold the comments that keep a silent stream alive', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true, deps: { streamKeepalive: 10 } });
+    const fixture = await gatewayFixture(t, { dump: true, settings: { streamKeepalive: 10 } });
     const { upstream, client } = fixture;
     const asking = client();
     upstream.on(async (scripted) => {

@@ -37,13 +37,12 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
-    counters: createCounters(),
+    metrics: { counters: createCounters(), observe: () => {} },
     log: createLogger({ format: 'json', level: 50, output: { write: () => {} } }),
-    observe: () => {},
-    configuredKey: () => 'key',
-    sharedSalt: undefined,
+    key: { value: () => 'key' },
+    salt: { shared: undefined },
     fd: undefined,
-    uploadRateGrace: 1_000,
+    patience: { uploadRateGrace: 1_000 },
   });
   const clients: RawClient[] = [];
   const connect = (): RawClient => {

@@ -4,18 +4,18 @@ import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import { Accounts } from '../../lib/gateway/accounts.ts';
 import type { Exchange, ForwardedExchange } from '../../lib/gateway/exchange.ts';
+import { ClientGone } from '../../lib/gateway/life.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import {
-  ClientGone,
-  type ReceivedBody,
-  receive as receiveBody,
-  takeIn,
-} from '../../lib/gateway/receive-body.ts';
-import { createCounters, RequestStats } from '../../lib/observe/counters.ts';
+import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
+import { recordingLogger } from '../support/logger.ts';
 
-const LIMITS = { maxBodyBytes: 100_000, minUploadRate: 0, uploadRateGrace: 1_000 };
+const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
+const newAccounts = (): Accounts =>
+  new Accounts({ log: recordingLogger().log, counters: createCounters() }, undefined);
 const PARSED = { model: 'm' } as ParsedBody;
 
 const receive = (
@@ -31,13 +31,13 @@ const receive = (
   };
   const exchange = {
     deps: {
-      limits: LIMITS,
-      uploadBudget: createUploadBudget(1_000_000, { counters: createCounters() }),
+      settings: SETTINGS,
+      memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters() }) },
     },
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
-    stats: new RequestStats(),
-    control: { signal },
+    accounts: newAccounts(),
+    life: { signal },
   };
   return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };
 };
@@ -122,12 +122,18 @@ describe('a body that is translated', () => {
       leftOut: () => undefined,
     };
     const exchange = {
-      deps: { limits: LIMITS, uploadBudget: createUploadBudget(1_000_000, { counters: createCounters() }) },
+      deps: {
+        settings: SETTINGS,
+        memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters() }) },
+        salt: { shared: undefined },
+        createTranslator: () => translator,
+      },
       req: Object.assign(Readable.from([Buffer.from('{}')], { objectMode: false }), { headers: {} }),
       res: new EventEmitter(),
-      stats: new RequestStats(),
+      caller: {},
+      accounts: newAccounts(),
       match: { endpoint: ENDPOINTS.find(({ id }) => id === 'responses') },
-      ...{ control, translator },
+      life: { signal: control.signal },
     };
     await takeIn(exchange as unknown as ForwardedExchange);
     return order;

@@ -6,6 +6,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/request-log.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger, type Logger } from '../../lib/observe/log.ts';
 import { fakeSession, type TestGateway } from '../support/gateway.ts';
 import {
@@ -397,7 +398,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     const seen: { uploadedAt: number | undefined; sentAt: number | undefined }[] = [];
     const { ask } = await gatewayFixture(t, {
       answers: completion,
-      deps: { observe: ({ stats }) => seen.push(stats) },
+      deps: { metrics: { counters: createCounters(), observe: ({ stats }) => seen.push(stats) } },
     });
     await ask(post());
     await until(() => seen.length > 0, 'nothing was observed');

@@ -130,7 +130,7 @@ it('what is decrypted at once is handed on in parts of 64 KiB, so that each show
   const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
     idleTimeout: 1_000,
     signal: new AbortController().signal,
-    stats: { firstChunkAt: undefined, chunks: 0, bytes: { fromRemote: 0, toClient: 0 } },
+    count: { heard() {}, decrypted() {} },
   });
   const pieces = (await stream.toArray()) as Buffer[];
   assert.deepEqual(
@@ -143,7 +143,7 @@ it('what is decrypted at once is handed on in parts of 64 KiB, so that each show
 async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
   const queue = createFairQueue(1);
   const gate = createRequestGate({ counts: undefined, queue });
-  const fixture = await gatewayFixture(t, { ...options, deps: { gate, readers: { timeout: 500 } } });
+  const fixture = await gatewayFixture(t, { ...options, deps: { gate }, readers: { timeout: 500 } });
   const endings = () =>
     fixture.gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
   return { ...fixture, queue, endings };

@@ -11,7 +11,7 @@ import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '.
 import { chunked, completion, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
 
 const INTERVAL = 20;
-const ON = { deps: { streamKeepalive: INTERVAL } };
+const ON = { settings: { streamKeepalive: INTERVAL } };
 const STREAMING = post(chatBody({ stream: true }));
 const COMMENT = ': keepalive\n\n';
 const COMMENTS = /(?:d\r\n: keepalive\n\n\r\n){2}/; // each in a chunk of its own

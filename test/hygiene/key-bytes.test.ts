@@ -61,8 +61,8 @@ describe('key bytes', () => {
     const starting = startWorkers({
       count: 1,
       session,
-      configuredKey: () => undefined,
-      sharedSalt: undefined,
+      key: { value: () => undefined },
+      salt: { shared: undefined },
       fd: undefined,
       log: recordingLogger().log,
       patience: 1,

@@ -5,9 +5,10 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
-import type { Exchange, GatewayDeps } from '../../lib/gateway/exchange.ts';
-import { enterGate } from '../../lib/gateway/receive-body.ts';
+import { enterGate } from '../../lib/gateway/enter-gate.ts';
+import type { Exchange } from '../../lib/gateway/exchange.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
@@ -236,7 +237,8 @@ describe('the gate', { timeout: 30_000 }, () => {
     const requests: IncomingMessage[] = [];
     const server = createServer((req) => {
       requests.push(req);
-      const exchange = { req, client: undefined, control: new AbortController(), over: false };
+      const { signal } = new AbortController();
+      const exchange = { req, caller: {}, life: { signal }, accounts: { permit() {} } };
       enterGate(exchange as unknown as Exchange, { enter: () => waiting.promise }).then(
         entered.resolve,
         entered.reject,

@@ -62,11 +62,10 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
   const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
-    counters: createCounters(),
+    metrics: { counters: createCounters(), observe: () => {} },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
-    observe: () => {},
-    configuredKey: () => undefined,
-    sharedSalt: undefined,
+    key: { value: () => undefined },
+    salt: { shared: undefined },
     fd: undefined,
   });
   t.after(async () => {

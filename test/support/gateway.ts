@@ -2,12 +2,14 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
-import type { GatewayDeps } from '../../lib/gateway/exchange.ts';
+import type { GatewayDeps, GatewaySettings } from '../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import { createDumper, DumpedResponse } from '../../lib/gateway/request-dump.ts';
+import { DumpedResponse } from '../../lib/gateway/request-dump.ts';
+import type { ReaderWatchOptions } from '../../lib/gateway/slow-readers.ts';
+import { connectUpstream, gatewayDeps } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
-import { createUpstream, type Upstream } from '../../lib/network/upstream.ts';
+import type { Upstream } from '../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import type { RequestObservation } from '../../lib/observe/metrics.ts';
@@ -96,14 +98,20 @@ export interface TestGateway {
 export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
   readonly session?: Session;
-  readonly limits?: Partial<GatewayDeps['limits']>;
+  /** Settings of the gateway beside the defaults below. */
+  readonly settings?: Partial<GatewaySettings>;
+  readonly limits?: Partial<
+    Pick<GatewaySettings, 'maxBodyBytes' | 'minUploadRate'> & { readonly uploadRateGrace: number }
+  >;
+  readonly streamIdleTimeout?: number;
+  /** How long a client may take nothing of its response. */
+  readonly readers?: ReaderWatchOptions;
   readonly maxBufferedBytes?: number;
   /** ms that an upload waits for room. */
   readonly uploadWait?: number;
   readonly listener?: Partial<ListenerOptions>;
   readonly connectTimeout?: number;
   readonly firstByteTimeout?: number;
-  readonly streamIdleTimeout?: number;
   /** Connections opened ahead; default 0. */
   readonly warmConnections?: number;
   readonly cors?: CorsPolicy;
@@ -128,46 +136,37 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const limits = { maxBodyBytes: 1024 * 1024, minUploadRate: 0, uploadRateGrace: 10_000, ...options.limits };
-  const agent = outbound.warmAgent(
-    { host: 'localhost', port: upstreamPort, limit: options.warmConnections ?? 0 },
-    { keepAlive: true, maxFreeSockets: 256 },
-  );
-  agent.connections.keep(true);
-  const upstream = createUpstream({
-    host: 'localhost',
-    port: upstreamPort,
-    agent,
-    connections: agent.connections,
-    freshAgent: outbound.agent({ keepAlive: false }),
-    connectTimeout,
-    firstByteTimeout: options.firstByteTimeout ?? 5_000,
-  });
+  const { uploadRateGrace, ...limits } = options.limits ?? {};
+  const maxBufferedBytes = options.maxBufferedBytes ?? 1024 * 1024 * 1024;
+  const config = {
+    ...{ apiKeyFallback: 'always' as const, gpuOcspAllowUnknown: true, gpuOcspRevokedGracePeriodHours: 48 },
+    ...{ maxBodyBytes: 1024 * 1024, minUploadRate: 0, ...limits },
+    ...{ streamIdleTimeout: options.streamIdleTimeout ?? 5_000, streamKeepalive: 0 },
+    ...{ connectTimeout, firstByteTimeout: options.firstByteTimeout ?? 5_000 },
+    ...{ warmConnections: options.warmConnections ?? 0, workers: 1, maxBufferedBytes },
+    ...{ dumpRequests: options.dump === true, workspace: directory },
+    apiEndpoint: { host: 'localhost', port: upstreamPort },
+    ...options.settings,
+  };
+  const { upstream, connections } = connectUpstream(config, outbound);
+  connections.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
+  const waits = options.uploadWait === undefined ? {} : { wait: options.uploadWait };
   const gateway = createGateway({
-    session,
+    ...gatewayDeps(config, {
+      session,
+      key: { value: () => CANARY_KEY },
+      salt: { shared: undefined },
+      patience: { epochTimeout: 5_000, uploadRateGrace, readers: options.readers },
+      metrics: { counters, observe: (observation) => observations.push(observation) },
+      log,
+    }),
     upstream: wrapUpstream(upstream),
-    counters,
-    log,
-    observe: (observation) => observations.push(observation),
-    configuredKey: () => CANARY_KEY,
-    apiKeyFallback: 'always',
-    sharedSalt: undefined,
-    gpuPolicy: { allowUnknown: true, gracePeriodHours: 48 },
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
-    limits,
-    uploadBudget: createUploadBudget(options.maxBufferedBytes ?? 1024 * 1024 * 1024, {
-      counters,
-      ...(options.uploadWait === undefined ? {} : { wait: options.uploadWait }),
-    }),
-    responseBudget: createResponseBudget(options.maxBufferedBytes ?? 1024 * 1024 * 1024, {
-      counters: heldResponses,
-      ...(options.uploadWait === undefined ? {} : { wait: options.uploadWait }),
-    }),
-    epochTimeout: 5_000,
-    streamIdleTimeout: options.streamIdleTimeout ?? 5_000,
-    streamKeepalive: 0,
-    dumper: options.dump === true ? createDumper({ workspace: directory, log }) : undefined,
+    memory: {
+      uploads: createUploadBudget(maxBufferedBytes, { counters, ...waits }),
+      responses: createResponseBudget(maxBufferedBytes, { counters: heldResponses, ...waits }),
+    },
     terminate: terminate.signal,
     ...options.deps,
   });

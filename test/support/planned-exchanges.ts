@@ -198,8 +198,8 @@ const LONG_PROMPT = { messages: [{ role: 'user', content: 'words and more words.
 const KEY = ['Authorization: Bearer client-key'];
 const PLACEHOLDER = ['Authorization: Bearer placeholder'];
 const X_API_KEY = ['x-api-key: client-key'];
-const keys = (apiKeyFallback: 'never' | 'always' | 'if-placeholder') => ({ deps: { apiKeyFallback } });
-const NO_KEY = { deps: { configuredKey: () => undefined } };
+const keys = (apiKeyFallback: 'never' | 'always' | 'if-placeholder') => ({ settings: { apiKeyFallback } });
+const NO_KEY = { deps: { key: { value: () => undefined } } };
 const CORS = { cors: { allowedOrigins: ['https://app.example'], ownNames: ['proxy.internal'] } };
 const ANY_ORIGIN = { cors: { allowedOrigins: ['*'], ownNames: [] } };
 const APP = 'Origin: https://app.example';
@@ -329,17 +329,17 @@ export const PLANNED: readonly PlannedExchange[] = [
   through('chat-whole', { name: "chat with the request's own salt", asks: { ...OWN_SALT, ...LONG_PROMPT } }),
   through('chat-whole', {
     name: 'chat with a shared salt',
-    gateway: { deps: { sharedSalt: SHARED_SALT } },
+    gateway: { deps: { salt: { shared: SHARED_SALT } } },
     asks: LONG_PROMPT,
   }),
   through('chat-whole', {
     name: "chat with the request's own salt and a shared one",
-    gateway: { deps: { sharedSalt: SHARED_SALT } },
+    gateway: { deps: { salt: { shared: SHARED_SALT } } },
     asks: { ...OWN_SALT, ...LONG_PROMPT },
   }),
   through('messages-stream', {
     name: 'messages with an empty salt and a shared one',
-    gateway: { deps: { sharedSalt: SHARED_SALT } },
+    gateway: { deps: { salt: { shared: SHARED_SALT } } },
     asks: { ...LONG_PROMPT, system: 'be brief', cache_salt: '' },
   }),
   local('a salt that is too short', post(chatBody({ cache_salt: 'short' }))),

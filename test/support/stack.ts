@@ -66,8 +66,7 @@ export async function startStack(
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
     ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
-    ...(options.epochTimeout === undefined ? {} : { epochTimeout: options.epochTimeout }),
-    ...(options.readers === undefined ? {} : { readers: options.readers }),
+    patience: { epochTimeout: options.epochTimeout, readers: options.readers },
   }).catch(async (refused: unknown) => {
     await simulator.close();
     throw refused;

@@ -20,8 +20,13 @@ it('a worker that is gone gives its places back at once', async (t) => {
   const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
   const queue = createFairQueue(1);
   const starting = startWorkers({
-    ...{ count: 1, session: session as unknown as AttestedSession, sharedSalt: undefined, fd: undefined },
-    ...{ patience: 1, configuredKey: () => undefined, log: recordingLogger().log },
+    ...{
+      count: 1,
+      session: session as unknown as AttestedSession,
+      salt: { shared: undefined },
+      fd: undefined,
+    },
+    ...{ patience: 1, key: { value: () => undefined }, log: recordingLogger().log },
     gate: createRequestGate({ counts: undefined, queue }),
   });
   worker.emit('message', { type: 'listening', url: '', port: 1 });
@@ -46,8 +51,8 @@ describe('what the workers tell', () => {
     const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
-      ...{ count: 2, session: session as unknown as AttestedSession, sharedSalt: 's', fd: undefined },
-      ...{ patience: 1, configuredKey: () => undefined, log },
+      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{ patience: 1, key: { value: () => undefined }, log },
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -75,8 +80,8 @@ describe('what the workers tell', () => {
       lastError: () => undefined,
     } as unknown as AttestedSession;
     const starting = startWorkers({
-      ...{ count: 1, session, sharedSalt: undefined, fd: undefined, patience: 1 },
-      configuredKey: () => undefined,
+      ...{ count: 1, session, salt: { shared: undefined }, fd: undefined, patience: 1 },
+      key: { value: () => undefined },
       log: recordingLogger().log,
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });

@@ -1,0 +1,93 @@
+/** What the gateway is given: once, by the composition root (lib/gateway-server.ts), for all its exchanges. */
+import type { ModelAliases } from '../api/model-aliases.ts';
+import type { Clients } from '../clients/clients.ts';
+import type { RequestGate } from '../limits/request-gate.ts';
+import type { Upstream } from '../network/upstream.ts';
+import type { Counters } from '../observe/counters.ts';
+import type { Logger } from '../observe/log.ts';
+import type { RequestObservation } from '../observe/metrics.ts';
+import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
+import type { Translator } from '../responses/translator.ts';
+import type { Session } from '../session/session.ts';
+import type { ReceiptLog } from '../transparency/receipt-log.ts';
+import type { CorsPolicy } from './cors.ts';
+import type { MemoryBudget } from './memory-budget.ts';
+import type { Dumper } from './request-dump.ts';
+import type { ReaderWatchOptions } from './slow-readers.ts';
+
+/** The part of the configuration (lib/config/flags.ts) that an exchange goes by; the names are those of `Config`. */
+export interface GatewaySettings {
+  readonly apiKeyFallback: FallbackMode;
+  readonly maxBodyBytes: number;
+  /** Bytes per second that an upload must reach. */
+  readonly minUploadRate: number;
+  /** ms between two chunks of a response. */
+  readonly streamIdleTimeout: number;
+  /** ms of silence of a stream after which the application gets a comment; 0: none. */
+  readonly streamKeepalive: number;
+  readonly gpuOcspAllowUnknown: boolean;
+  readonly gpuOcspRevokedGracePeriodHours: number;
+}
+
+/** Time limits that no flag sets; tests wait less. */
+export interface Patience {
+  /** ms a request waits for the service to be verified. Default 30 s. */
+  readonly epochTimeout?: number | undefined;
+  /** ms over which the rate of an upload is measured, and before it is judged for the first time. Default 10 s. */
+  readonly uploadRateGrace?: number | undefined;
+  /** How long a client may take nothing of its response. */
+  readonly readers?: ReaderWatchOptions | undefined;
+}
+
+export interface GatewayDeps {
+  // The service
+  readonly session: Session;
+  readonly upstream: Upstream;
+
+  // The configuration
+  readonly settings: GatewaySettings;
+  readonly patience?: Patience | undefined;
+  /** The configured key, and its source for the log; both as they are now, since a key file may change. */
+  readonly key: {
+    readonly value: () => string | undefined;
+    readonly origin?: (() => string | undefined) | undefined;
+  };
+  /**
+   * `shared`: the salt of all requests that bring none; undefined: each gets one of its own. `onSpoilt` is called with the log of each
+   * request whose text keeps others from sharing its cache.
+   */
+  readonly salt: {
+    readonly shared: string | undefined;
+    readonly onSpoilt?: ((log: Logger) => void) | undefined;
+  };
+  /** Other names for models; undefined without --model-alias. */
+  readonly aliases?: ModelAliases | undefined;
+  /** Makes what translates an exchange of the Responses API; undefined without --responses-api. */
+  readonly createTranslator?: ((requestId: string) => Translator) | undefined;
+
+  // Who may use the gateway, and how much of it
+  readonly cors: () => CorsPolicy;
+  /** Undefined without --clients: everybody who reaches the gateway may use it. */
+  readonly clients?: Pick<Clients, 'authenticate'> | undefined;
+  /** Gives requests their permits before anything of a body is read; undefined without --clients and --max-in-flight. */
+  readonly gate?: RequestGate | undefined;
+  /** For request bodies, and for responses that are kept whole until they have authenticated; without `responses` these have no bound together. */
+  readonly memory: { readonly uploads: MemoryBudget; readonly responses?: MemoryBudget | undefined };
+
+  // What is told of exchanges
+  readonly log: Logger;
+  /** `observe` is called once per exchange, when it is over. */
+  readonly metrics: {
+    readonly counters: Counters;
+    readonly observe: (observation: RequestObservation) => void;
+  };
+  /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
+  readonly verification?: (() => Promise<string>) | undefined;
+  /** Undefined without --receipts. With it the responses are of the class RecordedResponse. */
+  readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
+  /** Undefined without --dump-requests. With it the responses are of the class RecordedResponse. */
+  readonly dumper?: Dumper | undefined;
+
+  /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
+  readonly terminate: AbortSignal;
+}

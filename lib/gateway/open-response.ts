@@ -1,0 +1,66 @@
+/** An upstream response as decrypted bytes, within the limits of its exchange: the attempt reads an error so, and the last step all the rest. */
+import type { UpstreamResponse } from '../network/upstream.ts';
+import { type DecryptOptions, DecryptStream } from '../pipeline/decrypt-stream.ts';
+import type { Decrypter } from '../pipeline/decrypter.ts';
+import type { Translator } from '../responses/translator.ts';
+import type { Exchange } from './exchange.ts';
+import type { Reservation } from './memory-budget.ts';
+
+/** The body of the response as a stream that decrypts it. `count`: where its bytes are counted; default: the accounts of the exchange. */
+export function openResponse(
+  { deps, accounts }: Exchange,
+  response: UpstreamResponse['response'],
+  decrypter: Decrypter,
+  on: Partial<Pick<DecryptOptions, 'count' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
+): DecryptStream {
+  accounts.opened(decrypter);
+  return new DecryptStream(response, decrypter, {
+    count: accounts,
+    idleTimeout: deps.settings.streamIdleTimeout,
+    signal: deps.terminate,
+    ...on,
+  });
+}
+
+/** Opens a reservation for the response; it is free when the client has taken it. */
+function responseReservation({ deps, res }: Exchange): Reservation | undefined {
+  const reservation = deps.memory.responses?.open();
+  if (res.destroyed) reservation?.release();
+  else if (reservation !== undefined) res.once('close', reservation.release);
+  return reservation;
+}
+
+/** Bytes; a stream that is translated reserves so many at a time. */
+const HELD_STEP = 64 * 1024;
+
+/** The memory of a stream that is translated, by what the chunks before have left there. */
+export function roomForHeld(exchange: Exchange, translator: Translator): DecryptOptions['room'] {
+  const reservation = responseReservation(exchange);
+  let reserved = 0;
+  return () => {
+    const more = translator.held() - reserved;
+    if (reservation === undefined || more <= 0) return undefined;
+    const step = Math.max(more, HELD_STEP);
+    reserved += step;
+    return reservation.reserve(step, exchange.life.signal);
+  };
+}
+
+/** The memory of a response that is kept whole: what it announces, or as much as comes. */
+export function roomForWhole(
+  exchange: Exchange,
+  { headers }: UpstreamResponse['response'],
+): DecryptOptions['room'] {
+  const reservation = responseReservation(exchange);
+  if (reservation === undefined) return undefined;
+  const announced = Number(headers['content-length'] ?? 0);
+  let arrived = 0;
+  let reserved = 0;
+  return (bytes) => {
+    arrived += bytes;
+    const more = Math.max(arrived, announced) - reserved;
+    if (more <= 0) return undefined;
+    reserved += more;
+    return reservation.reserve(more, exchange.life.signal);
+  };
+}
