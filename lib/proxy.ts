@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
 import { checkClients } from './clients/clients.ts';
-import { configuredKey } from './config/api-key.ts';
+import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
@@ -71,11 +71,24 @@ export interface ProxyEnvironment {
   readonly patience?: GatewayServerDeps['patience'];
 }
 
+/** What the steps of a start share. */
+interface Start extends Pick<ProxyEnvironment, 'env' | 'log'> {
+  readonly config: Config;
+  /** What is closed at the end, in the reverse order. */
+  readonly opened: AsyncDisposableStack;
+  readonly counters: Counters;
+  readonly outbound: Outbound;
+  readonly key: ConfiguredKey;
+  /** An error with what its operator should know of it. */
+  readonly named: (error: PrivatemodeError) => PrivatemodeError;
+  /** What serves the applications, once it listens: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
+  serving: GatewayServer | WorkerPool | undefined;
+}
+
 /** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
 export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
-  const { env, log } = environment;
-  // Closed in the reverse order. A start that fails leaves no half of a proxy serving.
-  await using opened = new AsyncDisposableStack();
+  const { env, log, patience, status } = environment;
+  await using opened = new AsyncDisposableStack(); // a start that fails leaves no half of a proxy serving
   const fd = inheritedSocket(env);
   const createsSocket = fd === undefined && (await claimOwnSocket(config));
   const note = endpointNote(env, config);
@@ -85,49 +98,45 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
-  /** An error with what its operator should know of it. */
   const named = (error: PrivatemodeError): PrivatemodeError =>
     withSimulatorHint(key.named(error), config, env);
+  const start: Start = { config, env, log, opened, counters, outbound, key, named, serving: undefined };
 
-  const gate = await openGate(config, { env, log, counters, opened, hasKey: key.value() !== undefined });
-  const receipts = config.receipts ? await openReceipts(config, log, counters) : undefined;
+  const gate = await openGate(start);
+  const receipts = config.receipts ? await openReceipts(start) : undefined;
   opened.defer(() => receipts?.close());
-  const report = reportStart({ log, status: environment.status });
+  const report = reportStart({ log, status });
   opened.defer(() => report.close());
-  /** What serves the applications: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
-  const serving: Serving = { now: undefined };
-  const { session, verification } = await openVerifiedSession(config, {
-    ...{ environment, outbound, apiKey: key.value(), named, serving },
-    observers: [
-      sessionLog(log, counters),
-      report.observe,
-      (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
-    ],
-  });
+  const { session, verification } = await openVerifiedSession(start, environment, [
+    sessionLog(log, counters),
+    report.observe,
+    (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
+  ]);
   opened.defer(() => session.close());
   session.start();
-  const observe = await openAdmin(config, {
-    session,
-    verification,
-    counters,
-    receipts,
-    named,
-    serving,
-    opened,
-  });
+  const observe = await openAdmin(start, { session, verification, instance: receipts?.instance });
 
-  const server = await serve(config, {
-    ...{ environment, outbound, fd, createsSocket, session, key, gate, receipts, log },
-    verification: config.exposeVerification ? verification.text : undefined,
+  const shared = {
+    ...{ session, key, gate, receipts, fd, log },
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
-    metrics: { counters, observe },
-  });
+    verification: config.exposeVerification ? verification.text : undefined,
+  };
+  const server = await (config.workers > 1
+    ? startWorkers({
+        ...shared,
+        count: config.workers,
+        patience: config.shutdownGrace + WORKER_PATIENCE,
+        startingUmask: createsSocket ? SOCKET_UMASK : undefined,
+      })
+    : startGatewayServer(config, { ...shared, outbound, metrics: { counters, observe }, patience }));
   opened.defer(() => server.close());
-  serving.now = server;
+  start.serving = server;
   server.sessionChanged(); // it may have, while they were starting
   const { url, port } = server;
-  const scheme = url.startsWith('https') ? 'HTTPS server' : 'HTTP server without TLS';
-  log.info({ endpoint: url, workers: config.workers }, `Starting ${scheme}`);
+  log.info(
+    { endpoint: url, workers: config.workers },
+    url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
+  );
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
@@ -151,14 +160,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   };
 }
 
-/** Known once it listens. */
-interface Serving {
-  now: GatewayServer | WorkerPool | undefined;
-}
-
-const collectedFrom = async ({ now }: Serving): Promise<readonly Collected[]> =>
-  now !== undefined && 'collect' in now ? now.collect() : [];
-
 /** Makes the path of the socket file free, where the proxy is to create one. */
 async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
   const socket = socketPath(listenAddress);
@@ -166,59 +167,36 @@ async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
   return socket !== undefined;
 }
 
-/** What requests need permits of; undefined: of nobody. Throws config_invalid, also where the clients file cannot be used. */
-async function openGate(
-  config: Config,
-  {
-    opened,
-    hasKey,
-    ...given
-  }: Pick<ProxyEnvironment, 'env' | 'log'> & {
-    readonly counters: Counters;
-    readonly opened: AsyncDisposableStack;
-    readonly hasKey: boolean;
-  },
-): Promise<RequestGate | undefined> {
-  const { clients: path, maxInFlight, tlsClientCa } = config;
-  if (path !== undefined)
-    await checkClients({ path, needsKeys: !hasKey, tokensOptional: tlsClientCa !== undefined });
-  const counts = path === undefined ? undefined : await openCounts(config, given);
-  opened.defer(() => counts?.close());
+/** What gives requests their permits; undefined: they need none. Throws config_invalid, also where the clients file cannot be used. */
+async function openGate(start: Start): Promise<RequestGate | undefined> {
+  const { clients: path, maxInFlight, tlsClientCa } = start.config;
+  const needsKeys = start.key.value() === undefined;
+  if (path !== undefined) await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined });
+  const counts = path === undefined ? undefined : await openCounts(start);
+  start.opened.defer(() => counts?.close());
   const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight);
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
 const ABOUT = { version: VERSION, protocol: PROTOCOL_VERSION };
 
-/** The session, and the document that says what it verified. Each of its events goes to the observers, and then to what serves. Throws config_invalid. */
+/** The session, and the document on what it verified. Its events go to the observers, and then to what serves. Throws config_invalid. */
 async function openVerifiedSession(
-  config: Config,
-  {
-    environment: { onPermanent, lifetimes },
-    outbound,
-    apiKey,
-    named,
-    observers,
-    serving,
-  }: {
-    readonly environment: ProxyEnvironment;
-    readonly outbound: Outbound;
-    readonly apiKey: string | undefined;
-    readonly named: (error: PrivatemodeError) => PrivatemodeError;
-    readonly observers: readonly Observer[];
-    readonly serving: Serving;
-  },
+  start: Start,
+  { onPermanent, lifetimes }: ProxyEnvironment,
+  observers: readonly Observer[],
 ) {
+  const { config, outbound, key, named } = start;
   const roots = trustRoots(config);
   const session: AttestedSession = await openSession(config, outbound, roots, {
-    apiKey,
+    apiKey: key.value(),
     onPermanent: (error) => onPermanent?.(named(error)),
     lifetimes,
     observe(event) {
       const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
-      setImmediate(() => serving.now?.sessionChanged()); // once the session stands at what the event says
+      setImmediate(() => start.serving?.sessionChanged()); // once the session stands at what the event says
     },
   });
   const verification = createVerification({
@@ -229,32 +207,24 @@ async function openVerifiedSession(
   return { session, verification };
 }
 
-/** The listener of --admin-address, if there is one, with what it shows; returns what is to be called with each request that is over. */
+/** The listener of --admin-address, if there is one. Returns what is to be called with each request that is over. */
 async function openAdmin(
-  config: Config,
+  start: Start,
   {
     session,
     verification,
-    counters,
-    receipts,
-    named,
-    serving,
-    opened,
-  }: Awaited<ReturnType<typeof openVerifiedSession>> & {
-    readonly counters: Counters;
-    readonly receipts: ReceiptLog | undefined;
-    readonly named: (error: PrivatemodeError) => PrivatemodeError;
-    readonly serving: Serving;
-    readonly opened: AsyncDisposableStack;
-  },
+    instance,
+  }: Awaited<ReturnType<typeof openVerifiedSession>> & { readonly instance: string | undefined },
 ): Promise<GatewayServerDeps['metrics']['observe']> {
-  const { adminAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } = config;
+  const { counters, opened, named } = start;
+  const { adminAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } = start.config;
   if (adminAddress === undefined) return () => {};
   const startedAt = Date.now();
-  const collect = (): Promise<readonly Collected[]> => collectedFrom(serving);
+  const collect = async (): Promise<readonly Collected[]> =>
+    start.serving !== undefined && 'collect' in start.serving ? start.serving.collect() : [];
   const watch = await watchRequests({
     counters,
-    chunks: () => serving.now?.chunks() ?? 0,
+    chunks: () => start.serving?.chunks() ?? 0,
     protection: session.current,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
@@ -269,8 +239,7 @@ async function openAdmin(
   const status = async (): Promise<StatusReport> => {
     const snapshots = [watch.traffic.snapshot(), ...(await collect()).map(({ traffic }) => traffic)];
     const facts = { now: Date.now(), startedAt, workers, traffic: joinTraffic(snapshots) };
-    const shown = { ...session, lastError };
-    return statusReport({ ...ABOUT, ...facts, session: shown, counters, instance: receipts?.instance });
+    return statusReport({ ...ABOUT, ...facts, session: { ...session, lastError }, counters, instance });
   };
   const policy = { allowedOrigins: [], ownNames: [adminAddress.host, ...allowedHosts] };
   const admin = await startAdmin({
@@ -285,40 +254,12 @@ async function openAdmin(
   return watch.observe;
 }
 
-/** Opens the port: in this process, or in `--workers` of them. Throws listen_failed. */
-function serve(
-  config: Config,
-  {
-    environment: { patience },
-    createsSocket,
-    outbound,
-    session,
-    receipts,
-    metrics,
-    ...shared
-  }: Omit<GatewayServerDeps, 'session' | 'receipts'> & {
-    readonly environment: ProxyEnvironment;
-    readonly createsSocket: boolean;
-    readonly session: AttestedSession;
-    readonly receipts: ReceiptLog | undefined;
-  },
-): Promise<GatewayServer | WorkerPool> {
-  const { workers: count, shutdownGrace } = config;
-  if (count === 1)
-    return startGatewayServer(config, { ...shared, session, receipts, outbound, metrics, patience });
-  const startingUmask = createsSocket ? SOCKET_UMASK : undefined;
-  const ownPatience = shutdownGrace + WORKER_PATIENCE;
-  return startWorkers({ ...shared, session, receipts, count, startingUmask, patience: ownPatience });
-}
-
 /**
  * What keeps count of the clients' requests and tokens, for all workers: a Redis, or the memory of this process, which begins with what
  * was stored in the workspace.
  */
-async function openCounts(
-  { workspace, limitsStore, limitsStoreFailure }: Config,
-  { env, log, counters }: { readonly env: Environment; readonly log: Logger; readonly counters: Counters },
-): Promise<RequestCounts> {
+async function openCounts({ config, env, log, counters }: Start): Promise<RequestCounts> {
+  const { workspace, limitsStore, limitsStoreFailure } = config;
   if (limitsStore !== undefined) {
     return openRedisCounts({
       ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
@@ -345,9 +286,9 @@ async function openCounts(
 }
 
 /** The receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
-async function openReceipts({ workspace }: Config, log: Logger, { receipts }: Counters): Promise<ReceiptLog> {
+async function openReceipts({ config, log, counters }: Start): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
-    ...{ workspace, version: VERSION, counters: receipts },
+    ...{ workspace: config.workspace, version: VERSION, counters: counters.receipts },
     onFailure(error) {
       const remedy = error instanceof PrivatemodeError ? `. ${error.remedy}` : '';
       log.error({ reason: `${error.message}${remedy}` }, 'Receipts cannot be written for now');

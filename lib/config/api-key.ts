@@ -72,6 +72,8 @@ export function watchApiKey(options: {
   return watchFiles({ known, read, changed, failed, interval });
 }
 
+export type ConfiguredKey = ReturnType<typeof configuredKey>;
+
 /** The key that the operator configured, as it is now. Throws config_invalid. */
 export function configuredKey({
   apiKey: source,
