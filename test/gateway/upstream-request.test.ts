@@ -1,12 +1,13 @@
 /** The upstream request: nothing is sent before its body can be attached, a body that fails takes it down, and after a reset it is sent once more or not. */
 import assert from 'node:assert/strict';
+import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import type { Script } from '../support/scripted-upstream.ts';
-import { completion, exchangeOf, openedRequest } from '../support/sealed-answers.ts';
+import { completion, exchangeOf, http, openedRequest } from '../support/sealed-answers.ts';
 
 describe('an upstream request', () => {
   it('seals and sends a request with Expect like any other', async (t) => {
@@ -31,6 +32,71 @@ describe('an upstream request', () => {
       openedRequest(body).get('user'),
     ]);
     assert.deepEqual(seen.toSorted(), names.map((name) => [name, JSON.stringify(`for ${name}`)]).toSorted());
+  });
+});
+
+describe('the request of the application, while another goes upstream for it', { concurrency: true }, () => {
+  it('keeps its method, target and headers, in the first attempt and in the second', async (t) => {
+    const headOf = ({ method, url, headers }: IncomingMessage) => ({ method, url, headers });
+    const heads: ReturnType<typeof headOf>[] = [];
+    const { upstream, ask } = await gatewayFixture(t, {
+      wrapUpstream: (real) => ({
+        ...real,
+        send(req, res, attempt) {
+          heads.push(headOf(req));
+          const outcome = real.send(req, res, attempt);
+          heads.push(headOf(req));
+          return outcome;
+        },
+      }),
+    });
+    upstream.on(resetting, answering);
+    const path = '/v1/chat/completions?own=1';
+    assert.equal((await ask(post(chatBody(), { path, headers: ['X-Own: 1'] }))).status, 200);
+    assert.equal(heads.length, 4);
+    for (const { method, url, headers } of heads) {
+      assert.deepEqual([method, url, headers['x-own']], ['POST', path, '1']);
+      assert.equal(headers, heads[0]?.headers);
+    }
+    assert.deepEqual(
+      upstream.requests.map(({ target, headers }) => [target, headers['x-own']]),
+      Array(2).fill(['/v1/chat/completions', undefined]),
+    );
+  });
+
+  it('is logged and counted as HEAD where GET went upstream', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t, { answers: http(200, '{"data":[]}') });
+    const asking = client();
+    asking.send('HEAD /v1/models HTTP/1.1\r\nHost: localhost:8080\r\nConnection: close\r\n\r\n');
+    assert.equal(await asking.ended, 'end');
+    assert.match(asking.received(), /^HTTP\/1\.1 200 .*\r\n\r\n$/s);
+    assert.equal(upstream.requests[0]?.method, 'GET');
+    await until(() => gateway.observations.length === 1, 'the request was not counted');
+    assert.deepEqual(
+      [gateway.observations[0]?.method, gateway.observations[0]?.path],
+      ['HEAD', '/v1/models'],
+    );
+    const line = gateway.logLines.find((each) => each.includes('"Request ended"'));
+    assert.match(line ?? '', /"method":"HEAD","path":"\/v1\/models"/);
+  });
+
+  it('says in which form an error is told, by an Accept that goes no further', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { answers: http(308, '') });
+    const headers = ['Accept: text/event-stream', 'Connection: keep-alive, Accept'];
+    const answer = await ask(post(chatBody(), { headers }));
+    assert.equal(upstream.requests[0]?.headers['accept'], undefined);
+    assert.equal(answer.headers['content-type'], 'text/event-stream');
+    assert.match(answer.body, /^data: \{"error":.*"upstream_redirect"/);
+  });
+
+  it('is read on to the end of its own length, where the answer comes before that', async (t) => {
+    const { client } = await gatewayFixture(t, { answers: http(308, '') });
+    const asking = client();
+    asking.send(`${get('/v1/models', ['Content-Length: 20'])}half of it `);
+    assert.equal(codeOf(await answerTo(asking)), 'upstream_redirect');
+    assert.equal(await Promise.race([asking.ended, delay(100, 'open')]), 'open');
+    asking.send('the rest.');
+    assert.equal(await asking.ended, 'end');
   });
 });
 

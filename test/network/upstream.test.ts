@@ -20,6 +20,12 @@ const endless = (): Readable => {
   return body;
 };
 
+/** The request of an application, whose head is not the one that leaves. */
+function application(): IncomingMessage {
+  const head = { method: 'PUT', url: '/own?of=1', headers: { accept: 'own/*' }, httpVersionMajor: 1 };
+  return Object.assign(new EventEmitter(), { ...head, socket: {} }) as unknown as IncomingMessage;
+}
+
 /** Sends attempts to a remote that follows the script; the exchange they belong to is over when the test ends. */
 async function sending(t: TestContext, ...scripts: readonly Script[]) {
   const remote = await startScriptedUpstream();
@@ -41,20 +47,23 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     agent.destroy();
     await remote.close();
   });
-  const send = (signal: AbortSignal, body?: Readable): Promise<UpstreamResponse> => {
-    const req = Object.assign(new EventEmitter(), { method: 'POST', headers: {}, socket: {} });
-    return upstream.send(req as unknown as IncomingMessage, res as unknown as ServerResponse, {
+  const send = (
+    signal: AbortSignal,
+    body?: Readable,
+    { req = application(), more = {} }: { req?: IncomingMessage; more?: Record<string, string> } = {},
+  ): Promise<UpstreamResponse> =>
+    upstream.send(req, res as unknown as ServerResponse, {
       method: 'POST',
       path: '/',
       headers: {
         host: 'localhost',
         ...(body === undefined ? { 'content-length': '0' } : { 'content-length': '100' }),
+        ...more,
       },
       body,
       fresh: false,
       signal,
     });
-  };
   return Object.assign(send, { announced });
 }
 
@@ -151,6 +160,35 @@ describe('an attempt', () => {
     response.resume();
     await once(body, 'close');
     assert.equal(request.destroyed, true);
+  });
+});
+
+describe("the application's request", () => {
+  const answering: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
+  const assertOwn = (req: IncomingMessage, headers: IncomingMessage['headers']): void => {
+    assert.deepEqual([req.method, req.url], ['PUT', '/own?of=1']);
+    assert.equal(req.headers, headers);
+    assert.deepEqual(headers, { accept: 'own/*' });
+  };
+
+  it('has its own head as soon as an attempt is under way', async (t) => {
+    const send = await sending(t, answering);
+    const req = application();
+    const { headers } = req;
+    const outcome = send(unused(), undefined, { req });
+    assertOwn(req, headers);
+    const { response } = await outcome;
+    await once(response.resume(), 'close');
+    assertOwn(req, headers);
+  });
+
+  it('has its own head although an attempt could not begin', async (t) => {
+    const send = await sending(t, answering);
+    const req = application();
+    const { headers } = req;
+    const outcome = send(unused(), undefined, { req, more: { 'x-broken': 'a\nb' } });
+    assertOwn(req, headers);
+    await assert.rejects(outcome, /before it answered/);
   });
 });
 
