@@ -1,5 +1,5 @@
 /** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
-import { EventEmitter } from 'node:events';
+import type { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
@@ -55,8 +55,8 @@ export function createUpstream(options: UpstreamOptions) {
   const { host, port } = options;
   const target = { protocol: 'https:', host, hostname: host, port };
   const proxy = new ProxyServer({ target, secure: true, toProxy: true, selfHandleResponse: true });
-  proxy.on('proxyReq', (request, outgoing) => attemptOf(outgoing).connecting(request));
-  proxy.on('proxyRes', (response, outgoing) => attemptOf(outgoing).responded(response));
+  proxy.on('proxyReq', (request, req: SentRequest) => req[ATTEMPT]?.connecting(request));
+  proxy.on('proxyRes', (response, req: SentRequest) => req[ATTEMPT]?.responded(response));
   const name = urlHost(host);
 
   return {
@@ -64,26 +64,35 @@ export function createUpstream(options: UpstreamOptions) {
     authority: port === 443 ? name : `${name}:${port}`,
     /**
      * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the upstream request when the
-     * application goes away. Rejects with UpstreamFailure.
+     * application goes away. Rejects with UpstreamFailure. When it returns, `req` has the application's head again.
      */
-    send(req: IncomingMessage, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
+    send(req: SentRequest, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const running = runAttempt(attempt, options);
       if (attempt.signal.aborted) return running.outcome;
       const body = attempt.body ?? new Readable({ read: endAtOnce });
       body.once('error', running.failed); // pipe() leaves the request open where its source fails
       const agent = attempt.fresh ? options.freshAgent : options.agent;
-      const application = new EventEmitter(); // the library destroys the upstream request at its 'close'
-      const left = (): void => void (res.writableFinished || application.emit('close'));
-      res.once('close', left);
+      const removals: (() => void)[] = [];
+      function note(this: EventEmitter, event: string, listener: () => void): void {
+        removals.push(() => this.off(event, listener));
+      }
+      for (const each of [req, res]) each.on('newListener', note);
+      const { method, url, headers } = req;
+      Object.assign(req, { method: attempt.method, url: attempt.path, headers: attempt.headers });
+      req[ATTEMPT] = running;
       try {
-        const outgoing = new Outgoing(req, attempt, running) as unknown as IncomingMessage;
-        const incoming = application as ServerResponse;
-        proxy.web(outgoing, incoming, { buffer: body, agent, method: attempt.method }, running.failed);
+        proxy.web(req, res, { buffer: body, agent }, running.failed); // copies the head before it returns
       } catch (thrown) {
         running.failed(thrown);
+      } finally {
+        Object.assign(req, { method, url, headers });
+        for (const each of [req, res]) each.off('newListener', note);
       }
-      // The response of the application lives longer: an attempt that is over is no concern of it.
-      const over = (): void => void res.off('close', left);
+      // Both live longer than an attempt. An error of `req` may be on its way, and would end the process if nobody listened.
+      const over = (): void => {
+        req.off('error', ignore).on('error', ignore);
+        for (const remove of removals) remove();
+      };
       running.outcome.then(({ response }) => response.once('close', over), over);
       return running.outcome;
     },
@@ -91,35 +100,21 @@ export function createUpstream(options: UpstreamOptions) {
 }
 
 /**
- * What the library takes for the application's request. It is neither: a prototype of this one, nor the key of a map that leads to the
- * attempt. Either way V8 would keep all of the request until a full collection (docs/hazards.md 25). The library listens for errors of the
- * upload, which is over by now: none is emitted here.
+ * The newest attempt of a request, to which the library's events lead. The one before it has none any more: a retry begins when that
+ * has lost its connection or has its whole response.
  */
-class Outgoing extends EventEmitter {
-  readonly method: string;
-  readonly url: string;
-  readonly headers: OutgoingHttpHeaders;
-  readonly httpVersionMajor = 1;
-  readonly socket: IncomingMessage['socket'];
-  readonly running: ReturnType<typeof runAttempt>;
+const ATTEMPT = Symbol('attempt');
 
-  constructor({ socket }: IncomingMessage, { method, path, headers }: Attempt, running: Outgoing['running']) {
-    super();
-    this.method = method;
-    this.url = path;
-    this.headers = headers;
-    this.socket = socket;
-    this.running = running;
-  }
+interface SentRequest extends IncomingMessage {
+  [ATTEMPT]?: ReturnType<typeof runAttempt>;
 }
+
+function ignore(): void {}
 
 /** `read` of a body that is empty; what Readable.from() makes would stay until a full collection. */
 function endAtOnce(this: Readable): void {
   this.push(null);
 }
-
-const attemptOf = (outgoing: IncomingMessage): Outgoing['running'] =>
-  (outgoing as unknown as Outgoing).running;
 
 /** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
 const SHORT_PIECE = 128;

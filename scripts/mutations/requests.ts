@@ -14,6 +14,28 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: "the application's own head: that of the upstream request stays in its place",
+    file: 'lib/network/upstream.ts',
+    edits: [{ find: '        Object.assign(req, { method, url, headers });\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/network/upstream.test.ts',
+        names: [
+          "the application's request has its own head as soon as an attempt is under way",
+          "the application's request has its own head although an attempt could not begin",
+        ],
+      },
+      {
+        file: 'test/gateway/upstream-request.test.ts',
+        names: [
+          'the request of the application, while another goes upstream for it is logged and counted as HEAD where GET went upstream',
+          'the request of the application, while another goes upstream for it says in which form an error is told, by an Accept that goes no further',
+          'the request of the application, while another goes upstream for it is read on to the end of its own length, where the answer comes before that',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the plain members: any text may travel in them, in clear',
     file: 'lib/pipeline/json/plain-values.ts',
     edits: [

@@ -64,7 +64,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
       fresh: false,
       signal,
     });
-  return Object.assign(send, { announced });
+  return Object.assign(send, { announced, res });
 }
 
 const unused = (): AbortSignal => new AbortController().signal;
@@ -190,12 +190,24 @@ describe("the application's request", () => {
     assertOwn(req, headers);
     await assert.rejects(outcome, /before it answered/);
   });
+
+  it('and its response have no listener of an attempt that is over, and a late error of it does no harm', async (t) => {
+    const send = await sending(t, (scripted) => scripted.reset(), answering);
+    const req = application();
+    await assert.rejects(send(unused(), undefined, { req }));
+    const { response } = await send(unused(), undefined, { req });
+    await once(response.resume(), 'close');
+    assert.deepEqual([req.eventNames(), send.res.eventNames()], [['error'], []]);
+    assert.equal(req.listenerCount('error'), 1);
+    req.emit('error', new Error('aborted'));
+  });
 });
 
 describe('between two full collections', () => {
-  for (const [what, bytes] of [
-    ['an attempt', 91],
-    ['an attempt without a body', undefined],
+  for (const [what, bytes, req] of [
+    ['an attempt', 91, undefined],
+    ['an attempt without a body', undefined, undefined],
+    ['an attempt of a request that goes on', 91, application()],
   ] as const) {
     it(`${what} that is over holds on to nothing`, async (t) => {
       const script: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
@@ -204,7 +216,9 @@ describe('between two full collections', () => {
         const body = bytes === undefined ? undefined : endless();
         body?.push(Buffer.alloc(bytes ?? 0));
         body?.push(null);
-        const { response } = await send(Object.assign(unused(), { ballast }), body);
+        const { response } = await send(Object.assign(unused(), { ballast }), body, {
+          req: req ?? application(),
+        });
         await once(response.resume(), 'close');
       });
       // Some are caught under way, and kept like everything that is in use then.
