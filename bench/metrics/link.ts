@@ -9,7 +9,7 @@ const PLAN = { events: 3, pace: 0 };
 const TOGETHER = 8;
 /** Requests one by one before the eight: the compilers do their work, and nobody shows that eight connections will be needed. */
 const ONE_BY_ONE = 20;
-/** ms that stand for ten minutes. */
+/** ms. */
 const IDLE = 10_000;
 
 const LINKS: Readonly<Record<string, LinkProfile>> = {
@@ -21,6 +21,7 @@ const MOMENTS = {
   start: ['first request after the start', 45],
   together: ['slowest of eight at once, after twenty one by one', 6],
   idle: ['first request after idling', 5],
+  again: ['slowest of eight at once again, after idling for ten seconds', 15],
 } as const;
 type Moment = keyof typeof MOMENTS;
 
@@ -34,7 +35,7 @@ async function slowest(target: Target, count: number): Promise<number> {
 
 type Times = Readonly<Record<Moment, number>>;
 
-/** The moments after a start of each that can be started, over that link; `idled` resolves with the whole once they have idled. */
+/** The moments after a start of each that can be started, over that link; `idled` resolves with all of them once they have idled. */
 async function over(
   all: Subjects,
   link: LinkProfile,
@@ -43,7 +44,7 @@ async function over(
   const direct = await all.fresh('direct', { link });
   const alone = Math.min(await slowest(direct.target, 1), await slowest(direct.target, 1));
   const eight = await slowest(direct.target, TOGETHER);
-  const running: (Awaited<ReturnType<Subjects['fresh']>> & Omit<Times, 'idle'>)[] = [];
+  const running: (Awaited<ReturnType<Subjects['fresh']>> & Pick<Times, 'start' | 'together'>)[] = [];
   for (const name of shuffled(all.startable)) {
     const subject = await all.fresh(name, { link });
     const start = (await slowest(subject.target, 1)) - alone;
@@ -54,7 +55,8 @@ async function over(
     async idled() {
       const found: Record<string, Times> = {};
       for (const { name, target, start, together, stop } of running) {
-        found[name] = { start, together, idle: (await slowest(target, 1)) - alone };
+        const idle = (await slowest(target, 1)) - alone;
+        found[name] = { start, together, idle, again: (await slowest(target, TOGETHER)) - eight };
         await stop();
       }
       return found;

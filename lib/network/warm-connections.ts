@@ -13,80 +13,39 @@ interface WarmDeps {
 
 /**
  * - `unverified`: the service is not verified yet, or no longer. `prepare` opens one connection; none is opened or renewed otherwise.
- * - `keeping`: the service is verified. What is missing is opened, what has idled for too long replaced.
+ * - `keeping`: the service is verified. What is missing is opened, what has idled for its time replaced.
  * - `closed`: for good, or because none is wanted ever; nothing is opened, and what was ready is gone.
  */
 type State = 'unverified' | 'keeping' | 'closed';
 
-/** Part of the longest idle time by which connections that were opened together are replaced apart. */
-const JITTER = 0.2;
-/** ms in which the number of connections that were in use at once counts half. */
-const HALF_LIFE = 300_000;
-/** ms before the next connection is opened after the first failure, and after many. */
+/** ms of idling after which a connection is replaced: services, and the routers before them, wait for longer. */
+const RENEW_AFTER = 45_000;
+/** ms by which a connection is replaced earlier than the service says that it will close it. */
+const EARLIER = 2_000;
+/** ms; a connection that the service closes sooner counts as a failure. None is replaced sooner: handshakes would never end. */
+const YOUNG = 2_000;
+/** ms before the next connection is opened after a failure, doubled with each that follows, up to the longest. */
 const BACK_OFF = { first: 500, longest: 60_000 };
-/** ms for which requests that waited for the verification have the processor to themselves. */
-const SETTLE = 250;
+/** Minutes for which the most connections that were in use at once count. */
+const LATELY = 5;
 /** Connections that are opened at the same time: the work of many handshakes would hold up the first request after a start. */
 const AT_ONCE = 2;
-/** ms between two looks at the connections, at least. */
-const SHORTEST_LOOK = 100;
+/** ms between two looks at the connections. */
+const LOOK = 1_000;
 
-/** ms; less than services, and the routers before them, wait. */
-const RENEW_AFTER = 45_000;
-/** ms; a connection that has idled for longer was asleep with the machine, and so were our timers. */
-const ASLEEP = 2 * RENEW_AFTER;
-/** ms; a shorter time limit is not followed, since handshakes would never end. */
-const SHORTEST_RENEWAL = 2_000;
-/** The part of a time limit of the service that is made use of. */
-const SAFE_PART = 0.8;
-/** ms for which what was learned of the service's time limit holds. */
-const LEARNED_FOR = 600_000;
-/** ms; connections closed within that time of each other were closed by a restart and not by a time limit. */
-const TOGETHER = 1_000;
-
-const NONE = Number.POSITIVE_INFINITY;
-
-/** How long the service lets a connection idle: what it says, and what it shows by closing connections. */
-class IdleLimit {
-  #announced = NONE;
-  #learned = { limit: NONE, at: 0 };
-  #lastClose = { age: 0, at: 0 };
-
-  /** ms of idling after which a connection is replaced. */
-  renewAfter(): number {
-    const learned = Date.now() - this.#learned.at < LEARNED_FOR ? this.#learned.limit : NONE;
-    const safe = SAFE_PART * Math.min(this.#announced, learned);
-    return Math.min(RENEW_AFTER, Math.max(SHORTEST_RENEWAL, safe));
-  }
-
-  /** The service said for how many ms it keeps idle connections. */
-  announce(ms: number): void {
-    this.#announced = ms;
-  }
-
-  /** The service closed a connection that had idled for `age` ms. Two closed at about the same age, one after the other, show a time limit. */
-  learnFrom(age: number): void {
-    const [previous, at] = [this.#lastClose, Date.now()];
-    this.#lastClose = { age, at };
-    const alike = Math.abs(age - previous.age) < age / 5 && at - previous.at > TOGETHER;
-    if (alike) this.#learned = { limit: Math.min(age, previous.age), at };
-  }
-}
-
-/** The connections that were opened ahead, each with the part of the longest idle time for which it is kept. */
-const ahead = new WeakMap<object, number>();
+/** The connections that were opened ahead. */
+const ahead = new WeakSet<object>();
 
 /** Whether a connection was opened ahead: the service may have closed it before its first request. */
 export const openedAhead = (socket: object): boolean => ahead.has(socket);
 
 /**
- * Keeps as many idle connections as were lately in use at once, at least one and at most `limit`. Those that the agent kept
- * after a request count too. Each is replaced before it has idled for too long; failures are retried ever more slowly, in
- * silence, since the next request reports what is wrong.
+ * Keeps so many connections idle that there are as many with those in use as were in use at once in the last five minutes: at least
+ * one idle, and at most `limit`. Those that the agent kept after a request count too. Each is replaced before the service closes it.
+ * Failures are retried ever more slowly, in silence, since the next request reports what is wrong.
  */
 export class WarmConnections {
   readonly #deps: WarmDeps;
-  readonly #idleLimit = new IdleLimit();
   #state: State;
   /** How many are being opened; `#closed` gives them up. */
   #opening = 0;
@@ -95,8 +54,10 @@ export class WarmConnections {
   readonly #ready = new Set<TLSSocket>();
   /** Since when those that are ready, or wait in the agent, idle. */
   readonly #idleSince = new WeakMap<object, number>();
-  /** The most that were in use at once; until use shows that fewer are enough, as many as are allowed. */
-  #peak: { readonly connections: number; readonly at: number };
+  /** ms of idling after which one is replaced. */
+  #renewAfter = RENEW_AFTER;
+  /** The most that were in use at once in each of the last minutes, counted from 1970; the newest is the last. */
+  #peaks: { readonly minute: number; connections: number }[] = [];
   #failures = 0;
   /** None is opened before; ms since 1970. */
   #pausedUntil = 0;
@@ -105,7 +66,7 @@ export class WarmConnections {
   constructor(deps: WarmDeps) {
     this.#deps = deps;
     this.#state = deps.limit === 0 ? 'closed' : 'unverified';
-    this.#peak = { connections: deps.limit, at: Date.now() };
+    this.#used(deps.limit); // applications begin with several requests at once
   }
 
   /** Opens one, if there is none: the service is about to be verified. */
@@ -116,8 +77,6 @@ export class WarmConnections {
   /** Whether connections are kept ready: while the service is verified. */
   keep(verified: boolean): void {
     if (this.#state === 'closed') return;
-    const begins = verified && this.#state !== 'keeping';
-    if (begins) this.#pausedUntil = Math.max(this.#pausedUntil, Date.now() + SETTLE);
     this.#state = verified ? 'keeping' : 'unverified';
     this.#tendIn(0);
   }
@@ -127,7 +86,8 @@ export class WarmConnections {
     for (const socket of [...this.#ready].reverse()) {
       this.#ready.delete(socket);
       socket.off('data', refuseUnasked);
-      if (socket.writable && this.#idleFor(socket) <= ASLEEP) return socket.ref();
+      this.#tendIn(0);
+      if (socket.writable) return socket.ref();
       socket.destroy();
     }
     return undefined;
@@ -135,9 +95,7 @@ export class WarmConnections {
 
   /** A request gets a connection, of whatever kind. */
   began(): void {
-    const connections = this.#inUse() + 1; // the agent counts it next
-    if (connections >= this.#lately()) this.#peak = { connections, at: Date.now() };
-    if (this.#ready.size === 0) this.#tendIn(0);
+    this.#used(this.#inUse() + 1); // the agent counts it next
   }
 
   /** A connection waits in the agent for its next request. */
@@ -147,7 +105,7 @@ export class WarmConnections {
 
   /** The service said for how many ms it keeps idle connections. */
   announce(ms: number): void {
-    this.#idleLimit.announce(ms);
+    this.#renewAfter = Math.min(RENEW_AFTER, Math.max(YOUNG, ms - EARLIER));
   }
 
   /** Ends those that are ready or being opened. */
@@ -159,18 +117,20 @@ export class WarmConnections {
     this.#ready.clear();
   }
 
-  /** Opens what is missing, and closes what has idled for too long once there is enough without it. */
+  /** Opens what is missing, and closes what has idled for its time once there is enough without it. */
   #tend(): void {
+    const inUse = this.#inUse();
+    this.#used(inUse);
     const idle = [...this.#ready, ...socketsIn(this.#deps.agent.freeSockets)];
-    const overdue = idle.filter((socket) => this.#isOverdue(socket));
-    const missing = this.#wanted() - (idle.length - overdue.length);
-    if (overdue.length > 0) this.#failures = 0; // the service keeps what it accepts
+    const overdue = idle.filter((socket) => this.#idleFor(socket) >= this.#renewAfter);
+    const lately = Math.max(...this.#peaks.map(({ connections }) => connections));
+    const wanted = Math.min(this.#deps.limit, Math.max(1, lately - inUse));
+    const missing = wanted - (idle.length - overdue.length);
     if (missing <= 0) for (const socket of overdue) this.#drop(socket);
-    const pause = this.#pausedUntil - Date.now();
-    const begin = pause > 0 ? 0 : Math.min(missing, AT_ONCE) - this.#opening;
-    for (let begun = 0; begun < begin; begun++) void this.#launch();
-    const look = Math.min(this.#idleLimit.renewAfter() / 10, pause > 0 ? pause : Number.POSITIVE_INFINITY);
-    this.#tendIn(Math.max(SHORTEST_LOOK, look));
+    if (Date.now() >= this.#pausedUntil) {
+      while (this.#opening < Math.min(missing, AT_ONCE)) void this.#launch();
+    }
+    this.#tendIn(LOOK);
   }
 
   /** Requests of this turn come first: no connection is opened within it. */
@@ -179,13 +139,15 @@ export class WarmConnections {
     if (this.#state === 'keeping') this.#timer = setTimeout(() => this.#tend(), ms).unref();
   }
 
-  #wanted(): number {
-    return Math.min(this.#deps.limit, Math.max(1, Math.round(this.#lately()) - this.#inUse()));
-  }
-
-  /** How many were lately in use at once. */
-  #lately(): number {
-    return this.#peak.connections * 2 ** ((this.#peak.at - Date.now()) / HALF_LIFE);
+  /** So many are in use at once. */
+  #used(connections: number): void {
+    const now = Math.floor(Date.now() / 60_000);
+    const newest = this.#peaks.at(-1);
+    if (newest?.minute === now) newest.connections = Math.max(newest.connections, connections);
+    else {
+      const lately = this.#peaks.filter(({ minute }) => minute >= now - LATELY);
+      this.#peaks = [...lately, { minute: now, connections }];
+    }
   }
 
   #inUse(): number {
@@ -194,10 +156,6 @@ export class WarmConnections {
 
   #idleFor(socket: TLSSocket): number {
     return Date.now() - (this.#idleSince.get(socket) ?? 0);
-  }
-
-  #isOverdue(socket: TLSSocket): boolean {
-    return this.#idleFor(socket) >= this.#idleLimit.renewAfter() * (ahead.get(socket) ?? 1);
   }
 
   async #launch(): Promise<void> {
@@ -213,7 +171,7 @@ export class WarmConnections {
 
   #opened(socket: TLSSocket): void {
     if (this.#state === 'closed') return void socket.destroy();
-    ahead.set(socket, 1 - JITTER * Math.random());
+    ahead.add(socket);
     this.#idleSince.set(socket, Date.now());
     this.#ready.add(socket);
     socket.once('close', () => this.#lost(socket));
@@ -223,19 +181,18 @@ export class WarmConnections {
   /** A connection has closed; where it was ready, the service did it. */
   #lost(socket: TLSSocket): void {
     if (!this.#ready.delete(socket)) return;
-    const age = this.#idleFor(socket);
-    if (age < SHORTEST_RENEWAL) this.#failed();
+    if (this.#idleFor(socket) < YOUNG) this.#failed();
     else this.#failures = 0;
-    this.#idleLimit.learnFrom(age);
     this.#tendIn(0);
   }
 
   #failed(): void {
     const pause = Math.min(BACK_OFF.first * 2 ** this.#failures++, BACK_OFF.longest);
-    this.#pausedUntil = Date.now() + pause * (1 - JITTER * Math.random());
+    this.#pausedUntil = Date.now() + pause;
   }
 
   #drop(socket: TLSSocket): void {
+    this.#failures = 0; // the service kept it for its time
     this.#ready.delete(socket);
     socket.destroy();
     socket.emit('agentRemove'); // or the agent may hand it out until it hears of its end (docs/hazards.md 32)

@@ -127,6 +127,22 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [{ file: 'test/network/http-call.test.ts', names: ['http call follows no redirect'] }],
   },
   {
+    defence:
+      'a connection that is ready: what the service says unasked is taken for the answer to the next request',
+    file: 'lib/network/warm-connections.ts',
+    edits: [
+      { find: "    socket.on('data', refuseUnasked).resume().unref();", replace: '    socket.unref();' },
+    ],
+    tests: [
+      {
+        file: 'test/network/warm-connections.test.ts',
+        names: [
+          'connections opened ahead that the service closes, or speaks on before it is asked, are replaced',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a damaged file of collateral: it is taken for what the vendor signed',
     file: 'lib/network/collateral-store.ts',
     edits: [
