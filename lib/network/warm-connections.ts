@@ -24,6 +24,8 @@ const RENEW_AFTER = 45_000;
 const EARLIER = 2_000;
 /** ms; a connection that the service closes sooner counts as a failure. None is replaced sooner: handshakes would never end. */
 const YOUNG = 2_000;
+/** Times its term that a connection has idled if its replacement did not happen: the machine slept, and whoever was at the other end is gone. */
+const OUTLIVED = 2;
 /** ms before the next connection is opened after a failure, doubled with each that follows, up to the longest. */
 const BACK_OFF = { first: 500, longest: 60_000 };
 /** Minutes for which the most connections that were in use at once count. */
@@ -81,13 +83,13 @@ export class WarmConnections {
     this.#tendIn(0);
   }
 
-  /** One that is ready, the newest; undefined: none is. */
+  /** One that is ready and can be relied on, the newest; undefined: none is. */
   take(): TLSSocket | undefined {
     for (const socket of [...this.#ready].reverse()) {
       this.#ready.delete(socket);
       socket.off('data', refuseUnasked);
       this.#tendIn(0);
-      if (socket.writable) return socket.ref();
+      if (socket.writable && this.#idleFor(socket) < OUTLIVED * this.#renewAfter) return socket.ref();
       socket.destroy();
     }
     return undefined;

@@ -540,6 +540,15 @@ describe('connections opened ahead, over time', () => {
     assert.ok(attempts() >= 5 && attempts() <= 8, `${attempts()} attempts in a minute`);
   });
 
+  it('that slept with the machine are not handed out', async (t) => {
+    const { connections, opened, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(1);
+    t.mock.timers.setTime(Date.now() + 3_600_000);
+    assert.equal(connections.take(), undefined);
+    assert.equal(opened[0]?.writable, false);
+  });
+
   it('that are about to end are not handed out', async (t) => {
     const { connections, opened, pass } = scene(t, 1);
     connections.keep(true);
