@@ -1,93 +1,165 @@
-/** Reads options by their rules (option-rules.ts), each value once, and refuses what no rule takes. */
+/**
+ * Which options there are, and the only place that reads them: each value once. An option that nothing uses is refused, because
+ * ignoring it misleads: a pin that is ignored lets prompts leave unpinned.
+ */
 import type { ClientOptions as AnthropicOptions } from '@anthropic-ai/sdk';
+import type { ClientOptions as PreviousAnthropicOptions } from 'anthropic-previous';
 import type { ClientOptions } from 'openai';
+import type { ClientOptions as PreviousClientOptions } from 'openai-previous';
 import type { PrivatemodeError } from '../errors.ts';
 import { nearest } from '../text.ts';
-import {
-  ANTHROPIC,
-  CREDENTIALS,
-  FETCH,
-  INSIDE,
-  isRefusal,
-  MEMBERS,
-  ONE_KEY,
-  PINS,
-  PRIVATEMODE_AI,
-  type Rule,
-  type Rules,
-} from './option-rules.ts';
-import { invalid, manifestBytes, type PrivatemodeOptions } from './options.ts';
+import { invalid, type PrivatemodeOptions } from './options.ts';
 
-interface Divided {
+/** What SDKs get for a key and a host: the fetch below them knows the real ones, and nothing else has to. */
+export const API_KEY = 'privatemode';
+export const HOST = 'https://privatemode.invalid';
+export const BASE_URL = `${HOST}/v1`;
+
+/** An option is taken, or refused for this reason. */
+type Rule = true | string;
+type Rules = Readonly<Record<string, Rule>>;
+
+/** Each option of createPrivatemodeFetch. A record, so that the compiler misses one that is not in it. */
+const OWN: Readonly<Record<keyof PrivatemodeOptions, true>> = {
+  apiKey: true,
+  apiEndpoint: true,
+  manifest: true,
+  cdnBaseUrl: true,
+  promptCacheSalt: true,
+  responsesApi: true,
+  gpuPolicy: true,
+  collateralUrls: true,
+  unsafeTrustRoots: true,
+  verificationTimeout: true,
+  firstByteTimeout: true,
+  streamIdleTimeout: true,
+  fetch: true,
+  signal: true,
+  onVerdict: true,
+  onEpoch: true,
+};
+
+/** Members of options that are objects. */
+const MEMBERS = {
+  gpuPolicy: { allowUnknown: true, gracePeriodHours: true },
+  collateralUrls: { amd: true, intel: true },
+  unsafeTrustRoots: { snp: true, tdx: true },
+} as const satisfies {
+  [Name in 'gpuPolicy' | 'collateralUrls' | 'unsafeTrustRoots']: Record<
+    keyof NonNullable<PrivatemodeOptions[Name]>,
+    true
+  >;
+};
+
+const ONE_KEY = 'the only credential is apiKey, and it goes to apiEndpoint alone';
+const ONE_HOST = 'the only host is apiEndpoint';
+const ONE_NETWORK = 'the only network is the option fetch; set this in a fetch of your own';
+
+/** Options of the OpenAI client that name another host, another network path or another credential. */
+const ELSEWHERE = {
+  baseURL: ONE_HOST,
+  dataResidency: ONE_HOST,
+  provider: ONE_HOST,
+  adminAPIKey: ONE_KEY,
+  workloadIdentity: ONE_KEY,
+  credential: ONE_KEY,
+  fetchOptions: ONE_NETWORK,
+  x509Transport: ONE_NETWORK,
+} as const satisfies Rules;
+
+/** Options that both SDKs have. */
+const SHARED = {
+  defaultHeaders: true,
+  timeout: true,
+  maxRetries: true,
+  defaultQuery: true,
+  dangerouslyAllowBrowser: true,
+  logLevel: true,
+  logger: true,
+} as const satisfies Rules;
+
+/** Each option of the OpenAI client, of both majors, that is not ours. */
+const OPENAI: Readonly<
+  Record<Exclude<keyof ClientOptions | keyof PreviousClientOptions, keyof PrivatemodeOptions>, Rule>
+> = { ...SHARED, ...ELSEWHERE, organization: true, project: true, webhookSecret: true };
+
+/** Each option of the Anthropic client, of both majors. */
+const ANTHROPIC: Readonly<Record<keyof AnthropicOptions | keyof PreviousAnthropicOptions, Rule>> = {
+  ...SHARED,
+  baseURL: ONE_HOST,
+  apiKey: ONE_KEY,
+  authToken: ONE_KEY,
+  credentials: ONE_KEY,
+  config: ONE_KEY,
+  profile: ONE_KEY,
+  fetch: ONE_NETWORK,
+  fetchOptions: ONE_NETWORK,
+  webhookKey: true,
+  middleware: true,
+  openTelemetry: true,
+};
+
+/** What the vendor's package calls options of ours. */
+const RENAMED = { apiBaseURL: 'it is apiEndpoint here', manifestBytes: 'it is manifest here' } as const;
+
+/** Options that the service is held against: named without a value, they would leave it unpinned. */
+const PINS: readonly string[] = ['manifest', 'manifestBytes'];
+
+/** Names of headers that hold a credential. */
+const CREDENTIALS = /^(proxy-)?authorization$|^(x-)?api-key$|^cookie$/i;
+
+/** The options of createPrivatemodeFetch. Throws config_invalid. */
+export const ownOptions = (options: unknown): PrivatemodeOptions =>
+  read(options, 'createPrivatemodeFetch', { ...ELSEWHERE, ...RENAMED, ...OWN });
+
+/** The options of PrivatemodeAI, ours apart from those of the OpenAI client. Throws config_invalid. */
+export function divideOptions(options: unknown): {
   readonly own: PrivatemodeOptions;
   readonly sdk: ClientOptions;
+} {
+  const given = Object.entries(read(options, 'PrivatemodeAI', { ...OPENAI, ...RENAMED, ...OWN }));
+  const isOwn = ([name]: readonly [string, unknown]): boolean => Object.hasOwn(OWN, name);
+  return {
+    own: Object.fromEntries(given.filter(isOwn)),
+    sdk: Object.fromEntries(given.filter((entry) => !isOwn(entry))),
+  };
 }
 
-/** The options of createPrivatemodeFetch, each read once. Throws config_invalid. */
-export const ownOptions = (options: unknown): PrivatemodeOptions =>
-  divide(options, 'createPrivatemodeFetch', FETCH).own;
-
-/** The options of PrivatemodeAI, each read once, by whose they are. Throws config_invalid. */
-export const divideOptions = (options: unknown): Divided => divide(options, 'PrivatemodeAI', PRIVATEMODE_AI);
-
-/** The options of anthropic(), each read once. Throws config_invalid. */
+/** The options of anthropic(). Throws config_invalid. */
 export const anthropicOptions = (options: unknown): AnthropicOptions =>
-  divide(options, 'anthropic()', ANTHROPIC).sdk as AnthropicOptions;
+  read(options, 'anthropic()', ANTHROPIC);
 
-function divide(options: unknown, what: string, rules: Rules): Divided {
+/**
+ * The options that have a value, each read once. Throws config_invalid for one that is refused or unknown, and for a pin without a
+ * value.
+ */
+function read(options: unknown, what: string, rules: Rules): Record<string, unknown> {
   // Older ones install with a warning, and would fail later with the name of a function.
   if (Promise.withResolvers === undefined)
     throw invalid('this runtime is too old for privatemode-ai, which needs Node 22 or a browser of 2024');
-  const taken = { own: new Map<string, Given>(), sdk: new Map<string, Given>() };
-  take(options, what, rules, taken);
-  const [own, sdk] = [taken.own, taken.sdk].map((given) =>
-    Object.fromEntries([...given].map(([name, { value }]) => [name, value])),
-  );
-  return { own, sdk } as Divided;
-}
-
-/** A value, and the name that it was given under. */
-interface Given {
-  readonly shown: string;
-  readonly value: unknown;
-}
-
-/** Puts each option where its rule says. Throws config_invalid for one that is refused, unknown, or given twice and differently. */
-function take(
-  options: unknown,
-  what: string,
-  rules: Rules,
-  taken: Readonly<Record<'own' | 'sdk', Map<string, Given>>>,
-): void {
-  const put = (where: Map<string, Given>, name: string, given: Given): void => {
-    const other = where.get(name);
-    if (other !== undefined && !isSame(other.value, given.value)) {
-      throw invalid(`${other.shown} and ${given.shown} say different things; give one of them`);
-    }
-    where.set(name, given);
-  };
+  const taken: Record<string, unknown> = {};
   for (const [name, value] of valuesOf(options, what)) {
-    const shown = what === 'openAIOptions' ? `${what}.${name}` : name;
-    if (PINS.includes(name) && (value === undefined || value === null)) {
-      throw invalid(
-        `${shown} is ${value}, which pins nothing; leave it out to follow the published manifest`,
-      );
-    }
+    if (PINS.includes(name) && (value === undefined || value === null))
+      throw invalid(`${name} is ${value}, which pins nothing; leave it out to follow the published manifest`);
     if (value === undefined) continue;
     const rule = Object.hasOwn(rules, name) ? rules[name] : undefined;
     if (rule === undefined) throw unknownOption(name, what, rules);
-    if (rule === 'nothing') continue;
-    if (rule === 'spread') take(value, name, INSIDE, taken);
-    else if (rule === 'own') put(taken.own, name, { shown, value: withMembers(name, value) });
-    else if (typeof rule === 'string') {
-      const header = rule === 'headers' ? credentialIn(value) : undefined;
-      if (header !== undefined) throw invalid(`${shown} holds ${header}: ${ONE_KEY.refused}`);
-      put(taken.sdk, name, { shown, value });
-    } else if ('as' in rule) put(taken.own, rule.as, { shown, value });
-    else if (value !== null && value !== rule.inherited)
-      throw invalid(`${shown} is refused: ${rule.refused}`);
+    if (rule === true) taken[name] = checked(name, value);
+    else if (!isInherited(name, value)) throw invalid(`${name} is refused: ${rule}`);
   }
+  return taken;
 }
+
+/** The value of an option that is taken, its members read by name too. Throws config_invalid for headers that hold a credential. */
+function checked(name: string, value: unknown): unknown {
+  const header = name === 'defaultHeaders' ? credentialIn(value) : undefined;
+  if (header !== undefined) throw invalid(`${name} holds ${header}: ${ONE_KEY}`);
+  return Object.hasOwn(MEMBERS, name) ? read(value, name, MEMBERS[name as keyof typeof MEMBERS]) : value;
+}
+
+/** Whether an option that is refused says the same as none: SDKs hand such values over when they copy a client. */
+const isInherited = (name: string, value: unknown): boolean =>
+  (value === null && !Object.hasOwn(RENAMED, name)) || (name === 'baseURL' && value === BASE_URL);
 
 /**
  * Every named value of an object, its prototypes' included, each read once: a getter cannot say something else later, and a pin
@@ -113,29 +185,15 @@ function valuesOf(options: unknown, what: string): Map<string, unknown> {
 const isRoot = (object: object): boolean =>
   Object.getPrototypeOf(object) === null && Object.hasOwn(object, 'isPrototypeOf');
 
-/** A value of ours; an object of named members with each of them read once. Throws config_invalid for an unknown member. */
-function withMembers(name: string, value: unknown): unknown {
-  if (!Object.hasOwn(MEMBERS, name)) return value;
-  const rules: Rules = MEMBERS[name as keyof typeof MEMBERS];
-  return divide(value, name, rules).own;
-}
-
-/** Options that a message names all; of more, those that begin alike. */
-const FEW = 5;
-
-/** config_invalid that names the option which was meant, as far as can be told. */
+/** config_invalid that names the option which was meant, or says where the list is. */
 function unknownOption(name: string, what: string, rules: Rules): PrivatemodeError {
   const shown = JSON.stringify(name.slice(0, 64)).slice(1, -1);
-  const meant = nearest(name.slice(0, 64), Object.keys(rules));
-  const rule = meant === undefined ? undefined : rules[meant];
-  const hint =
-    rule !== undefined && isRefusal(rule) ? `${meant} is refused: ${rule.refused}` : `Did you mean ${meant}?`;
-  const known = Object.keys(rules).filter((each) => !isRefusal(rules[each] as Rule));
-  const begin = (name: string): string => name.slice(0, 3).toLowerCase();
-  const alike = known.filter((each) => begin(each) === begin(name));
-  const others = alike.length > 0 || known.length > FEW ? alike : known;
-  const named = others.length > 0 ? `There are ${others.join(', ')}` : 'The README lists them all';
-  return invalid(`${shown} is not an option of ${what}. ${meant === undefined ? `${named}.` : hint}`);
+  const meant = nearest(
+    name.slice(0, 64),
+    Object.keys(rules).filter((each) => rules[each] === true),
+  );
+  const hint = meant === undefined ? 'The README lists them all.' : `Did you mean ${meant}?`;
+  return invalid(`${shown} is not an option of ${what}. ${hint}`);
 }
 
 /** The name of a header that holds a credential. */
@@ -147,11 +205,4 @@ function credentialIn(headers: unknown): string | undefined {
     if (value !== null && value !== undefined && CREDENTIALS.test(String(name))) return String(name);
   }
   return undefined;
-}
-
-/** Whether two values say the same; a text of a manifest and its bytes do. */
-function isSame(one: unknown, other: unknown): boolean {
-  if (Object.is(one, other)) return true;
-  const isManifest = [one, other].some((value) => ArrayBuffer.isView(value));
-  return isManifest && Buffer.compare(manifestBytes(one), manifestBytes(other)) === 0;
 }

@@ -55,17 +55,6 @@ export interface PrivatemodeOptions {
   readonly onEpoch?: ((protection: Protection) => void) | undefined;
 }
 
-/** Options of the vendor's package that PrivatemodeAI takes beside its own (docs/client.md). */
-export interface VendorOptions {
-  /** `apiEndpoint`. */
-  readonly apiBaseURL?: string | undefined;
-  /** `manifest`, and as strict: it is not replaced by a newer one where the service does not match it. */
-  readonly manifestBytes?: string | Uint8Array;
-  /** Without effect, as is enableWasmLogging: this package has no wasm. */
-  readonly browserWasmURL?: string | undefined;
-  readonly enableWasmLogging?: boolean | undefined;
-}
-
 /** What protects the requests of a client at the moment; response headers say the same of each response. */
 export interface Protection {
   /** Standard base64. */
@@ -236,7 +225,7 @@ export const invalid = (message: string): PrivatemodeError =>
   });
 
 /** A copy, which nobody changes afterwards. A name without a value would leave the service unpinned where a pin was meant. */
-export function manifestBytes(manifest: unknown): Uint8Array {
+function manifestBytes(manifest: unknown): Uint8Array {
   const bytes =
     typeof manifest === 'string'
       ? new TextEncoder().encode(manifest)

@@ -3,9 +3,8 @@ import type { Anthropic, ClientOptions as AnthropicOptions } from '@anthropic-ai
 import OpenAI, { type ClientOptions } from 'openai';
 import { PrivatemodeError } from '../errors.ts';
 import { createPrivatemodeFetch, type PrivatemodeFetch } from './fetch.ts';
-import { anthropicOptions, divideOptions } from './option-names.ts';
-import { API_KEY, BASE_URL, HOST } from './option-rules.ts';
-import type { PrivatemodeOptions, Protection, VendorOptions, Verification } from './options.ts';
+import { API_KEY, anthropicOptions, BASE_URL, divideOptions, HOST } from './option-names.ts';
+import type { PrivatemodeOptions, Protection, Verification } from './options.ts';
 
 /** Options of the OpenAI client. What names another host, another way there or another credential is refused. */
 type SdkOptions = Omit<
@@ -22,12 +21,7 @@ type SdkOptions = Omit<
 >;
 
 /** Options of the OpenAI client, and those of createPrivatemodeFetch. Others are refused. */
-export type PrivatemodeAIOptions = SdkOptions &
-  PrivatemodeOptions &
-  VendorOptions & {
-    /** Options of the OpenAI client, as the vendor's package takes them. */
-    readonly openAIOptions?: SdkOptions | undefined;
-  };
+export type PrivatemodeAIOptions = SdkOptions & PrivatemodeOptions;
 
 /** Our own fetches: a copy that `withOptions` makes of a client shares its verified session. */
 const made = new WeakSet<object>();
@@ -89,42 +83,6 @@ export class PrivatemodeAI extends OpenAI {
   close(): void {
     this.#fetch.close();
   }
-}
-
-/** What the vendor's class has and this one does not, and what to use. */
-const VENDOR_METHODS = {
-  initialize: 'await verify()',
-  initializeOffline: 'await verify(): no request leaves before this client has verified the service',
-  refreshSecret:
-    'none is needed: the secret is renewed in the background. verify() tells whether the service is accepted',
-  exportSecret: 'none: the secret does not leave this client',
-  importSecret: 'none: a secret is used only after this client has verified the service and exchanged it',
-  chatCompletions: 'chat.completions.create()',
-  streamChatCompletions: 'chat.completions.create({ stream: true, … })',
-  transcribeAudio: 'audio.transcriptions.create()',
-  unstructured: "createPrivatemodeFetch(), with the path '/unstructured/general/v0/general'",
-  listModels: 'models.list()',
-} as const;
-const VENDOR_GETTERS = {
-  manifest: '(await verify()).manifest',
-  manifestBytes: '(await verify()).manifestText',
-} as const;
-
-/** Throws config_invalid that names what this client has instead. */
-const lacking = (name: string, ours: string) => (): never => {
-  throw new PrivatemodeError('config_invalid', `this PrivatemodeAI has no ${name}. Instead: ${ours}`, {
-    remedy: 'See "Coming from the vendor\'s package" in the README of privatemode-ai.',
-  });
-};
-for (const [name, ours] of Object.entries(VENDOR_METHODS)) {
-  Object.defineProperty(PrivatemodeAI.prototype, name, {
-    configurable: true,
-    writable: true,
-    value: lacking(`${name}()`, ours),
-  });
-}
-for (const [name, ours] of Object.entries(VENDOR_GETTERS)) {
-  Object.defineProperty(PrivatemodeAI.prototype, name, { configurable: true, get: lacking(name, ours) });
 }
 
 /** What Node prints of a client, in place of all that the SDK keeps in it. */

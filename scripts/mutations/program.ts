@@ -309,7 +309,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client/option-names.test.ts',
-        names: ['names of options refuse "manifestByte", which nothing reads'],
+        names: ['names of options refuse "manifests", which nothing reads'],
       },
     ],
   },
@@ -325,7 +325,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client/verify.test.ts',
-        names: ['verify() rejects under a wrong pin (manifest), and nothing is asked'],
+        names: ['verify() rejects under a wrong pin, and nothing is asked'],
       },
     ],
   },

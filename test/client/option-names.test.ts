@@ -5,8 +5,7 @@ import OpenAI, { type ClientOptions } from 'openai';
 import PreviousOpenAI, { type ClientOptions as PreviousClientOptions } from 'openai-previous';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
 import { PrivatemodeAI, type PrivatemodeError } from '../../lib/client/index.ts';
-import { divideOptions, ownOptions } from '../../lib/client/option-names.ts';
-import { API_KEY, BASE_URL } from '../../lib/client/option-rules.ts';
+import { API_KEY, BASE_URL, divideOptions, ownOptions } from '../../lib/client/option-names.ts';
 import type { PrivatemodeOptions } from '../../lib/client/options.ts';
 
 const PIN = '{"Policies":{}}';
@@ -18,8 +17,6 @@ const BASE = { apiKey: 'k', fetch: nothing };
 
 const makeFetch = (options: unknown): unknown => createPrivatemodeFetch(options as PrivatemodeOptions);
 const makeClient = (options: unknown): unknown => new PrivatemodeAI(options as object);
-/** Inside of `openAIOptions`. */
-const makeInside = (options: unknown): unknown => makeClient({ ...BASE, openAIOptions: options });
 
 function refuses(make: (options: unknown) => unknown, options: unknown, message: RegExp): void {
   assert.throws(
@@ -36,23 +33,19 @@ function refuses(make: (options: unknown) => unknown, options: unknown, message:
 const given = (name: string, value: unknown): object => ({ ...BASE, [name]: value });
 
 const UNKNOWN: readonly (readonly [string, RegExp])[] = [
-  ['manifestByte', /^manifestByte is not an option of PrivatemodeAI\. Did you mean manifestBytes\?$/],
-  ['manifestbytes', /^manifestbytes is not .* Did you mean manifestBytes\?$/],
-  ['manifest_bytes', /^manifest_bytes is not .* Did you mean manifestBytes\?$/],
+  ['manifests', /^manifests is not an option of PrivatemodeAI\. Did you mean manifest\?$/],
   ['Manifest', /^Manifest is not .* Did you mean manifest\?$/],
-  ['apiBaseUrl', /^apiBaseUrl is not .* Did you mean apiBaseURL\?$/],
   ['apiEndPoint', /^apiEndPoint is not .* Did you mean apiEndpoint\?$/],
-  ['openaiOptions', /^openaiOptions is not .* Did you mean openAIOptions\?$/],
-  ['maxRetry', /^maxRetry is not an option of PrivatemodeAI\. There are maxRetries\.$/],
-  ['baseUrl', /^baseUrl is not .* baseURL is refused: the only host is apiEndpoint$/],
+  ['maxRetry', /^maxRetry is not an option of PrivatemodeAI\. The README lists them all\.$/],
   ['httpAgent', /^httpAgent is not an option of PrivatemodeAI\. The README lists them all\.$/],
-  ['api_url', /^api_url is not .* There are apiBaseURL, apiKey, apiEndpoint\.$/],
+  ['openAIOptions', /^openAIOptions is not an option of PrivatemodeAI\. The README lists them all\.$/],
+  ['onSecretUpdate', /^onSecretUpdate is not an option/],
   ['constructor', /^constructor is not an option/],
   ['hasOwnProperty', /^hasOwnProperty is not an option/],
   ['', /^ is not an option/],
 ];
 
-/** What names another host, another way there, or another credential, and vendor's options without a counterpart. */
+/** What names another host, another way there, or another credential. */
 const REFUSED: Readonly<Record<string, readonly [unknown, RegExp]>> = {
   baseURL: ['https://localhost/v1', /the only host is apiEndpoint$/],
   dataResidency: ['eu', /the only host is apiEndpoint$/],
@@ -62,14 +55,6 @@ const REFUSED: Readonly<Record<string, readonly [unknown, RegExp]>> = {
   adminAPIKey: ['key', /the only credential is apiKey/],
   workloadIdentity: [{}, /the only credential is apiKey/],
   credential: [{}, /the only credential is apiKey/],
-};
-const VENDOR_REFUSED: Readonly<Record<string, readonly [unknown, RegExp]>> = {
-  expectedWasmHash: ['00', /^expectedWasmHash is refused: there is no wasm/],
-  onManifestUpdate: [() => {}, /^onManifestUpdate is refused: a manifest that is given is never replaced/],
-  onSecretUpdate: [() => {}, /^onSecretUpdate is refused: the secret does not leave this client/],
-  exportSecret: [true, /^exportSecret is refused: the secret does not leave/],
-  importSecret: [{}, /^importSecret is refused: a secret is used only after/],
-  initializeOffline: [true, /^initializeOffline is refused: no request leaves before/],
 };
 
 const SDK: Readonly<Record<string, unknown>> = {
@@ -90,7 +75,6 @@ describe('names of options', () => {
     it(`refuse "${name}", which nothing reads`, () => {
       refuses(makeClient, given(name, 'x'), message);
       refuses(makeFetch, given(name, 'x'), new RegExp(`^${name} is not an option of createPrivatemodeFetch`));
-      refuses(makeInside, { [name]: 'x' }, new RegExp(`^${name} is not an option of openAIOptions`));
     });
   }
 
@@ -123,24 +107,20 @@ describe('names of options', () => {
   it('take a pin however it comes', () => {
     class Named {
       apiKey = 'k';
-      get manifestBytes(): Uint8Array {
+      get manifest(): Uint8Array {
         return BYTES;
       }
     }
-    const inherited = Object.create({ manifestBytes: BYTES });
-    const hidden = Object.defineProperty({}, 'manifestBytes', { value: BYTES, enumerable: false });
-    const asPrototype = { __proto__: { manifestBytes: BYTES } };
-    const bare = Object.assign(Object.create(null), { manifestBytes: BYTES });
-    const misled = { manifestBytes: BYTES, __proto__: null };
-    const noRoot = Object.create({ manifestBytes: BYTES, constructor: Object, __proto__: null });
+    const inherited = Object.create({ manifest: BYTES });
+    const hidden = Object.defineProperty({}, 'manifest', { value: BYTES, enumerable: false });
+    const asPrototype = { __proto__: { manifest: BYTES } };
+    const bare = Object.assign(Object.create(null), { manifest: BYTES });
+    const misled = { manifest: BYTES, __proto__: null };
+    const noRoot = Object.create({ manifest: BYTES, constructor: Object, __proto__: null });
     for (const options of [new Named(), inherited, hidden, asPrototype, bare, misled, noRoot]) {
       assert.equal(divideOptions(options).own.manifest, BYTES);
     }
-    refuses(
-      makeClient,
-      { constructor: Object, manifestBytes: BYTES, __proto__: null },
-      /^constructor is not/,
-    );
+    refuses(makeClient, { constructor: Object, manifest: BYTES, __proto__: null }, /^constructor is not/);
   });
 
   it('read each value once, so that no getter says something else later', () => {
@@ -159,7 +139,6 @@ describe('names of options', () => {
     for (const options of ['key', 7, null, [], [['apiKey', 'k']], () => {}, true]) {
       refuses(makeClient, options, /^the options of PrivatemodeAI are not an object$/);
       refuses(makeFetch, options, /^the options of createPrivatemodeFetch are not an object$/);
-      refuses(makeInside, options, /^the options of openAIOptions are not an object$/);
     }
     refuses(makeClient, new Map([['manifest', PIN]]), /is not an option of PrivatemodeAI/);
   });
@@ -180,7 +159,7 @@ describe('names of options', () => {
       refuses(
         make,
         given('collateralUrls', { url: 'https://x' }),
-        /^url is not an option of collateralUrls\. There are amd, intel\.$/,
+        /^url is not an option of collateralUrls\. The README lists them all\.$/,
       );
       refuses(make, given('collateralUrls', { AMD: 'https://x' }), /^AMD .* Did you mean amd\?/);
     }
@@ -191,23 +170,42 @@ describe('names of options', () => {
       it(`refuse ${name}: ${value}, which looks like a pin and pins nothing`, () => {
         const message = new RegExp(`${name} is ${value}, which pins nothing`);
         refuses(makeClient, given(name, value), message);
-        refuses(makeInside, { [name]: value }, message);
         refuses(makeFetch, given(name, value), message);
       });
     }
-    it(`refuse ${name} that is no manifest`, () => {
-      for (const value of [{}, 7, true, [1]]) {
-        refuses(makeClient, given(name, value), /^manifest is neither a text nor a Uint8Array: .*JSON text/);
+  }
+
+  it('refuse manifest that is no manifest', () => {
+    for (const value of [{}, 7, true, [1]]) {
+      refuses(
+        makeClient,
+        given('manifest', value),
+        /^manifest is neither a text nor a Uint8Array: .*JSON text/,
+      );
+    }
+    for (const value of ['', new Uint8Array()])
+      refuses(makeClient, given('manifest', value), /^manifest is empty/);
+  });
+
+  for (const [name, ours, value] of [
+    ['apiBaseURL', 'apiEndpoint', 'https://localhost:1'],
+    ['apiBaseURL', 'apiEndpoint', null],
+    ['manifestBytes', 'manifest', BYTES],
+    ['manifestBytes', 'manifest', ''],
+  ] as const) {
+    it(`refuse ${name}: ${value === null ? value : typeof value}, and name ${ours}`, () => {
+      const message = new RegExp(`^${name} is refused: it is ${ours} here$`);
+      for (const make of [makeClient, makeFetch]) {
+        refuses(make, given(name, value), message);
+        refuses(make, { ...given(name, value), [ours]: PIN }, message);
       }
-      for (const value of ['', new Uint8Array()])
-        refuses(makeClient, given(name, value), /^manifest is empty/);
     });
   }
 
   it('let undefined and symbols pass, as SDKs hand them over', () => {
     const client = new PrivatemodeAI({
       ...BASE,
-      ...{ unheardOf: undefined, baseURL: undefined, openAIOptions: undefined, [Symbol('x')]: 1 },
+      ...{ unheardOf: undefined, baseURL: undefined, apiBaseURL: undefined, [Symbol('x')]: 1 },
     } as object);
     client.withOptions({ timeout: 1 }).close();
   });
@@ -246,14 +244,9 @@ describe('names of options', () => {
   });
 
   for (const [name, [value, message]] of Object.entries(REFUSED)) {
-    it(`refuse ${name}, which would lead elsewhere, inside openAIOptions too`, () => {
+    it(`refuse ${name}, which would lead elsewhere`, () => {
       refuses(makeClient, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
       refuses(makeFetch, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
-      refuses(
-        makeInside,
-        { [name]: value },
-        new RegExp(`^openAIOptions\\.${name} is refused: .*${message.source}`),
-      );
       assert.ok(makeClient(given(name, null)), 'null names nothing');
     });
   }
@@ -263,72 +256,17 @@ describe('names of options', () => {
       for (const headers of [{ [header]: 'x' }, new Headers({ [header]: 'x' }), [[header, 'x']]]) {
         const message = new RegExp(`defaultHeaders holds ${header}: the only credential is apiKey`, 'i');
         refuses(makeClient, given('defaultHeaders', headers), message);
-        refuses(makeInside, { defaultHeaders: headers }, message);
       }
     });
   }
 
-  it('of ours belong beside openAIOptions', () => {
-    for (const name of [
-      'apiKey',
-      'fetch',
-      'signal',
-      'apiEndpoint',
-      'apiBaseURL',
-      'manifest',
-      'openAIOptions',
-    ]) {
-      const message = new RegExp(`^openAIOptions\\.${name} is refused: it belongs beside openAIOptions$`);
-      refuses(makeInside, { [name]: 'x' }, message);
-    }
-  });
-
-  for (const [name, [value, message]] of Object.entries(VENDOR_REFUSED)) {
-    it(`refuse the vendor's ${name} with the reason`, () => {
-      refuses(makeClient, given(name, value), message);
-      refuses(makeClient, { ...given(name, value), manifestBytes: BYTES }, message);
-      refuses(makeFetch, given(name, value), message);
-    });
-  }
-
-  it('of the SDK are taken beside openAIOptions or in it', () => {
+  it('of the SDK are taken by PrivatemodeAI alone', () => {
     for (const [name, value] of Object.entries(SDK)) {
       assert.deepEqual(divideOptions(given(name, value)).sdk, { [name]: value });
-      assert.deepEqual(divideOptions({ ...BASE, openAIOptions: { [name]: value } }).sdk, { [name]: value });
-      refuses(makeFetch, given(name, value), /^\w+ is refused: it is an option of PrivatemodeAI alone$/);
+      refuses(makeFetch, given(name, value), /^\w+ is not an option of createPrivatemodeFetch\./);
     }
-    const client = new PrivatemodeAI({ ...BASE, openAIOptions: { maxRetries: 7, timeout: 1_234 } });
+    const client = new PrivatemodeAI({ ...BASE, maxRetries: 7, timeout: 1_234 });
     assert.deepEqual([client.maxRetries, client.timeout], [7, 1_234]);
-  });
-
-  it("of the vendor's mean ours", () => {
-    const vendor = { apiBaseURL: 'https://localhost:1', manifestBytes: BYTES, browserWasmURL: './x.wasm' };
-    const { own, sdk } = divideOptions({ ...BASE, ...vendor, enableWasmLogging: false });
-    assert.deepEqual(own, { ...BASE, apiEndpoint: 'https://localhost:1', manifest: BYTES });
-    assert.deepEqual(sdk, {});
-    refuses(makeClient, given('apiBaseURL', null), /^apiEndpoint is not an https URL/);
-    refuses(makeFetch, given('apiBaseURL', 'x'), /^apiBaseURL is refused: it is apiEndpoint here$/);
-    refuses(makeFetch, given('manifestBytes', BYTES), /^manifestBytes is refused: it is manifest here$/);
-    refuses(
-      makeFetch,
-      given('openAIOptions', {}),
-      /^openAIOptions is refused: it is an option of PrivatemodeAI/,
-    );
-  });
-
-  it('say one thing: two for the same with different values are refused', () => {
-    const different = [
-      [
-        { manifest: PIN, manifestBytes: Uint8Array.of(1) },
-        /^manifest and manifestBytes say different things/,
-      ],
-      [{ manifestBytes: BYTES, manifest: '{}' }, /^manifestBytes and manifest say different things/],
-      [{ apiEndpoint: 'https://a', apiBaseURL: 'https://b' }, /^apiEndpoint and apiBaseURL say different/],
-      [{ timeout: 1, openAIOptions: { timeout: 2 } }, /^timeout and openAIOptions\.timeout say different/],
-    ] as const;
-    for (const [options, message] of different) refuses(makeClient, { ...BASE, ...options }, message);
-    const same = { manifest: PIN, manifestBytes: BYTES, timeout: 1, openAIOptions: { timeout: 1 } };
-    assert.ok(makeClient({ ...BASE, ...same }));
   });
 
   it('of the Anthropic client that would lead elsewhere are refused', async () => {
@@ -360,35 +298,5 @@ describe('names of options', () => {
       defaultHeaders: { 'x-mine': '1' },
     });
     assert.equal(anthropic.maxRetries, 3);
-  });
-
-  it('a client says of methods that only the vendor has what to use', () => {
-    const client = new PrivatemodeAI({ ...BASE, fetch: nothing }) as unknown as Record<string, () => void>;
-    const methods: Readonly<Record<string, RegExp>> = {
-      initialize: /verify\(\)/,
-      initializeOffline: /verify\(\)/,
-      refreshSecret: /renewed in the background/,
-      exportSecret: /does not leave/,
-      importSecret: /verified the service/,
-      chatCompletions: /chat\.completions\.create\(\)/,
-      streamChatCompletions: /stream: true/,
-      transcribeAudio: /audio\.transcriptions\.create\(\)/,
-      unstructured: /createPrivatemodeFetch\(\)/,
-      listModels: /models\.list\(\)/,
-    };
-    for (const [name, ours] of Object.entries(methods)) {
-      const thrown = {
-        code: 'config_invalid',
-        message: new RegExp(`no ${name}\\(\\)\\. Instead: .*${ours.source}`),
-      };
-      assert.throws(() => client[name]?.(), thrown);
-    }
-    for (const name of ['manifest', 'manifestBytes']) {
-      const thrown = {
-        code: 'config_invalid',
-        message: new RegExp(`no ${name}\\. Instead: \\(await verify\\(\\)\\)`),
-      };
-      assert.throws(() => client[name], thrown);
-    }
   });
 });

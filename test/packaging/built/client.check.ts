@@ -29,10 +29,6 @@ import {
 
 const options: PrivatemodeAIOptions = { apiKey: 'k', maxRetries: 1, responsesApi: true, gpuPolicy: { allowUnknown: true } };
 const client = new PrivatemodeAI(options);
-export const vendors: PrivatemodeAIOptions = {
-  apiKey: 'k', apiBaseURL: 'https://localhost', manifestBytes: new Uint8Array(1), openAIOptions: { maxRetries: 1, timeout: 1 },
-  dangerouslyAllowBrowser: true, browserWasmURL: './x.wasm', enableWasmLogging: false,
-};
 const fetch: PrivatemodeFetch = createPrivatemodeFetch({ onVerdict: ({ outcome }) => console.log(outcome) });
 export const standard: typeof globalThis.fetch = fetch;
 export async function ask(): Promise<string | null | undefined> {
@@ -51,12 +47,10 @@ export async function ask(): Promise<string | null | undefined> {
 }
 // @ts-expect-error: the base URL is the service's
 new PrivatemodeAI({ baseURL: 'https://localhost/v1' });
-// @ts-expect-error: there as well
-new PrivatemodeAI({ openAIOptions: { baseURL: 'https://localhost/v1' } });
 // @ts-expect-error: a pin has a value
-new PrivatemodeAI({ manifestBytes: undefined });
-// @ts-expect-error: there is no wasm
-new PrivatemodeAI({ expectedWasmHash: '00' });
+new PrivatemodeAI({ manifest: undefined });
+// @ts-expect-error: a pin is called manifest
+new PrivatemodeAI({ manifestBytes: new Uint8Array(1) });
 // @ts-expect-error: no such option
 createPrivatemodeFetch({ apiEndPoint: 'https://localhost' });
 `;
