@@ -61,38 +61,19 @@ export const painter =
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
-/** The candidate that `word` was most likely meant to be; undefined where there is none. */
-export const nearest = (word: string, candidates: readonly string[]): string | undefined =>
-  nearestOf(word, candidates)[0];
-
 /**
- * The candidates that `word` was most likely meant to be, the closest first: those that are equal but for case, dashes and
- * underscores, else one or two that begin with it, else those one typing mistake away (two in words of more than five letters).
+ * The first candidate that `word` is at most so many typing mistakes away from: letters inserted, left out, replaced, or swapped with
+ * their neighbour. Undefined where there is none.
  */
-export function nearestOf(word: string, candidates: readonly string[]): readonly string[] {
-  const plain = plainly(word);
-  const allowed = plain.length > 5 ? 2 : 1;
-  const byMistakes = Map.groupBy(candidates, (meant) => mistakesIn(plain, plainly(meant), allowed));
-  const longer = candidates
-    .filter((meant) => plain.length >= 3 && plainly(meant).startsWith(plain))
-    .sort((a, b) => a.length - b.length);
-  const begun = longer.length <= 2 ? longer : [];
-  const groups = [byMistakes.get(0), begun, byMistakes.get(1), byMistakes.get(2)];
-  return groups.find((group) => group !== undefined && group.length > 0) ?? [];
-}
+export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
+  candidates.find((meant) => isWithin(word, meant, mistakes));
 
-const plainly = (word: string): string => word.toLowerCase().replace(/[-_]/g, '');
-
-/**
- * How many letters were inserted, left out, replaced, or swapped with their neighbour (optimal string alignment); infinite
- * beyond `allowed`.
- */
-function mistakesIn(word: string, meant: string, allowed: number): number {
-  if (word === meant) return 0;
-  if (allowed === 0) return Number.POSITIVE_INFINITY;
-  if (word[0] === meant[0]) return mistakesIn(word.slice(1), meant.slice(1), allowed);
-  const after = (letters: number, meantLetters: number): number =>
-    1 + mistakesIn(word.slice(letters), meant.slice(meantLetters), allowed - 1);
+function isWithin(word: string, meant: string, mistakes: number): boolean {
+  if (word === meant) return true;
+  if (mistakes === 0) return false;
+  if (word[0] === meant[0]) return isWithin(word.slice(1), meant.slice(1), mistakes);
+  const after = (letters: number, meantLetters: number): boolean =>
+    isWithin(word.slice(letters), meant.slice(meantLetters), mistakes - 1);
   const swapped = word[0] === meant[1] && word[1] === meant[0];
-  return Math.min(after(1, 0), after(0, 1), after(1, 1), swapped ? after(2, 2) : Number.POSITIVE_INFINITY);
+  return after(1, 0) || after(0, 1) || after(1, 1) || (swapped && after(2, 2));
 }

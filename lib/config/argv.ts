@@ -1,6 +1,6 @@
 import mri from 'mri';
 import type { PrivatemodeError } from '../errors.ts';
-import { nearest, nearestOf } from '../text.ts';
+import { nearest } from '../text.ts';
 import { FLAGS } from './flags.ts';
 import type { Flag, FlagAlias, Given } from './setting.ts';
 import { invalid, parseBoolean } from './values.ts';
@@ -104,9 +104,6 @@ function long(arg: string, spellings: Spellings): Written {
   return [spelling, text];
 }
 
-/** Of so few flags the message about an unknown one names all. */
-const MOST_NAMED = 5;
-
 /** What stands behind the name of an unknown flag: what to write, or where to look. */
 function meantFlag(name: string, spellings: Spellings): string {
   const positive = name.startsWith('no-') ? spellings.get(`--${name.slice(3)}`) : undefined;
@@ -114,15 +111,9 @@ function meantFlag(name: string, spellings: Spellings): string {
   const listed = [...spellings.values()].flatMap(({ spelled, flag, alias }) =>
     flag.hidden || alias?.deprecated || !spelled.startsWith('--') ? [] : [spelled.slice(2)],
   );
-  const meant = nearestOf(name, listed).slice(0, 2);
-  if (meant.length > 0) return `. Did you mean --${meant.join(' or --')}?`;
-  return listed.length > MOST_NAMED ? '; --help lists all flags' : `; there are --${listed.join(', --')}`;
+  const meant = nearest(name, listed);
+  return meant === undefined ? '; --help lists all flags' : `. Did you mean --${meant}?`;
 }
-
-/** What other programs call a flag of the proxy in short. */
-const SHORT_ELSEWHERE: Readonly<Record<string, string>> = {
-  ...{ H: 'listen-address', k: 'api-key', p: 'port', v: 'version', V: 'version', w: 'workspace' },
-};
 
 /** `-l v`, `-lv`, `-l=v`, and booleans run together. */
 function short(arg: string, spellings: Spellings): Written[] {
@@ -131,14 +122,8 @@ function short(arg: string, spellings: Spellings): Written[] {
   const [written] = arg.split('=', 1);
   // The name of a long flag behind one dash is no short flag with its value, whatever its first letter means.
   if (spellings.has(`-${written}`)) throw invalid(`unknown flag: ${written}. Did you mean -${written}?`);
-  if (spelling === undefined) {
-    // An agent that `run` starts has short flags of its own, which mean something else.
-    const meant = spellings.has('--workers') ? SHORT_ELSEWHERE[letter] : undefined;
-    const listed = ' (long flags take two dashes, and --help lists them)';
-    throw invalid(
-      `unknown shorthand flag: '${letter}'${meant === undefined ? listed : `. Did you mean --${meant}?`}`,
-    );
-  }
+  if (spelling === undefined)
+    throw invalid(`unknown shorthand flag: '${letter}' (long flags take two dashes, and --help lists them)`);
   if (after === '') return [[spelling, undefined]];
   if (after.startsWith('=') || spelling.flag.type !== 'boolean') return [[spelling, after.replace(/^=/, '')]];
   return [[spelling, undefined], ...short(`-${after}`, spellings)];
@@ -192,13 +177,9 @@ const COMMANDS = [
 export type CommandName = (typeof COMMANDS)[number];
 /** What `run` starts. */
 const AGENTS: readonly string[] = ['claude', 'opencode', 'codex'];
-/** What other programs call what this one does without a command. */
-const STARTS: readonly string[] = ['serve', 'server', 'start', 'up', 'proxy', 'listen'];
 
 function meantCommand(word: string): string {
-  if (STARTS.includes(word)) return '. The proxy starts without a command: privatemode-proxy [flags]';
-  const agent = nearest(word, AGENTS);
-  if (agent !== undefined) return `. Did you mean run ${agent}?`;
-  const meant = nearest(word, COMMANDS);
-  return meant === undefined ? '; --help lists all commands' : `. Did you mean ${meant}?`;
+  const meant = nearest(word, [...COMMANDS, ...AGENTS]);
+  if (meant === undefined) return '; --help lists all commands';
+  return `. Did you mean ${AGENTS.includes(meant) ? `run ${meant}` : meant}?`;
 }

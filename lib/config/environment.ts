@@ -107,15 +107,29 @@ export function endpointNote(
 const isAlmostApiKey = (variable: string): boolean =>
   variable !== API_KEY &&
   /^PRIVATEMODE_/i.test(variable) &&
-  (/^PRIVATEMODE_KEY$/i.test(variable) || nearest(variable, [API_KEY]) !== undefined);
+  (/^PRIVATEMODE_KEY$/i.test(variable) || nearest(variable.toUpperCase(), [API_KEY]) !== undefined);
 
 /** The warning about a variable that sets nothing. Throws config_invalid where its name is almost that of a setting. */
 function unknown(variable: string): string {
   const flag = FLAGS.find(({ name }) => variableOf(name) === variable);
   if (flag !== undefined)
     throw invalid(`${variable} is refused: give --${flag.name} on the command line only`);
-  const meant = nearest(variable, [...FLAG_OF.keys()]);
+  const meant = almostSetting(variable);
   if (meant !== undefined)
     throw invalid(`unknown setting in the environment: ${variable}. Did you mean ${meant}?`);
   return `${variable} is ignored: there is no such setting`;
+}
+
+/**
+ * The setting that a variable was probably meant for: at most two typing mistakes away, or one of two that begin so; case, dashes and
+ * underscores do not count. This looks further than other suggestions, because it decides whether the proxy starts: a pin that is
+ * ignored is worse than none.
+ */
+function almostSetting(variable: string): string | undefined {
+  const plain = (name: string): string => name.toUpperCase().replace(/[-_]/g, '');
+  const settings = new Map([...FLAG_OF.keys()].map((name) => [plain(name), name]));
+  const [word, names] = [plain(variable), [...settings.keys()]];
+  const begun = names.filter((name) => name.startsWith(word));
+  const meant = nearest(word, names) ?? nearest(word, names, 2) ?? (begun.length <= 2 ? begun[0] : undefined);
+  return meant === undefined ? undefined : settings.get(meant);
 }

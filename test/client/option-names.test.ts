@@ -161,7 +161,7 @@ describe('names of options', () => {
         given('collateralUrls', { url: 'https://x' }),
         /^url is not an option of collateralUrls\. The README lists them all\.$/,
       );
-      refuses(make, given('collateralUrls', { AMD: 'https://x' }), /^AMD .* Did you mean amd\?/);
+      refuses(make, given('collateralUrls', { amb: 'https://x' }), /^amb .* Did you mean amd\?/);
     }
   });
 

@@ -146,6 +146,12 @@ describe('settings in the environment', () => {
       { PRIVATEMODE_PROXY_LISTEN_ADRESS: '127.0.0.1' },
       'unknown setting in the environment: PRIVATEMODE_PROXY_LISTEN_ADRESS. Did you mean PRIVATEMODE_PROXY_LISTEN_ADDRESS?',
     ],
+    ...['MANIFEST', 'MANFEST_PTH', 'manifest-path', 'ManifestPath'].map(
+      (name): [Record<string, string>, string] => [
+        { [`PRIVATEMODE_PROXY_${name}`]: 'm.json' },
+        `unknown setting in the environment: PRIVATEMODE_PROXY_${name}. Did you mean PRIVATEMODE_PROXY_MANIFEST_PATH?`,
+      ],
+    ),
     [
       { PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS: 'dir' },
       'PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
