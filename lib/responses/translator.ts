@@ -5,7 +5,7 @@ import type { RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './refusal.ts';
 import { RequestTranslation, type TranslatedRequest } from './request.ts';
 import type { ResponseContext } from './response-object.ts';
-import { ResponseStream, TranslatedDecrypter } from './stream.ts';
+import { ResponseStream } from './stream.ts';
 import { ChatTranslation, malformed } from './translation.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
@@ -56,8 +56,8 @@ export function createTranslator(requestId: string) {
       [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
     /** Takes the place of the decrypter of an event stream. */
     decrypter(chat: Decrypter): Decrypter {
-      stream = new ResponseStream(context(), { requestId });
-      return new TranslatedDecrypter(chat, stream);
+      stream = new ResponseStream(chat, context(), requestId);
+      return stream;
     },
     /** Bytes that the translation of the stream holds, its last events included. */
     held: (): number => COPIES.echo * context().echo.length + COPIES.text * (stream?.held ?? 0),

@@ -1,7 +1,9 @@
 /** The chat side of a translation, for tests: chunks of a stream, and events as they were read back. */
 
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { RequestTranslation, type TranslatedRequest } from '../../lib/responses/request.ts';
-import { ResponseStream, type Sink } from '../../lib/responses/stream.ts';
+import { ResponseStream } from '../../lib/responses/stream.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: what was read back is compared, not used
 export type Json = Record<string, any>;
@@ -65,19 +67,34 @@ export const eventsIn = (text: string): Json[] =>
       return event;
     });
 
-/** Runs a stream in those pieces; with `ends`, the source ends after them. */
-export function run(pieces: readonly (string | Uint8Array)[], request: object = {}, ends = true) {
-  const stream = new ResponseStream(translated(request).context, { requestId: 'r-1' });
-  const out: string[] = [];
-  let terminated = false;
-  const sink: Sink = {
-    enqueue: (bytes) => void out.push(Buffer.from(bytes).toString()),
-    terminate: () => {
-      terminated = true;
+/** A chat whose bytes need no decryption; it fails if it ends without `[DONE]`. */
+export function plainChat(): Decrypter {
+  let told = '';
+  const chat = {
+    pending: false,
+    finished: false,
+    usage: undefined,
+    failure: undefined as PrivatemodeError | undefined,
+    feed(bytes: Uint8Array): Uint8Array {
+      told += Buffer.from(bytes).toString('latin1');
+      return bytes;
+    },
+    flush(): Uint8Array {
+      if (!told.endsWith('data: [DONE]\n\n'))
+        chat.failure = new PrivatemodeError('stream_unfinished', 'the stream ended before its last event');
+      return new Uint8Array();
     },
   };
-  for (const piece of pieces) stream.transform(Buffer.from(piece), sink);
-  if (ends) stream.flush(sink);
-  const text = out.join('');
-  return { events: eventsIn(text), text, failure: stream.failure, terminated };
+  return chat;
+}
+
+/** Runs a stream in those pieces to its end, as the chain does. */
+export function run(pieces: readonly (string | Uint8Array)[], request: object = {}) {
+  const stream = new ResponseStream(plainChat(), translated(request).context, 'r-1');
+  const out: Uint8Array[] = pieces.map((piece) => stream.feed(Buffer.from(piece)));
+  out.push(stream.flush());
+  const { failure } = stream;
+  if (failure !== undefined) out.push(stream.fail(failure));
+  const text = Buffer.concat(out).toString();
+  return { events: eventsIn(text), text, failure };
 }

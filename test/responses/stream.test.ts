@@ -1,7 +1,5 @@
 /** Chat streams as Responses streams: every row of the event table, and what a stream that is not whole must never hold. */
 import assert from 'node:assert/strict';
-import { Readable, Transform } from 'node:stream';
-import { text as readText } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import OpenAI from 'openai';
@@ -9,10 +7,20 @@ import OpenAIPrevious from 'openai-previous';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { readReasoning } from '../../lib/responses/response-object.ts';
-import { ResponseStream, TranslatedDecrypter } from '../../lib/responses/stream.ts';
+import { ResponseStream } from '../../lib/responses/stream.ts';
 import { translateBody } from '../../lib/responses/translator.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { callPiece, chatStream, chunk, eventsIn, type Json, run, translated, USAGE } from './chat-side.ts';
+import {
+  callPiece,
+  chatStream,
+  chunk,
+  eventsIn,
+  type Json,
+  plainChat,
+  run,
+  translated,
+  USAGE,
+} from './chat-side.ts';
 
 const TOOLS = {
   include: ['reasoning.encrypted_content'],
@@ -65,9 +73,9 @@ const lastOf = (events: readonly Json[]): Json => events.at(-1)!;
 
 describe('a Responses stream', () => {
   it('has the events of the table, all that is done at the end', () => {
-    const { events, failure, terminated } = run(chatStream(ALL, 'tool_calls'), TOOLS);
+    const { events, failure } = run(chatStream(ALL, 'tool_calls'), TOOLS);
     demandSequence(events);
-    assert.deepEqual([failure, terminated], [undefined, false]);
+    assert.equal(failure, undefined);
     const text = ['output_text.done', 'content_part.done', 'output_item.done'];
     assert.deepEqual(typesOf(events), [
       ...['created', 'in_progress', 'output_item.added', 'content_part.added'],
@@ -192,13 +200,13 @@ describe('a Responses stream', () => {
     const whole = chatStream(ALL, 'tool_calls');
     const bytes = Buffer.from(whole.join(''));
     for (let at = 0; at < bytes.length - 2; at++) {
-      const { events, failure, terminated } = run([bytes.subarray(0, at)], TOOLS);
+      const { events, failure } = run([bytes.subarray(0, at)], TOOLS);
       demandSequence(events);
       assert.ok(!events.some(promisesWhole), `cut at ${at}`);
       const { type, response } = lastOf(events);
       assert.deepEqual([type, response.error.code, response.output], ['response.failed', 'server_error', []]);
       assert.match(response.error.message, /^stream_unfinished: .*request id r-1/);
-      assert.ok(failure !== undefined && terminated);
+      assert.equal(failure?.code, 'stream_unfinished');
     }
   });
 
@@ -321,16 +329,12 @@ describe('a Responses stream', () => {
   });
 
   it('holds no more than a whole body may have', () => {
-    const stream = new ResponseStream(translated({}).context, { requestId: 'r', maxHeld: 1000 });
+    const stream = new ResponseStream(plainChat(), translated({}).context, 'r', 1000);
     let out = '';
-    const sink = {
-      enqueue: (bytes: Uint8Array) => {
-        out += Buffer.from(bytes).toString();
-      },
-      terminate() {},
-    };
     for (let k = 0; k < 20; k++)
-      stream.transform(Buffer.from(`data: ${JSON.stringify(chunk({ content: 'x' }))}\n\n`), sink);
+      out += Buffer.from(
+        stream.feed(Buffer.from(`data: ${JSON.stringify(chunk({ content: 'x' }))}\n\n`)),
+      ).toString();
     assert.equal(stream.failure?.code, 'response_too_large');
     assert.equal(lastOf(eventsIn(out))['type'], 'response.failed');
   });
@@ -346,30 +350,6 @@ describe('a Responses stream', () => {
     demandSequence(events);
     assert.ok(!events.some(promisesWhole));
     assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'response_too_large']);
-  });
-
-  it('runs as a TransformStream and as a Node Transform, and ends there when it fails', async () => {
-    for (const [finish, type] of [
-      ['stop', 'response.completed'],
-      ['abort', 'response.failed'],
-    ] as const) {
-      const pieces = chatStream(ALL, finish).map((text) => Buffer.from(text));
-      const stream = new TransformStream(new ResponseStream(translated(TOOLS).context, { requestId: 'r' }));
-      const out = ReadableStream.from(pieces).pipeThrough(stream);
-      assert.equal(lastOf(eventsIn(await new Response(out).text()))['type'], type);
-
-      const core = new ResponseStream(translated(TOOLS).context, { requestId: 'r' });
-      const node = new Transform({
-        transform(bytes, _encoding, done) {
-          core.transform(bytes, {
-            enqueue: (chunk) => void this.push(chunk),
-            terminate: () => void this.push(null),
-          });
-          done();
-        },
-      });
-      assert.equal(lastOf(eventsIn(await readText(Readable.from(pieces).pipe(node))))['type'], type);
-    }
   });
 
   it('takes the place of the decrypter, and the failures that others find out', () => {
@@ -390,13 +370,12 @@ describe('a Responses stream', () => {
       return Object.assign(state, { feed, flush: () => new Uint8Array() });
     };
     for (const failsAt of [3, pieces.length - 1, Infinity]) {
-      const stream = new ResponseStream(translated(TOOLS).context, { requestId: 'r' });
-      const decrypter = new TranslatedDecrypter(chat(failsAt), stream);
+      const decrypter = new ResponseStream(chat(failsAt), translated(TOOLS).context, 'r');
       const out = pieces.map((piece) =>
         decrypter.failure === undefined ? Buffer.from(decrypter.feed(piece)) : Buffer.alloc(0),
       );
       const { failure, finished, usage } = decrypter;
-      if (failure !== undefined) out.push(Buffer.from(stream.fail(failure)));
+      if (failure !== undefined) out.push(Buffer.from(decrypter.fail(failure)));
       const events = eventsIn(Buffer.concat(out).toString());
       demandSequence(events);
       assert.deepEqual(usage, { prompt: 1, completion: 2, cached: undefined });
@@ -405,7 +384,7 @@ describe('a Responses stream', () => {
       assert.match(lastOf(events)['type'], failsAt === Infinity ? /completed/ : /failed/);
       if (failsAt !== Infinity)
         assert.match(lastOf(events)['response'].error.message, /^response_not_authentic: forged\. /);
-      assert.equal(stream.fail(new PrivatemodeError('internal', 'x')).length, 0);
+      assert.equal(decrypter.fail(new PrivatemodeError('internal', 'x')).length, 0);
     }
   });
 
