@@ -4,7 +4,7 @@ import { createSecretKey } from 'node:crypto';
 import { once } from 'node:events';
 import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
 import { createBodyDecrypter } from '../lib/pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import {
   chatBody,
   DONE,
@@ -60,7 +60,9 @@ function opened(text: string, unary: boolean): string {
     { nonce: OPEN_SECRET.nonce },
   );
   const asked = { streaming: !unary, choices: 1, format: undefined, usage: 'every' } as const;
-  const opener = (unary ? createBodyDecrypter : createEventDecrypter)({ id: 'chat' }, cipher, asked);
+  const opener = unary
+    ? createBodyDecrypter({ id: 'chat' }, cipher, asked)
+    : new EventDecrypter({ id: 'chat' }, cipher, asked);
   const bytes = [opener.feed(Buffer.from(text, 'latin1')), opener.flush()];
   if (opener.failure !== undefined) throw opener.failure;
   return Buffer.concat(bytes).toString('utf8');

@@ -5,7 +5,7 @@ import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
 import { TDX } from '../lib/attestation/tdx/verify.ts';
 import { verify } from '../lib/attestation/verify.ts';
 import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
-import { createEventDecrypter } from '../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../lib/pipeline/inject-salt.ts';
 import { createJsonIndex } from '../lib/pipeline/json/json-index.ts';
@@ -30,7 +30,7 @@ function* chunksOf(bytes: Buffer, size: number): Generator<Buffer, void, undefin
 
 function openAll(chunks: Iterable<Buffer>): void {
   const cipher = createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
-  const opener = createEventDecrypter({ id: 'chat' }, cipher, {
+  const opener = new EventDecrypter({ id: 'chat' }, cipher, {
     streaming: true,
     choices: 1,
     format: undefined,

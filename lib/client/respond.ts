@@ -6,7 +6,7 @@ import { leftOutHeader, responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
 import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Translator } from '../responses/translator.ts';
@@ -96,7 +96,7 @@ export async function respond(
   }
   const source = responseChunks(attempt, config.streamIdleTimeout);
   if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
-    const decrypter = createEventDecrypter(endpoint, cipher, asked);
+    const decrypter = new EventDecrypter(endpoint, cipher, asked);
     const events = decrypted(
       source,
       translator?.decrypter(decrypter) ?? decrypter,

@@ -9,7 +9,7 @@ import { plainContentType, readPlainError, unreadError } from '../exchange/unaut
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { Translator } from '../responses/translator.ts';
 import { type Accounts, isUndecryptable } from './accounts.ts';
@@ -167,7 +167,7 @@ async function respondStream(
   const { response, cipher } = upstream;
   beginStream(exchange, upstream);
 
-  const decrypter = createEventDecrypter(match.endpoint, cipher as RequestCipher, asked);
+  const decrypter = new EventDecrypter(match.endpoint, cipher as RequestCipher, asked);
   life.reached('before_first_token');
   const events = openResponse(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
     room: translator && roomForHeld(exchange, translator),

@@ -40,6 +40,16 @@ function knownIn(grammar: StreamGrammar): KnownEvents<EventKind> {
 }
 
 /**
+ * Decrypts an event stream of that endpoint as it arrives. What `feed` returns is complete events: `data` in one line, `retry`, ids and
+ * comments; of these two, texts of a few words only. Event names only for messages, where each event has one that agrees with its
+ * plain member `type`: they are not authenticated, and clients skip events by name, or without one. Unknown fields go. `asked` says
+ * which chunks keep their `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
+ *
+ * Fails with response_not_authentic (tag, sequence, a plain value in place of ciphertext, an event that is not what the grammar
+ * says), response_malformed, response_too_large or stream_unfinished (`sse/event-checks.ts`). Events before the failing one are
+ * delivered, even of the same chunk. Throws response_malformed if the endpoint has no streams, `internal` if its responses are
+ * not encrypted. `maxEventBytes` is for tests only.
+ *
  * Two ways lead to `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one goes
  * through the parser and a strict scan of its data, and is remembered.
  */
@@ -247,19 +257,4 @@ export class EventDecrypter implements Decrypter {
     this.#delivered.event(bytes, start, this.#match, this.#plaintexts, withoutUsage, fields);
     this.events += 1;
   }
-}
-
-/**
- * Decrypts an event stream of that endpoint as it arrives. What `feed` returns is complete events: `data` in one line, `retry`, ids and
- * comments; of these two, texts of a few words only. Event names only for messages, where each event has one that agrees with its
- * plain member `type`: they are not authenticated, and clients skip events by name, or without one. Unknown fields go. `asked` says
- * which chunks keep their `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
- *
- * Fails with response_not_authentic (tag, sequence, a plain value in place of ciphertext, an event that is not what the grammar
- * says), response_malformed, response_too_large or stream_unfinished (`sse/event-checks.ts`). Events before the failing one are
- * delivered, even of the same chunk. Throws response_malformed if the endpoint has no streams, `internal` if its responses are
- * not encrypted. `maxEventBytes` is for tests only.
- */
-export function createEventDecrypter(...input: ConstructorParameters<typeof EventDecrypter>): EventDecrypter {
-  return new EventDecrypter(...input);
 }

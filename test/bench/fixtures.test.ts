@@ -22,7 +22,7 @@ import { bodyOf } from '../../bench/gate.ts';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
 import { formBodyOf, jsonBody, prepare, sealText } from '../support/sealing.ts';
@@ -33,7 +33,7 @@ const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' }
 
 describe('fixtures of the benchmark', () => {
   it('are streams that the product opens to the expected text', () => {
-    const opener = createEventDecrypter({ id: 'chat' }, cipher(), asked);
+    const opener = new EventDecrypter({ id: 'chat' }, cipher(), asked);
     const wire = Buffer.concat([...sealedEvents(40, OPEN_PROTECTION), Buffer.from(DONE)]);
     const text = Buffer.from(opener.feed(wire)).toString();
     assert.equal(opener.failure, undefined);
@@ -62,7 +62,7 @@ describe('fixtures of the benchmark', () => {
     const whole = createBodyDecrypter(endpoint, cipher(), asked);
     whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
     whole.flush();
-    const stream = createEventDecrypter(endpoint, cipher(), asked);
+    const stream = new EventDecrypter(endpoint, cipher(), asked);
     stream.feed(Buffer.concat([...sealedEvents(3, OPEN_PROTECTION), Buffer.from(DONE)]));
     assert.deepEqual([whole.failure, stream.failure, stream.finished], [undefined, undefined, true]);
     for (const unary of [false, true]) {

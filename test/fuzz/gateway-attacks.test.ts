@@ -11,7 +11,7 @@ import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
 import { remoteHeaders } from '../../lib/exchange/headers.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { createTranslator } from '../../lib/responses/translator.ts';
 import {
@@ -48,7 +48,7 @@ function openerFor(
   };
   return events === undefined
     ? createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined)
-    : createEventDecrypter(endpoint, cipher, asked);
+    : new EventDecrypter(endpoint, cipher, asked);
 }
 
 /** Request ivs, none of which a response of the recordings has. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { ASKED, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
 import { literalData, literalOpenStream } from '../support/literal-sse.ts';
@@ -21,7 +21,7 @@ interface Opened {
 }
 
 function open(api: Api, chunks: Iterable<Uint8Array>): Opened {
-  const opener = createEventDecrypter({ id: api }, fixedCipher(), ASKED, 1 << 20);
+  const opener = new EventDecrypter({ id: api }, fixedCipher(), ASKED, 1 << 20);
   const delivered: Uint8Array[] = [];
   for (const chunk of chunks) delivered.push(Buffer.from(opener.feed(chunk)));
   delivered.push(opener.flush());

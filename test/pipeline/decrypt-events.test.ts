@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createEventDecrypter, type EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
@@ -25,7 +25,7 @@ type Endpoint = 'chat' | 'completions' | 'messages' | 'transcriptions';
 const idOf = (endpoint: Endpoint) => (endpoint === 'transcriptions' ? 'transcription' : endpoint);
 
 const opener = (endpoint: Endpoint = 'chat', maxEventBytes = 8 << 20, choices = 1): EventDecrypter =>
-  createEventDecrypter({ id: idOf(endpoint) }, fixedCipher(), { ...ASKED, choices }, maxEventBytes);
+  new EventDecrypter({ id: idOf(endpoint) }, fixedCipher(), { ...ASKED, choices }, maxEventBytes);
 
 function run(stream: EventDecrypter, chunks: Iterable<Uint8Array>) {
   const delivered: Uint8Array[] = [];
@@ -830,7 +830,7 @@ describe('event streams, usage as it was asked for', () => {
         const closing = usage === 'none' ? [] : objects.slice(-1);
         const expected = [...chunks, ...closing];
         for (const bytes of [[wire], byteByByte(wire), cutAt(wire, [700, 1500, 1501, 3000])]) {
-          const opened = createEventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage }, 1 << 20);
+          const opened = new EventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage }, 1 << 20);
           const { text, failure, finished } = run(opened, bytes);
           assert.deepEqual([failure, finished], [undefined, true]);
           const events = text.split('\n\n').slice(0, -2);
@@ -853,7 +853,7 @@ describe('event streams, usage as it was asked for', () => {
     const object = 'transcription.chunk';
     const words = { ...chunk('x', 'stop', 1), object };
     const wire = audio.event(words) + audio.event({ ...CLOSING, object }) + DONE;
-    const opened = createEventDecrypter(
+    const opened = new EventDecrypter(
       { id: 'transcription' },
       fixedCipher(),
       { ...ASKED, usage: 'none' },
@@ -868,7 +868,7 @@ describe('event streams, usage as it was asked for', () => {
   });
 
   it('leaves nothing else out of a chunk whose only member is left out', () => {
-    const opened = createEventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage: 'none' }, 1 << 20);
+    const opened = new EventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage: 'none' }, 1 << 20);
     assert.equal(run(opened, [Buffer.from('data: {"usage":{}}\n\n')]).failure, 'response_not_authentic');
   });
 });
@@ -924,8 +924,8 @@ describe('event streams, framing', () => {
 describe('endpoints without streams', () => {
   it('have none opened', () => {
     for (const id of ['embeddings', 'unstructured'] as const) {
-      assert.throws(() => createEventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
+      assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
     }
-    assert.throws(() => createEventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
+    assert.throws(() => new EventDecrypter({ id: 'models' }, fixedCipher(), ASKED), { code: 'internal' });
   });
 });

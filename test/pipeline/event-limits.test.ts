@@ -1,7 +1,7 @@
 /** How large an event may be, and what a gateway can make the proxy compute with few bytes. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { byteByByte, cutAt } from '../support/chunkings.ts';
 import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
@@ -12,7 +12,7 @@ function failure(
   limit?: number,
   id: 'chat' | 'messages' = 'chat',
 ): string | undefined {
-  const opener = createEventDecrypter({ id }, fixedCipher(), ASKED, limit);
+  const opener = new EventDecrypter({ id }, fixedCipher(), ASKED, limit);
   for (const chunk of chunks) opener.feed(chunk);
   return opener.failure?.code;
 }

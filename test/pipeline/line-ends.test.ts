@@ -4,14 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 
 const sealed = () => sealedStream(['id', 'usage']);
 
 function open(wire: string): { readonly text: string; readonly failure: string | undefined } {
-  const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
+  const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 1 << 20);
   const text = Buffer.from(opener.feed(Buffer.from(wire))).toString();
   return { text, failure: opener.failure?.code };
 }

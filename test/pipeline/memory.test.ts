@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { RequestBody } from '../../lib/pipeline/request-body.ts';
 import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
 import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
@@ -31,7 +31,7 @@ describe('memory that a stream keeps', () => {
   for (const [name, padded] of Object.entries(PADDED)) {
     it(`${name}: less than half of what eight such events have`, { timeout: 60_000 }, () => {
       const sealed = sealedStream(['id', 'usage']);
-      const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 32 * MIB);
+      const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 32 * MIB);
       opener.feed(Buffer.from(sealed.event(chatChunk('one'))));
       const before = inUse();
       for (let k = 0; k < 8; k++) {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
-import { createEventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { type TokenUsage, tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/chunkings.ts';
 import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
@@ -12,7 +12,7 @@ import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
 function streamUsage(wire: string, id: 'chat' | 'messages', usage: 'every' | 'last' | 'none' = 'every') {
   const whole = [Buffer.from(wire)];
   return [whole, byteByByte(whole[0]!)].map((chunks) => {
-    const opener = createEventDecrypter({ id }, fixedCipher(), { ...ASKED, usage });
+    const opener = new EventDecrypter({ id }, fixedCipher(), { ...ASKED, usage });
     for (const chunk of chunks) opener.feed(chunk);
     opener.flush();
     assert.equal(opener.failure, undefined);

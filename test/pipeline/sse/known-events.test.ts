@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
-import { createEventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
+import { EventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
 import { KnownEvents, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
 import { EventMatch, scanEvent } from '../../../lib/pipeline/sse/read-event.ts';
@@ -229,7 +229,7 @@ describe('an event that is known by its bytes', () => {
 describe('a stream, opened by bytes or by the parser', () => {
   /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. Otherwise the first is known too. */
   const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
-    const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 100_000);
+    const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 100_000);
     let text = '';
     for (let i = 0; i < wire.length; i += size) text += Buffer.from(opener.feed(wire.subarray(i, i + size)));
     return { text, code: opener.failure?.code, events: opener.events };
@@ -328,7 +328,7 @@ describe('a stream, opened by bytes or by the parser', () => {
       const sealed = sealedStream(['id', 'usage']);
       const first = sealed.event(chatChunk('a', null, 1));
       const data = sealed.data(chatChunk(long, 'stop', 2));
-      const opener = createEventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, data.length - excess);
+      const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, data.length - excess);
       const wire = Buffer.from(`${first}data: ${data}\n\n${DONE}`);
       for (let i = 0; i < wire.length; i += size) opener.feed(wire.subarray(i, i + size));
       return [opener.failure?.code, opener.events];
