@@ -1,6 +1,6 @@
 /** The control path of a client: one HTTPS request by the given fetch, with its limits. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { type HttpCall, transportError } from '../network/http-call.ts';
+import { type HttpCall, limitedCall, transportError } from '../network/http-call.ts';
 import type { Fetch } from './options.ts';
 import { toApplication } from './remedies.ts';
 
@@ -21,17 +21,8 @@ export const isNobody = (thrown: unknown): boolean =>
  */
 export function createFetchCall(fetch: Fetch): HttpCall {
   const answered = new Set<string>();
-  return async ({ method, url, headers, body, maxBytes, timeout, signal: caller }) => {
-    const { host } = new URL(url);
-    caller?.throwIfAborted();
-    const limit = new AbortController();
-    const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
-    const late = new PrivatemodeError(
-      'upstream_connect_timeout',
-      `${host} did not answer within ${timeout / 1000} s`,
-    );
-    const timer = setTimeout(() => limit.abort(late), timeout);
-    try {
+  return limitedCall(
+    async ({ method, url, headers, body }, host, signal) => {
       const response = await fetch(url, {
         method,
         ...(headers && { headers }),
@@ -43,21 +34,30 @@ export function createFetchCall(fetch: Fetch): HttpCall {
       if (isRedirect(response)) {
         throw new PrivatemodeError('upstream_redirect', `${host} answered with a redirect`);
       }
-      return {
-        status: response.status,
-        headers: Object.fromEntries(response.headers),
-        body: await readAll(response, host, maxBytes),
-      };
-    } catch (thrown) {
-      if (signal.aborted) throw signal.reason;
+      const { status } = response;
+      return { status, headers: Object.fromEntries(response.headers), body: chunksOf(response) };
+    },
+    (host, thrown) => {
       // What it led to may quote the remedy.
       const error = toApplication(thrown instanceof PrivatemodeError ? thrown : unreachable(host, thrown));
       if (NO_ANSWER.has(error.code) && !answered.has(host)) nobody.add(error);
-      throw error;
-    } finally {
-      clearTimeout(timer);
+      return error;
+    },
+  );
+}
+
+/** The chunks of a body; not every runtime can iterate it. Whoever leaves early ends the connection. */
+async function* chunksOf({ body }: Response): AsyncGenerator<Uint8Array> {
+  const reader = body?.getReader();
+  try {
+    for (;;) {
+      const read = await reader?.read();
+      if (read === undefined || read.done) return;
+      yield read.value;
     }
-  };
+  } finally {
+    await reader?.cancel().catch(() => {});
+  }
 }
 
 /** For every request: no redirect takes a key elsewhere, no cookie or cache tells who asks, no page is named. */
@@ -84,20 +84,4 @@ export function unreachable(host: string, cause: unknown): PrivatemodeError {
   const message = `${host} cannot be reached, or does not allow pages of ${origin} to ask it (CORS)`;
   const remedy = `Check the network, and in the browser's console whether CORS is the reason; "Runtimes" in the README of privatemode-ai says what to do then.`;
   return new PrivatemodeError('upstream_unreachable', message, { cause, remedy });
-}
-
-async function readAll(response: Response, host: string, maxBytes: number): Promise<Uint8Array> {
-  const reader = response.body?.getReader();
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for (;;) {
-    const read = await reader?.read();
-    if (read === undefined || read.done) return new Uint8Array(Buffer.concat(chunks));
-    size += read.value.length;
-    if (size > maxBytes) {
-      await reader?.cancel();
-      throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
-    }
-    chunks.push(read.value);
-  }
 }

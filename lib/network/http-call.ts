@@ -1,5 +1,6 @@
 import type { Dispatcher } from 'undici';
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { ERRNO } from './errno.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
@@ -26,14 +27,20 @@ export interface HttpResponse {
 export type HttpCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
- * Sends requests over `dispatcher`; resolves with a response of any status but a redirect. Throws upstream_unreachable,
- * upstream_connect_timeout (also for a response that takes too long), upstream_tls_untrusted, upstream_http2_only, upstream_reset,
- * upstream_redirect (credentials follow no redirect), control_api_failed for a response over its limit or in an encoding
- * nobody asked for, and the signal's reason. No message quotes the query or anything that was sent.
+ * A call that holds `send` to the limits of each request; leaving the body early must end its connection. Throws
+ * upstream_connect_timeout, control_api_failed for a body over `maxBytes`, the signal's reason, and `failureOf` anything else.
  */
-export function createHttpCall(dispatcher: Dispatcher): HttpCall {
-  return async ({ method, url, headers, body = null, maxBytes, timeout, signal: caller }) => {
-    const { origin, host, pathname, search } = new URL(url);
+export function limitedCall(
+  send: (
+    request: HttpRequest,
+    host: string,
+    signal: AbortSignal,
+  ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
+  failureOf: (host: string, thrown: unknown) => unknown,
+): HttpCall {
+  return async (request) => {
+    const { url, maxBytes, timeout, signal: caller } = request;
+    const { host } = new URL(url);
     caller?.throwIfAborted();
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
@@ -43,27 +50,39 @@ export function createHttpCall(dispatcher: Dispatcher): HttpCall {
       timeout,
     );
     try {
-      const response = await dispatcher.request({
-        origin,
-        path: pathname + search,
-        method,
-        headers: { 'accept-encoding': 'identity', ...headers },
-        body,
-        signal,
-        // The wall-clock timer above replaces undici's, which start anew with every byte.
-        headersTimeout: 0,
-        bodyTimeout: 0,
-      });
-      refuseUnexpected(host, response);
-      const { statusCode: status, headers: received } = response;
-      return { status, headers: received, body: await readAll(host, response.body, maxBytes) };
+      const { body, ...head } = await send(request, host, signal);
+      return { ...head, body: await readAll(host, body, maxBytes) };
     } catch (thrown) {
-      throw transportError(host, signal.aborted ? signal.reason : thrown);
+      throw signal.aborted ? signal.reason : failureOf(host, thrown);
     } finally {
       clearTimeout(timer);
     }
   };
 }
+
+/**
+ * Sends requests over `dispatcher`; resolves with a response of any status but a redirect. Throws upstream_unreachable,
+ * upstream_connect_timeout (also for a response that takes too long), upstream_tls_untrusted, upstream_http2_only, upstream_reset,
+ * upstream_redirect (credentials follow no redirect), control_api_failed for a response over its limit or in an encoding
+ * nobody asked for, and the signal's reason. No message quotes the query or anything that was sent.
+ */
+export const createHttpCall = (dispatcher: Dispatcher): HttpCall =>
+  limitedCall(async ({ method, url, headers, body = null }, host, signal) => {
+    const { origin, pathname, search } = new URL(url);
+    const response = await dispatcher.request({
+      origin,
+      path: pathname + search,
+      method,
+      headers: { 'accept-encoding': 'identity', ...headers },
+      body,
+      signal,
+      // The wall-clock timer of limitedCall replaces undici's, which start anew with every byte.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    });
+    refuseUnexpected(host, response);
+    return { status: response.statusCode, headers: response.headers, body: response.body };
+  }, transportError);
 
 /** Throws for redirects and content encodings, after dropping the body. */
 function refuseUnexpected(host: string, { statusCode, headers, body }: Dispatcher.ResponseData): void {
@@ -97,19 +116,6 @@ export function transportError(host: string, thrown: unknown): unknown {
   if (refused !== undefined) return refused;
   const errno = thrown instanceof Error ? (thrown as NodeJS.ErrnoException).code : undefined;
   if (typeof errno !== 'string') return thrown;
-  const [code, what] = TRANSPORT[errno] ?? ['upstream_unreachable', `cannot be reached (${errno})`];
+  const [code, what] = ERRNO[errno]?.host ?? ['upstream_unreachable', `cannot be reached (${errno})`];
   return new PrivatemodeError(code, `${host} ${what}`, { cause: thrown });
 }
-
-const TRANSPORT: Readonly<Record<string, readonly [code: ErrorCode, what: string]>> = {
-  ECONNREFUSED: ['upstream_unreachable', 'refused the connection'],
-  ENOTFOUND: ['upstream_unreachable', 'does not resolve'],
-  EAI_AGAIN: ['upstream_unreachable', 'does not resolve now'],
-  ERR_SSL_WRONG_VERSION_NUMBER: ['upstream_unreachable', 'does not speak TLS'],
-  ERR_SSL_PACKET_LENGTH_TOO_LONG: ['upstream_unreachable', 'does not speak TLS'],
-  ECONNRESET: ['upstream_reset', 'closed the connection before it answered'],
-  EPIPE: ['upstream_reset', 'closed the connection before it answered'],
-  UND_ERR_SOCKET: ['upstream_reset', 'closed the connection before it answered'],
-  ETIMEDOUT: ['upstream_connect_timeout', 'could not be connected to in time'],
-  UND_ERR_CONNECT_TIMEOUT: ['upstream_connect_timeout', 'could not be connected to in time'],
-};

@@ -1,6 +1,7 @@
 /** Why no upstream response came, or not all of it, in an error of ours, and whether the request may be sent again. */
 
 import { PrivatemodeError } from '../errors.ts';
+import { CLOSED_DURING_UPLOAD, ERRNO, NO_RESPONSE, RESET } from './errno.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
@@ -33,7 +34,7 @@ export function upstreamFailure(
   thrown: unknown,
   { host, heard, reused, age, sent }: AttemptState,
 ): UpstreamFailure {
-  const error = transportError(thrown, host);
+  const error = failureBeforeResponse(thrown, host);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
   const isStale = reused && age !== undefined && age < STALE_WITHIN;
   if (isStale) return new UpstreamFailure(error, 'stale_connection');
@@ -46,48 +47,17 @@ export function upstreamFailure(
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-type Description = ConstructorParameters<typeof PrivatemodeError>;
-
-const CLOSED_DURING_UPLOAD: Description = [
-  'upstream_closed_during_upload',
-  'the service closed the connection while the request was sent',
-];
-const RESET: Description = ['upstream_reset', 'the service closed the connection before it answered'];
-const NO_ROUTE: Description = ['upstream_unreachable', 'no route to the service'];
-const CONNECT_TIMEOUT: Description = ['upstream_connect_timeout', 'the connection to the service timed out'];
-const NO_RESPONSE: Description = ['first_byte_timeout', 'the service did not begin to answer in time'];
-const exhausted = (what: string): Description => [
-  'resources_exhausted',
-  `no ${what} is left for a connection to the service`,
-];
-
-/** By the code of Node's error; what is not here is a reset. */
-const BY_CODE: Readonly<Record<string, Description>> = {
-  ECONNREFUSED: ['upstream_unreachable', 'the service refused the connection'],
-  ENOTFOUND: ['upstream_unreachable', 'the host name of the service does not resolve'],
-  EAI_AGAIN: ['upstream_unreachable', 'the host name of the service does not resolve now'],
-  EHOSTUNREACH: NO_ROUTE,
-  ENETUNREACH: NO_ROUTE,
-  ETIMEDOUT: CONNECT_TIMEOUT,
-  // Of undici, which is Node's fetch.
-  UND_ERR_CONNECT_TIMEOUT: CONNECT_TIMEOUT,
-  UND_ERR_HEADERS_TIMEOUT: NO_RESPONSE,
-  EPIPE: CLOSED_DURING_UPLOAD,
-  EMFILE: exhausted('file descriptor'),
-  ENFILE: exhausted('file descriptor'),
-  EADDRNOTAVAIL: exhausted('local port'),
-};
-const NOT_HTTP: Description = ['response_malformed', 'the service answered with something that is not HTTP'];
-
-/** Translates what node:https or fetch reported before any response header into one of our errors. */
-function transportError(thrown: unknown, host: string): PrivatemodeError {
+/** What node:https or fetch reported before any response header, as one of our errors. */
+function failureBeforeResponse(thrown: unknown, host: string): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
   if (refused !== undefined) return refused;
-  const { code = '', syscall } = thrown as NodeJS.ErrnoException;
-  if (code.startsWith('HPE_')) return new PrivatemodeError(...NOT_HTTP);
-  const whileWriting = code === 'ECONNRESET' && syscall === 'write';
-  return new PrivatemodeError(...(whileWriting ? CLOSED_DURING_UPLOAD : (BY_CODE[code] ?? RESET)));
+  const { code: errno = '', syscall } = thrown as NodeJS.ErrnoException;
+  if (errno.startsWith('HPE_'))
+    return new PrivatemodeError('response_malformed', 'the service answered with something that is not HTTP');
+  const whileWriting = errno === 'ECONNRESET' && syscall === 'write';
+  const words = whileWriting ? CLOSED_DURING_UPLOAD : (ERRNO[errno]?.service ?? RESET.service);
+  return new PrivatemodeError(...words);
 }
 
 /** The head of a response did not come in time. */

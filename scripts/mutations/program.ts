@@ -238,7 +238,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
-    file: 'lib/client/fetch-call.ts',
+    file: 'lib/network/http-call.ts',
     edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
     tests: [
       {
