@@ -8,13 +8,12 @@ import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import { asPrivatemodeError } from './errors.ts';
 import { requestHeaders } from './exchange/headers.ts';
-import { ChunkedResponse } from './gateway/chunked-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewaySettings } from './gateway/deps.ts';
-import { DigestedResponse } from './gateway/digested-response.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { createDumper, DumpedResponse } from './gateway/request-dump.ts';
+import { ObservedResponse } from './gateway/observed-response.ts';
+import { createDumper } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
 import { createHttpCall } from './network/http-call.ts';
 import type { Outbound } from './network/outbound.ts';
@@ -302,15 +301,22 @@ async function open(
     readonly handle: Parameters<typeof listen>[1];
   },
 ): Promise<{ readonly listener: Listener; readonly url: string }> {
-  const { listenAddress, port, listenMode, dumpRequests } = config;
+  const { listenAddress, port, listenMode } = config;
   const { tls, clientCertificates } = front;
   const path = socketPath(listenAddress);
   const socketFile = path === undefined ? undefined : { path, mode: listenMode };
-  const undumped = shared.receipts === undefined ? ChunkedResponse : DigestedResponse;
-  const response = dumpRequests ? DumpedResponse : undumped;
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
-    { listenAddress, port, socketFile, tls, fd, onWrongScheme, response, clientCertificates },
+    {
+      listenAddress,
+      port,
+      socketFile,
+      tls,
+      fd,
+      onWrongScheme,
+      response: ObservedResponse,
+      clientCertificates,
+    },
     handle,
   );
   const boundTo = fd === undefined ? listenAddress : listener.address;

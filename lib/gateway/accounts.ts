@@ -5,7 +5,7 @@ import { type Counters, count, RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Epoch } from '../session/session.ts';
-import { BodyHash } from './digested-response.ts';
+import { BodyHash, type ObservedResponse } from './observed-response.ts';
 
 /**
  * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read. `received`: its body has
@@ -38,6 +38,7 @@ interface ReceiptNotes {
   /** Id of the endpoint; null where the request was not admitted. */
   readonly endpoint: string | null;
   readonly request: BodyHash;
+  readonly response: BodyHash;
   epoch: Epoch | undefined;
 }
 
@@ -53,18 +54,19 @@ export class Accounts {
   /** What decrypts the response: its usage counts also where the response is cut off. */
   #decrypter: Decrypter | undefined;
 
-  /** `receiptOf`: the endpoint that a receipt names, null for a request that is not admitted; undefined: the request gets no receipt. */
+  /** `receipt`: the endpoint that it names, null for a request that is not admitted, and the response; undefined: the request gets none. */
   constructor(
     { log, counters }: { readonly log: Logger; readonly counters: Counters },
-    receiptOf: string | null | undefined,
+    receipt?: { readonly endpoint: string | null; readonly res: ObservedResponse },
   ) {
     this.#log = log;
     this.#counters = counters;
     this.traced = log.isLevelEnabled('debug');
-    this.#receipt =
-      receiptOf === undefined
-        ? undefined
-        : { endpoint: receiptOf, request: new BodyHash(), epoch: undefined };
+    if (receipt === undefined) return;
+    const { endpoint, res } = receipt;
+    const response = new BodyHash();
+    res.observe({ responseBody: (chunk) => response.update(chunk) });
+    this.#receipt = { endpoint, request: new BodyHash(), response, epoch: undefined };
   }
 
   get stats(): Readonly<RequestStats> & { readonly bytes: Readonly<RequestStats['bytes']> } {

@@ -14,6 +14,7 @@ import { type Admission, admit } from './admission.ts';
 import { corsHeaders } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Life } from './life.ts';
+import type { ObservedResponse } from './observed-response.ts';
 
 /** Its parts are made by admission, and nobody replaces them. `life` and `accounts` change by their methods. */
 export interface Exchange {
@@ -98,7 +99,10 @@ export function newExchange(
     },
     match: admission.kind === 'endpoint' ? admission : undefined,
     life: new Life(res),
-    accounts: new Accounts({ log, counters: deps.metrics.counters }, receiptOf),
+    accounts: new Accounts(
+      { log, counters: deps.metrics.counters },
+      receiptOf === undefined ? undefined : { endpoint: receiptOf, res: res as ObservedResponse },
+    ),
   };
   return { exchange, admission };
 }

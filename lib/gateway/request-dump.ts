@@ -1,10 +1,10 @@
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { createWriteStream, mkdirSync } from 'node:fs';
-import { type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from '../observe/log.ts';
-import { DigestedResponse } from './digested-response.ts';
+import type { ObservedResponse } from './observed-response.ts';
 
 /** Written in the place of a credential, so that a dump can be passed on. */
 const REDACTED = '[redacted]';
@@ -144,47 +144,12 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
   return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
 }
 
-type Dump = ReturnType<Dumper['begin']>;
-type Method<Result> = (...args: unknown[]) => Result;
-
-/** Takes the place of Node's response with --dump-requests; it knows its digest, as a receipt may need it. */
-export class DumpedResponse<
-  Request extends IncomingMessage = IncomingMessage,
-> extends DigestedResponse<Request> {
-  /** Where what is written goes too; undefined: nowhere. */
-  dump: Dump | undefined;
-
-  override writeHead(...args: unknown[]): this {
-    const returned = (super.writeHead as Method<this>)(...args);
-    const given = args.at(-1);
-    const headers = Object.entries(
-      typeof given === 'object' ? (given as OutgoingHttpHeaders) : this.getHeaders(),
-    ).flatMap(([name, value]) => [value ?? ''].flat().map((one) => [name, String(one)] as const));
-    this.dump?.responseHead(this.statusCode, headers);
-    return returned;
-  }
-
-  override write(...args: unknown[]): boolean {
-    this.#copy(args);
-    return (super.write as Method<boolean>)(...args);
-  }
-
-  override end(...args: unknown[]): this {
-    this.#copy(args);
-    return (super.end as Method<this>)(...args);
-  }
-
-  #copy([chunk]: unknown[]): void {
-    if (chunk instanceof Uint8Array || typeof chunk === 'string') this.dump?.responseBody(chunk);
-  }
-}
-
 /** Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module writes the response. */
 export function copyToDump(req: IncomingMessage, res: ServerResponse, dumper: Dumper): void {
   const { method = '', url = '', rawHeaders } = req;
   const dump = dumper.begin({ method, target: url, rawHeaders });
   // Readable.on('data') would start the flow; EventEmitter.on only listens.
   EventEmitter.prototype.on.call(req, 'data', dump.requestBody);
-  (res as DumpedResponse).dump = dump;
+  (res as ObservedResponse).observe(dump);
   res.once('close', () => void dump.end());
 }

@@ -2,7 +2,6 @@
 import type { TokenUsage } from '../pipeline/token-usage.ts';
 import type { Epoch } from '../session/session.ts';
 import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
-import type { DigestedResponse } from './digested-response.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './request-log.ts';
 
@@ -22,8 +21,7 @@ export function addReceipt(exchange: Exchange, outcome: Outcome): void {
   const { stats, receipt } = accounts;
   if (receipt === undefined) return;
   const { startedAt, endedAt, usage, error } = stats;
-  const { endpoint, request, epoch } = receipt;
-  const response = (res as DigestedResponse).body.digest();
+  const { endpoint, request, response, epoch } = receipt;
   deps.receipts?.add({
     id: caller.requestId,
     time: new Date(Date.now() - (endedAt - startedAt)).toISOString(),
@@ -33,7 +31,7 @@ export function addReceipt(exchange: Exchange, outcome: Outcome): void {
     model: stats.model ?? null,
     status: res.headersSent ? res.statusCode : null,
     request: request.digest(),
-    response: { ...response, events: stats.events },
+    response: { ...response.digest(), events: stats.events },
     tokens: usage === undefined ? null : tokensOf(usage),
     epoch: epoch === undefined ? null : epochOf(epoch),
     outcome: OUTCOMES[outcome],

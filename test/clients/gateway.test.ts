@@ -16,7 +16,6 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/clients/clients.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { DumpedResponse } from '../../lib/gateway/request-dump.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/gateway.ts';
@@ -81,7 +80,6 @@ async function team(
   const receipts: RequestReceipt[] = [];
   const fixture = await gatewayFixture(t, {
     ...gateway,
-    listener: { response: DumpedResponse },
     deps: {
       clients,
       receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
@@ -33,7 +32,6 @@ const scene = async (t: TestContext, gate: RequestGate, limits = {}) => {
   const fixture = await gatewayFixture(t, {
     maxBufferedBytes: 64 * MIB,
     limits: { maxBodyBytes: 128 * MIB },
-    listener: { response: DigestedResponse },
     deps: {
       gate,
       clients: team(limits),

@@ -14,8 +14,7 @@ import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { recordingLogger } from '../support/logger.ts';
 
 const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
-const newAccounts = (): Accounts =>
-  new Accounts({ log: recordingLogger().log, counters: createCounters() }, undefined);
+const newAccounts = (): Accounts => new Accounts({ log: recordingLogger().log, counters: createCounters() });
 const PARSED = { model: 'm' } as ParsedBody;
 
 const receive = (

@@ -6,7 +6,6 @@ import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
 import { enterGate } from '../../lib/gateway/enter-gate.ts';
 import type { Exchange } from '../../lib/gateway/exchange.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
@@ -70,7 +69,6 @@ async function scene(
   const receipts: RequestReceipt[] = [];
   const fixture = await gatewayFixture(t, {
     ...options,
-    listener: { response: DigestedResponse },
     deps: {
       gate,
       receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },

@@ -5,7 +5,7 @@ import type { CorsPolicy } from '../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewaySettings } from '../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import { DumpedResponse } from '../../lib/gateway/request-dump.ts';
+import { ObservedResponse } from '../../lib/gateway/observed-response.ts';
 import type { ReaderWatchOptions } from '../../lib/gateway/slow-readers.ts';
 import { connectUpstream, gatewayDeps } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
@@ -176,7 +176,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       port: 0,
       tls: undefined,
       fd: undefined,
-      ...(options.dump === true ? { response: DumpedResponse } : {}),
+      response: ObservedResponse,
       ...options.listener,
     },
     gateway.handle,

@@ -6,13 +6,15 @@ import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { describe, it } from 'node:test';
-import { DigestedResponse } from '../../lib/gateway/digested-response.ts';
+import { BodyHash, ObservedResponse } from '../../lib/gateway/observed-response.ts';
 
 /** What the client got, and what the response says of it. */
-async function deliver(write: (res: DigestedResponse) => unknown, method = 'GET') {
-  const noted = Promise.withResolvers<ReturnType<DigestedResponse['body']['digest']>>();
-  const server = createServer({ ServerResponse: DigestedResponse }, async (_req, res) => {
-    res.once('close', () => noted.resolve(res.body.digest()));
+async function deliver(write: (res: ObservedResponse) => unknown, method = 'GET') {
+  const noted = Promise.withResolvers<ReturnType<BodyHash['digest']>>();
+  const server = createServer({ ServerResponse: ObservedResponse }, async (_req, res) => {
+    const hash = new BodyHash();
+    res.observe({ responseBody: (chunk) => hash.update(chunk) });
+    res.once('close', () => noted.resolve(hash.digest()));
     await write(res);
   });
   server.listen(0, '127.0.0.1');
@@ -31,15 +33,15 @@ async function deliver(write: (res: DigestedResponse) => unknown, method = 'GET'
 
 describe('the digest of a response', () => {
   const WAYS = {
-    'written in pieces': (res: DigestedResponse) => {
+    'written in pieces': (res: ObservedResponse) => {
       res.write('one');
       res.write(Buffer.from('two'));
       res.end('thrée');
     },
-    'given at its end': (res: DigestedResponse) => res.end(new Uint8Array([1, 2, 3])),
-    'piped into it': (res: DigestedResponse) =>
+    'given at its end': (res: ObservedResponse) => res.end(new Uint8Array([1, 2, 3])),
+    'piped into it': (res: ObservedResponse) =>
       pipeline(Readable.from([Buffer.from('a'), Buffer.from('b')]), res),
-    'written in many short pieces, a long one among them': (res: DigestedResponse) => {
+    'written in many short pieces, a long one among them': (res: ObservedResponse) => {
       for (const length of [1, 700, 2047, 2048, 2049, 3, 4096, 5000, 1, 2048, 2048, 2048, 90]) {
         const piece = Buffer.alloc(length, length);
         res.write(piece);
@@ -47,8 +49,8 @@ describe('the digest of a response', () => {
       }
       res.end();
     },
-    'of no body': (res: DigestedResponse) => res.writeHead(204).end(),
-    'written after its end': (res: DigestedResponse) => {
+    'of no body': (res: ObservedResponse) => res.writeHead(204).end(),
+    'written after its end': (res: ObservedResponse) => {
       res.on('error', () => {});
       res.end('all');
       res.write('more');
