@@ -82,7 +82,7 @@ export async function startGatewayServer(
     cors: front.cors,
     terminate: terminate.signal,
   });
-  const { listener, url } = await open(config, { front, fd, log, shared, handle: gateway.handle }).catch(
+  const { listener, url } = await open(config, { front, fd, log, handle: gateway.handle }).catch(
     (refused: unknown) => {
       clients?.close();
       throw refused;
@@ -293,11 +293,9 @@ async function open(
     front,
     fd,
     log,
-    shared,
     handle,
   }: Pick<GatewayServerDeps, 'fd' | 'log'> & {
     readonly front: Front;
-    readonly shared: SharedDeps;
     readonly handle: Parameters<typeof listen>[1];
   },
 ): Promise<{ readonly listener: Listener; readonly url: string }> {

@@ -13,11 +13,11 @@ import { enterGate } from './enter-gate.ts';
 import { type Exchange, newExchange } from './exchange.ts';
 import { forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
+import { oneAtATime } from './pipelined-requests.ts';
 import { type BodyLimit, receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
 import { addReceipt } from './request-receipt.ts';
-import { inTurns } from './request-turns.ts';
 import { createReaderWatch } from './slow-readers.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
@@ -71,7 +71,7 @@ export function createGateway(deps: GatewayDeps) {
   }
 
   return {
-    handle: inTurns(handle, () =>
+    handle: oneAtATime(handle, () =>
       deps.log.warn(
         'A connection was ended: its client sends thousands of requests ahead of their responses',
       ),

@@ -269,13 +269,70 @@ export const REQUESTS: readonly Mutation[] = [
   },
   {
     defence: 'pipelined requests: all of a connection run at once',
-    file: 'lib/gateway/request-turns.ts',
-    edits: [{ find: 'if (line.open >= MOST_OPEN) break;', replace: '' }],
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'if (res.socket !== null) return', replace: 'return' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests one of a connection is open at a time, and all are begun in their order'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: any number may wait',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'waiting.length > MOST_WAITING ||', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests where more than 4,096 of them wait, the connection is ended'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: any number of bytes may wait',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: '|| socket.bytesRead - readBefore > MOST_WAITING_BYTES', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests where more than 4 MiB of them wait, the connection is ended'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: begun after their connection has ended',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'if (socket.writable) begin', replace: 'begin' }],
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
         names: [
-          'the turns of pipelined requests 16 of a connection are open at a time, and all are begun in their order',
+          'pipelined requests one whose connection ends right after the response before it is not begun',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: a connection with many is read as fast as it brings them',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: '      if (line.newest !== undefined) socket.pause();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests of a connection with many, one read is parsed in a turn'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: the body of one that waits is read without a limit',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: "      if (socket.isPaused()) socket.emit('pause');\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'pipelined requests the body of one that waits is not read beyond its buffer, and is whole once it is begun',
         ],
       },
     ],

@@ -1,10 +1,10 @@
-/** Requests that a client sends ahead of their responses: how many run, who has a turn meanwhile, and that none is lost. */
+/** Requests that a client sends ahead of their responses: one runs at a time, how many may wait, and that none is lost. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { inTurns } from '../../lib/gateway/request-turns.ts';
+import { oneAtATime } from '../../lib/gateway/pipelined-requests.ts';
 import { chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/raw-client.ts';
 import { chunked, completion, http, LAST_CHUNK } from '../support/sealed-answers.ts';
@@ -12,15 +12,12 @@ import { chunked, completion, http, LAST_CHUNK } from '../support/sealed-answers
 const MODELS = '{"object":"list","data":[]}';
 const times = <T>(count: number, make: (index: number) => T): T[] =>
   Array.from({ length: count }, (_, i) => make(i));
-const spin = (ms: number): void => {
-  for (const end = performance.now() + ms; performance.now() < end; );
-};
 
-/** A server whose requests are begun in turns, and connections to it. */
-async function turning(t: TestContext, begin: (req: IncomingMessage, res: ServerResponse) => void) {
+/** A server that begins one request of a connection at a time, and connections to it. */
+async function serving(t: TestContext, begin: (req: IncomingMessage, res: ServerResponse) => void) {
   const gaveUp: true[] = [];
   const sockets: Socket[] = [];
-  const server = createServer(inTurns(begin, () => gaveUp.push(true)));
+  const server = createServer(oneAtATime(begin, () => gaveUp.push(true)));
   server.on('connection', (socket: Socket) => sockets.push(socket));
   await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
   const clients: RawClient[] = [];
@@ -51,11 +48,11 @@ async function byTurn(read: () => number, end: number): Promise<number[]> {
 const SMALL = 'GET /x HTTP/1.1\r\nHost: x\r\n\r\n';
 const responsesIn = (text: string): number => text.split('HTTP/1.1 ').length - 1;
 
-describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
+describe('pipelined requests', { timeout: 30_000 }, () => {
   it('one that is alone on its connection is begun at once', async (t) => {
     let begun = false;
     let atOnce: boolean | undefined;
-    const { client } = await turning(t, (_, res) => {
+    const { client } = await serving(t, (_, res) => {
       begun = true;
       res.end();
     });
@@ -67,11 +64,11 @@ describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
     assert.equal(atOnce, true);
   });
 
-  it('16 of a connection are open at a time, and all are begun in their order', async (t) => {
+  it('one of a connection is open at a time, and all are begun in their order', async (t) => {
     const open = new Set<ServerResponse>();
     const paths: string[] = [];
     let most = 0;
-    const { client } = await turning(t, (req, res) => {
+    const { client } = await serving(t, (req, res) => {
       paths.push(req.url as string);
       open.add(res);
       most = Math.max(most, open.size);
@@ -79,69 +76,103 @@ describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
     });
     const asking = client();
     asking.send(times(500, (i) => get(`/${i}`)).join(''));
-    await until(() => open.size === 16, 'not 16 were begun');
+    await until(() => open.size === 1, 'none was begun');
     await new Promise((later) => setTimeout(later, 50));
-    assert.equal(paths.length, 16);
+    assert.equal(paths.length, 1);
     while (paths.length < 500 || open.size > 0) {
       for (const res of open) res.end();
       await new Promise((turn) => setImmediate(turn));
     }
     await until(() => responsesIn(asking.received()) === 500, 'not all are answered');
-    assert.deepEqual([most, paths], [16, times(500, (i) => `/${i}`)]);
+    assert.deepEqual([most, paths], [1, times(500, (i) => `/${i}`)]);
   });
 
-  for (const [name, connections, requests] of [
-    ['one connection', 1, 200],
-    ['twenty connections', 20, 10],
-  ] as const) {
-    it(`${name} with ${requests} requests of 5 ms: others have their turns in between`, async (t) => {
-      let done = 0;
-      const { client } = await turning(t, (_, res) => {
-        spin(5);
-        done += 1;
-        res.end();
-      });
-      const clients = times(connections, client);
-      await until(() => clients.every(({ socket }) => !socket.connecting), 'not connected');
-      for (const { send } of clients) send(SMALL.repeat(requests));
-      const turns = await byTurn(() => done, connections * requests);
-      // Two take longer than a turn may. The first of each connection is begun when it comes.
-      assert.ok(Math.max(...turns) <= connections + 2, `${Math.max(...turns)} in one turn`);
-      const busy = turns.filter((begun) => begun > 0).length;
-      assert.ok(busy >= 50, `all in ${busy} turns`);
-    });
-  }
-
-  it('of a connection with many, one read is parsed in a turn', async (t) => {
+  it('one is begun in a turn: others have theirs in between', async (t) => {
     let done = 0;
-    const { client, bytesRead } = await turning(t, (_, res) => {
+    const { client } = await serving(t, (_, res) => {
       done += 1;
       res.end();
     });
-    const asking = client();
-    asking.send(SMALL.repeat(20_000));
-    const turns = await byTurn(bytesRead, 20_000 * SMALL.length);
-    await until(() => done === 20_000, 'not all were begun', 10_000);
+    client().send(SMALL.repeat(200));
+    const turns = await byTurn(() => done, 200);
+    // The first one is begun when it comes.
+    assert.ok(Math.max(...turns) <= 2, `${Math.max(...turns)} in one turn`);
+  });
+
+  it('of a connection with many, one read is parsed in a turn', async (t) => {
+    let done = 0;
+    const { client, bytesRead } = await serving(t, (_, res) => {
+      done += 1;
+      res.end();
+    });
+    const large = get('/x', [`x: ${'x'.repeat(1_000)}`]).toString();
+    client().send(large.repeat(3_000));
+    const turns = await byTurn(bytesRead, 3_000 * large.length);
+    await until(() => done === 3_000, 'not all were begun', 10_000);
     assert.ok(Math.max(...turns) <= 2 * 64 * 1024, `${Math.max(...turns)} bytes in one turn`);
   });
 
-  it('with thousands that wait, nothing more is read, and the connection is ended', async (t) => {
-    let begun = 0;
-    const { client, gaveUp, bytesRead } = await turning(t, () => {
-      begun += 1;
+  for (const [name, request, most] of [
+    ['4,096 of them', SMALL, 4_096 * SMALL.length],
+    ['4 MiB of them', get('/x', [`x: ${'x'.repeat(10_000)}`]).toString(), 4 * 1024 * 1024],
+  ] as const) {
+    it(`where more than ${name} wait, the connection is ended`, async (t) => {
+      let begun = 0;
+      const { client, gaveUp, bytesRead } = await serving(t, () => {
+        begun += 1;
+      });
+      const asking = client();
+      const wait = request.repeat(Math.floor(most / request.length) - 10);
+      asking.send(wait);
+      await until(() => bytesRead() === wait.length, 'not all were read');
+      await new Promise((later) => setTimeout(later, 50));
+      assert.equal(gaveUp.length, 0);
+      asking.send(request.repeat(Math.ceil(most / request.length)));
+      await asking.ended;
+      assert.deepEqual([begun, gaveUp.length], [1, 1]);
+      assert.ok(bytesRead() < most + 3 * 64 * 1024, `${bytesRead()} bytes were read`);
     });
+  }
+
+  it('what waits at a time is limited, not all that a connection brings', async (t) => {
+    const begun: ServerResponse[] = [];
+    const { client, gaveUp, bytesRead } = await serving(t, (_, res) => begun.push(res));
     const asking = client();
-    asking.send(SMALL.repeat(100_000));
-    await until(() => gaveUp.length === 1, 'it was not ended', 10_000);
-    await asking.ended;
-    assert.equal(begun, 16);
-    assert.ok(bytesRead() < 4_096 * SMALL.length + 3 * 64 * 1024, `${bytesRead()} bytes were read`);
+    const large = get('/x', [`x: ${'x'.repeat(14_000)}`]).toString();
+    asking.send(large);
+    for (let i = 1; i < 600; i++) {
+      asking.send(large); // waits for the one before it
+      while (bytesRead() < (i + 1) * large.length || begun.length < i) await new Promise(setImmediate);
+      begun[i - 1]?.end();
+    }
+    assert.equal(gaveUp.length, 0);
   });
 
-  it('the body of one that waits is not read beyond its buffer, and is whole once it has its turn', async (t) => {
+  for (const [name, end] of Object.entries<(res: ServerResponse, socket: Socket) => void>({
+    'with the response before it': (res) => res.writeHead(200, { connection: 'close' }).end(),
+    'right after the response before it': (res, socket) => {
+      res.once('close', () => socket.destroy());
+      res.end();
+    },
+  })) {
+    it(`one whose connection ends ${name} is not begun`, async (t) => {
+      const paths: string[] = [];
+      const { client } = await serving(t, (req, res) => {
+        paths.push(req.url as string);
+        setTimeout(end, 20, res, req.socket);
+      });
+      const asking = client();
+      asking.send(get('/0') + get('/1') + get('/2'));
+      await asking.ended;
+      await new Promise((turn) => setImmediate(turn));
+      assert.deepEqual(paths, ['/0']);
+    });
+  }
+
+  it('the body of one that waits is not read beyond its buffer, and is whole once it is begun', async (t) => {
     const open: ServerResponse[] = [];
     let body = '';
-    const { client, bytesRead } = await turning(t, (req, res) => {
+    const { client, bytesRead } = await serving(t, (req, res) => {
       if (req.method === 'GET') open.push(res);
       else {
         req.on('data', (chunk: Buffer) => (body += chunk));
@@ -150,22 +181,25 @@ describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
     });
     const asking = client();
     const sent = times(300_000, (i) => i).join();
-    asking.send(SMALL.repeat(16));
+    asking.send(SMALL);
+    asking.send(SMALL);
     asking.send(post(sent));
-    await until(() => open.length === 16, 'not 16 were begun');
+    await until(() => open.length === 1, 'none was begun');
     await new Promise((later) => setTimeout(later, 50));
     assert.ok(bytesRead() < 512 * 1024, `${bytesRead()} bytes were read`);
-    for (const res of open) res.end();
+    open[0]?.end();
+    await until(() => open.length === 2, 'the next was not begun');
+    open[1]?.end();
     await until(() => body.length === sent.length, 'the body is not there');
     assert.equal(body, sent);
-    await until(() => responsesIn(asking.received()) === 17, 'not all are answered');
+    await until(() => responsesIn(asking.received()) === 3, 'not all are answered');
   });
 
   it('short pieces of one that waits are joined: each would cost hundreds of bytes', async (t) => {
     const open: ServerResponse[] = [];
     let pieces = 0;
     let bytes = 0;
-    const { client } = await turning(t, (req, res) => {
+    const { client } = await serving(t, (req, res) => {
       open.push(res);
       if (req.method === 'POST')
         req.on('data', (chunk: Buffer) => {
@@ -174,10 +208,10 @@ describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
         });
     });
     const asking = client();
-    asking.send(SMALL.repeat(16));
+    asking.send(SMALL);
     asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
     asking.send(chunked('x').repeat(5_000) + LAST_CHUNK);
-    await until(() => open.length === 16, 'not 16 were begun');
+    await until(() => open.length === 1, 'none was begun');
     await new Promise((later) => setTimeout(later, 50));
     open[0]?.end();
     await until(() => bytes === 5_000, 'the body is not there');
@@ -186,18 +220,18 @@ describe('the turns of pipelined requests', { timeout: 30_000 }, () => {
 });
 
 describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
-  it('of 3,000 that wait for the service 16 reach it, and none is left when their client closes', async (t) => {
+  it('of 3,000 that wait for the service one reaches it, and none is left when their client closes', async (t) => {
     for (const leave of ['destroy', 'end', 'resetAndDestroy'] as const) {
       const { upstream, gateway, client } = await gatewayFixture(t);
       upstream.on(async (scripted) => void (await scripted.body()));
       const asking = client();
       asking.send(get('/v1/models').repeat(3_000));
-      await until(() => upstream.requests.length === 16, 'not 16 reach the service');
+      await until(() => upstream.requests.length === 1, 'none reaches the service');
       await new Promise((later) => setTimeout(later, 300));
-      assert.deepEqual([upstream.requests.length, gateway.active()], [16, 16]);
+      assert.deepEqual([upstream.requests.length, gateway.active()], [1, 1]);
       asking.socket[leave]();
       await until(() => gateway.active() === 0, `${leave} was not noticed`);
-      assert.equal(upstream.requests.length, 16);
+      assert.equal(upstream.requests.length, 1);
     }
   });
 

@@ -1,0 +1,73 @@
+/** Requests that a client sends ahead of their responses (RFC 9112 9.3.2): each waits until the response before it is over. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { joinPieces } from '../network/join-pieces.ts';
+import { isArriving } from './own-response.ts';
+import { SHORT_PIECE } from './receive-body.ts';
+
+/** Requests that may wait on a connection, and their bytes. A client that sends more loses its connection. */
+const MOST_WAITING = 4096;
+const MOST_WAITING_BYTES = 4 * 1024 * 1024;
+
+/** A connection on which requests have waited. */
+interface Line {
+  /** For each request that waits: the bytes that had been read of the connection when it came. */
+  readonly waiting: number[];
+  /** Of the requests that came in this turn of the event loop, and wait, the last. While there is one, nothing more is read. */
+  newest: IncomingMessage | undefined;
+}
+
+/**
+ * A listener for requests that calls `begin` for one request of a connection at a time: at once where no response is under way there,
+ * else in order of arrival, one in a turn of the event loop. A request is never begun once its connection has ended. Node parses all
+ * that one read of a connection brings, 64 KiB at most, in one go; while requests wait, there is one read in a turn, which also notices
+ * that the client has left. `gaveUp` is called where a connection is ended because too many wait on it.
+ */
+export function oneAtATime(
+  begin: (req: IncomingMessage, res: ServerResponse) => void,
+  gaveUp: () => void,
+): (req: IncomingMessage, res: ServerResponse) => void {
+  const lines = new WeakMap<Socket, Line>();
+
+  function newLine(socket: Socket): Line {
+    const line: Line = { waiting: [], newest: undefined };
+    // Node resumes a connection at the end of each request, and reads it even where it was paused since (docs/hazards.md 39).
+    socket.on('resume', () => {
+      if (line.newest !== undefined) socket.pause();
+      if (socket.isPaused()) socket.emit('pause');
+    });
+    lines.set(socket, line);
+    return line;
+  }
+
+  function readOn(socket: Socket, line: Line): void {
+    const { waiting, newest } = line;
+    line.newest = undefined;
+    const [readBefore = socket.bytesRead] = waiting;
+    if (waiting.length > MOST_WAITING || socket.bytesRead - readBefore > MOST_WAITING_BYTES) {
+      gaveUp();
+      socket.destroy();
+    } else if (newest !== undefined && newest.readableLength < newest.readableHighWaterMark) {
+      socket.resume(); // otherwise whoever reads the body of that request resumes it
+    }
+  }
+
+  function receive(req: IncomingMessage, res: ServerResponse): void {
+    const { socket } = req;
+    if (res.socket !== null) return void begin(req, res);
+    const line = lines.get(socket) ?? newLine(socket);
+    line.waiting.push(socket.bytesRead);
+    if (isArriving(req)) joinPieces(req, SHORT_PIECE, 0); // the first ones are in the buffer while it waits
+    if (line.newest === undefined) setImmediate(readOn, socket, line);
+    line.newest = req;
+    socket.pause();
+    // Node gives a response its connection when the response before it is over.
+    res.once('socket', () =>
+      setImmediate(() => {
+        line.waiting.shift();
+        if (socket.writable) begin(req, res);
+      }),
+    );
+  }
+  return receive;
+}
