@@ -48,7 +48,7 @@ export async function withOneRetry<
     (thrown: unknown) => (thrown instanceof UpstreamFailure ? thrown.retry : undefined),
   );
   const row = RETRIES.find((each) => each.id === id);
-  if (row === undefined) return settled(first);
+  if (row === undefined) return first;
 
   signal.throwIfAborted();
   let next: Epoch;
@@ -58,9 +58,9 @@ export async function withOneRetry<
     if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
   } catch {
     signal.throwIfAborted();
-    return settled(first); // without a new secret the first response is the one to tell
+    return first; // without a new secret the first response is the one to tell
   }
-  return settled(attempt(next, row));
+  return attempt(next, row);
 }
 
 /** Whether the body of a response may ask for a retry. `encrypted`: its header that says whether it is. */
@@ -71,8 +71,3 @@ const NO_SECRET = 'no secret for ID';
 
 const retryOf = (plainBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
   plainBody && new TextDecoder('latin1').decode(plainBody).includes(NO_SECRET) ? 'no_secret' : undefined;
-
-const settled = <Answer>(outcome: Promise<Answer>): Promise<Answer> =>
-  outcome.catch((thrown: unknown) => {
-    throw thrown instanceof UpstreamFailure ? thrown.error : thrown;
-  });

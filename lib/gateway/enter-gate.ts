@@ -2,9 +2,7 @@
 
 import { untilAborted } from '../exchange/until-aborted.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
-import { joinPieces } from '../network/join-pieces.ts';
 import type { Exchange } from './exchange.ts';
-import { SHORT_PIECE } from './receive-body.ts';
 
 /**
  * Gets the exchange its permit, which the end of the exchange gives back. Nothing of its body is read before that. Rejects with the codes of the
@@ -12,12 +10,11 @@ import { SHORT_PIECE } from './receive-body.ts';
  * after that goes back at once. Without a gate nobody waits.
  */
 export async function enterGate(
-  { req, caller, life, accounts }: Pick<Exchange, 'req' | 'caller' | 'life' | 'accounts'>,
+  { caller, life, accounts }: Exchange,
   gate: RequestGate | undefined,
 ): Promise<void> {
   if (gate === undefined) return;
   const { signal } = life;
-  joinPieces(req, SHORT_PIECE, 0); // now: the first pieces are in the buffer while it waits
   const entering = gate.enter({ client: caller.client, signal });
   if (!(entering instanceof Promise)) return accounts.permit(entering);
   try {

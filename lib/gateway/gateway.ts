@@ -4,6 +4,7 @@ import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { joinPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
@@ -14,7 +15,7 @@ import { type Exchange, newExchange } from './exchange.ts';
 import { forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { oneAtATime } from './pipelined-requests.ts';
-import { type BodyLimit, receive } from './receive-body.ts';
+import { type BodyLimit, receive, SHORT_PIECE } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
 import { addReceipt } from './request-receipt.ts';
@@ -55,6 +56,7 @@ export function createGateway(deps: GatewayDeps) {
 
   /** Counts an exchange as running until its response is over. A shutdown that loses patience aborts it. */
   function begin(exchange: Exchange): void {
+    joinPieces(exchange.req, SHORT_PIECE, 0); // now: the first pieces may come before anybody asks for them
     if (deps.terminate.aborted) exchange.life.abort(deps.terminate.reason);
     running.add(exchange);
     counters.inFlight = running.size;

@@ -2,7 +2,6 @@ import type { ModelAliases } from '../api/model-aliases.ts';
 import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { joinPieces } from '../network/join-pieces.ts';
 import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import {
   createRequestBody,
@@ -54,7 +53,6 @@ export async function receive<T extends object>(
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
-  joinPieces(req, SHORT_PIECE, 0); // now: the first ones are in the buffer before the reservation is
   const reservation = deps.memory.uploads.open();
   res.once('close', reservation.release);
   if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
@@ -149,7 +147,6 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   const incoming = createRequestBody(match.endpoint, contentType, shared, mix, rename);
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
-    joinPieces(req, SHORT_PIECE, 0);
     req.resume();
     const aboutModel = aliasAskedAbout(exchange);
     return { requested: { response: NOTHING_ASKED, translator: undefined, aboutModel }, body: undefined };

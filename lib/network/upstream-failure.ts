@@ -6,14 +6,12 @@ import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
 /** Why an attempt failed before any response header; `retry`: what shows that the request may be sent again, if anything does. */
-export class UpstreamFailure extends Error {
-  readonly error: PrivatemodeError;
-  readonly retry: 'connection_reset' | 'stale_connection' | undefined;
+export class UpstreamFailure extends PrivatemodeError {
+  declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
   constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
-    super(error.message, { cause: error });
-    this.error = error;
-    this.retry = retry;
+    super(error.code, error.message, error);
+    if (retry !== undefined) this.retry = retry;
   }
 }
 

@@ -1,13 +1,11 @@
 /** A gateway whose requests need permits: when each gets one, what a refusal looks like, and that every permit comes back once. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { EventEmitter } from 'node:events';
+import type { IncomingMessage } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { enterGate } from '../../lib/gateway/enter-gate.ts';
-import type { Exchange } from '../../lib/gateway/exchange.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
@@ -25,7 +23,6 @@ import {
   until,
 } from '../support/gateway-fixture.ts';
 import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { rawClient } from '../support/raw-client.ts';
 import type { Script } from '../support/scripted-upstream.ts';
 import {
   chatStream,
@@ -231,34 +228,27 @@ describe('the gate', { timeout: 30_000 }, () => {
 
   it('has short pieces joined that come while it is waited for: each would cost hundreds of bytes', async (t) => {
     const waiting = Promise.withResolvers<Permit>();
-    const entered = Promise.withResolvers<void>();
-    const requests: IncomingMessage[] = [];
-    const server = createServer((req) => {
-      requests.push(req);
-      const { signal } = new AbortController();
-      const exchange = { req, caller: {}, life: { signal }, accounts: { permit() {} } };
-      enterGate(exchange as unknown as Exchange, { enter: () => waiting.promise }).then(
-        entered.resolve,
-        entered.reject,
-      );
-    });
-    await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
-    t.after(() => server.closeAllConnections());
-    t.after(() => server.close());
-    const asking = rawClient((server.address() as AddressInfo).port);
-    t.after(() => asking.socket.destroy());
-    asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
-    await until(() => requests.length === 1, 'the request did not come');
-    asking.send(chunked('x').repeat(5_000));
-    const [req] = requests as [IncomingMessage];
-    await until(() => req.readableLength === 5_000, 'not all of it is in the buffer');
-    waiting.resolve({ release() {} });
-    await entered.promise;
+    const { gate } = recordingGate(() => waiting.promise);
+    const { client, gateway } = await scene(t, gate);
     let pieces = 0;
-    req.on('data', () => (pieces += 1));
+    let arrived: IncomingMessage | undefined;
+    const seen = (message: unknown): void => {
+      const { request } = message as { request: IncomingMessage };
+      if (request.socket.localPort !== gateway.port) return;
+      arrived = request;
+      EventEmitter.prototype.on.call(request, 'data', () => (pieces += 1)); // listens, and starts no flow
+    };
+    subscribe('http.server.request.start', seen);
+    t.after(() => unsubscribe('http.server.request.start', seen));
+    const asking = client();
+    asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
+    await until(() => arrived !== undefined, 'the request did not come');
+    asking.send(chunked('x').repeat(5_000));
+    await until(() => arrived?.readableLength === 5_000, 'not all of it is in the buffer');
+    waiting.resolve({ release() {} });
     asking.send(LAST_CHUNK);
-    await once(req, 'end');
-    assert.ok(pieces < 50, `${pieces} pieces were kept`);
+    assert.equal((await answerTo(asking)).status, 400);
+    assert.ok(pieces > 0 && pieces < 50, `${pieces} pieces were kept`);
   });
 });
 
