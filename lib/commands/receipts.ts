@@ -36,20 +36,19 @@ export const RECEIPTS: Command = {
 async function verifyReceipts({ given, io: { stdout } }: Asked): Promise<number> {
   const { dir, since, publicKey, strict, json } = valuesOf(SETTINGS, given);
   const report = await checkReceipts(dir, { since, publicKeyFile: publicKey, strict });
-  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, strict));
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report));
   if (!report.ok) return EXIT_CODES.defective;
   return report.customRoots === undefined ? EXIT_CODES.sound : EXIT_CODES.customRoots;
 }
 
-function renderReport(report: ReceiptsReport, strict: boolean): string {
+function renderReport(report: ReceiptsReport): string {
   const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
   const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'line')} of ${plural(instances, 'instance')}`;
   const sums = Object.entries(refused).map(([code, count]) => `${count} ${code}`);
   const refusals = sums.length === 0 ? [] : [`Refused and only counted: ${sums.join(', ')}`];
-  const shown = findings.map(({ kind, file, line, message }) => {
-    const isHarmless = kind === 'junk' || (kind === 'gap' && !strict);
+  const shown = findings.map(({ file, line, message, fails }) => {
     const place = line === 0 ? file : `${file} line ${line}`;
-    return `${isHarmless ? '-' : '✗'} ${printable(`${place}: ${message}`)}`;
+    return `${fails ? '✗' : '-'} ${printable(`${place}: ${message}`)}`;
   });
   const foreign = customRoots.map(
     ({ verdictSha256, file, line }) =>

@@ -3,22 +3,28 @@ import { createHash, createPublicKey } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { type CheckedChain, checkChain, type Epoch, placed, type ReceiptFinding } from './check-chain.ts';
+import {
+  type ChainDeps,
+  type CheckedChain,
+  checkChain,
+  type Epoch,
+  finding,
+  type ReceiptCounts,
+  type ReceiptFinding,
+} from './check-chain.ts';
 import { linesOf } from './line-files.ts';
 import { LONGEST_PEM, readRegular } from './own-files.ts';
 import { type ChainEnd, lineDigest, NOTHING_BEFORE } from './receipt.ts';
 import { firstLine, lastLine, listReceiptFiles, type Signer, type SoundLine } from './receipt-files.ts';
 import { KEY_FILES, VERDICTS } from './receipt-log.ts';
 
-export interface ReceiptsReport {
-  /** Whether there is no finding but junk and, unless they count, gaps. */
+export interface ReceiptsReport extends Readonly<Omit<ReceiptCounts, 'refused'>> {
+  /** Whether no finding fails. */
   readonly ok: boolean;
+  /** Those with a signed line. */
   readonly instances: number;
-  readonly lines: number;
-  /** Lines of requests. */
-  readonly requests: number;
-  /** By code, how many requests were refused and only counted; not there where none was. */
-  readonly refused?: Readonly<Record<string, number>>;
+  /** Not there where nothing was refused. */
+  readonly refused?: ReceiptCounts['refused'];
   readonly findings: readonly ReceiptFinding[];
   /** Where there are any: verdicts under other roots than those of AMD and Intel, each with the first receipt that names it. */
   readonly customRoots?: readonly {
@@ -50,40 +56,34 @@ export async function checkReceipts(
     const { instances, foreign } = await listReceiptFiles(directory);
     const edges: ChainEdges[] = [];
     for (const [instance, files] of instances)
-      edges.push(await readEdges(directory, files, { instance, key, since }));
+      edges.push(await readEdges(directory, files, { instance, key, since, strict }));
     const ends = edges.flatMap(({ opened }) => endsNamedBy(opened));
     const named = Map.groupBy(ends, ({ instance }) => instance);
+    const counts: ReceiptCounts = { lines: 0, requests: 0, refused: {} };
     const chains: Chain[] = [];
     for (const edge of edges) {
-      const { instance, before, files } = edge;
-      const numbers = new Set(named.get(instance)?.map(({ seq }) => seq));
-      const checked = await checkChain(linesOf(directory, files), { instance, key, before, since, numbers });
-      chains.push({ ...edge, ...checked, findings: [...edge.gaps, ...checked.findings] });
+      const numbers = new Set(named.get(edge.instance)?.map(({ seq }) => seq));
+      const deps = { ...edge, key, since, numbers, strict, counts };
+      chains.push({ ...edge, ...(await checkChain(linesOf(directory, edge.asked), deps)) });
     }
     const { customRoots, findings: unsound } = await checkVerdicts(directory, chains);
     const findings = [
-      ...chains.flatMap((chain) => chain.findings),
-      ...checkEnds(ends, chains, since),
+      ...chains.flatMap((chain) => [...chain.gaps, ...chain.findings]),
+      ...checkEnds(ends, chains, { since, strict }),
       ...unsound,
-      ...foreign.map((file) => placed('junk', { file, number: 0 }, 'is no file of receipts')),
+      ...foreign.map((file) => finding(STRANGE, { file, number: 0 }, 'is no file of receipts', false)),
     ];
-    const isChain = ({ first, findings: found }: CheckedChain): boolean =>
-      first !== undefined || found.some(({ kind }) => kind === 'changed');
-    const sum = (count: (chain: CheckedChain) => number): number =>
-      chains.reduce((total, chain) => total + count(chain), 0);
-    const refused = sumRefused(chains);
-    if (chains.length === 0) {
-      // Every start of a proxy writes a line, so an empty directory has lost some, or is the wrong one.
-      const kind = since === undefined ? 'missing' : 'gap';
-      findings.push(placed(kind, { file: '.', number: 0 }, 'there are no receipts'));
-    }
+    // Every start of a proxy writes a line, so an empty directory has lost some, or is the wrong one.
+    const isGap = since !== undefined && !strict;
+    if (chains.length === 0) findings.push(finding('missing', ALL, 'there are no receipts', !isGap));
+    const { lines, requests, refused } = counts;
     return {
-      ok: findings.every(({ kind }) => kind === 'junk' || (kind === 'gap' && !strict)),
-      instances: chains.filter(isChain).length, // a file without a line of its own may have any name
-      lines: sum(({ lines }) => lines),
-      requests: sum(({ requests }) => requests),
-      ...(refused === undefined ? {} : { refused }),
-      findings: [...findings.filter(({ kind }) => kind !== 'junk'), ...boundedJunk(findings)],
+      ok: !findings.some(({ fails }) => fails),
+      instances: chains.filter(({ files }) => files.size > 0).length,
+      lines,
+      requests,
+      ...(Object.keys(refused).length === 0 ? {} : { refused }),
+      findings: boundStrangers(findings),
       ...(customRoots.length === 0 ? {} : { customRoots }),
     };
   } catch (cause) {
@@ -94,31 +94,28 @@ export async function checkReceipts(
   }
 }
 
-/** Findings of junk that are named one by one. */
-const MOST_JUNK = 20;
+const STRANGE = 'not ours or changed';
+/** The place of what concerns the directory as a whole. */
+const ALL = { file: '.', number: 0 };
 
-/** Strangers' files must not fill the report. */
-function boundedJunk(findings: readonly ReceiptFinding[]): readonly ReceiptFinding[] {
-  const junk = findings.filter(({ kind }) => kind === 'junk');
-  const [next, ...others] = junk.slice(MOST_JUNK);
-  if (next === undefined || others.length === 0) return junk;
-  const message = `${next.message}; ${others.length} more files hold what is no receipt`;
-  return [...junk.slice(0, MOST_JUNK), { ...next, message }];
-}
+/** Harmless strangers that are named one by one: they must not fill the report. */
+const MOST_STRANGERS = 20;
 
-/** By code; undefined where nothing was refused. */
-function sumRefused(chains: readonly CheckedChain[]): Readonly<Record<string, number>> | undefined {
-  const sums: Record<string, number> = {};
-  for (const { code, count } of chains.flatMap(({ refused }) => refused))
-    sums[code ?? 'unknown'] = (sums[code ?? 'unknown'] ?? 0) + count;
-  return Object.keys(sums).length === 0 ? undefined : sums;
+/** The findings, the harmless strangers last. */
+function boundStrangers(findings: readonly ReceiptFinding[]): readonly ReceiptFinding[] {
+  const isHarmless = ({ kind, fails }: ReceiptFinding): boolean => kind === STRANGE && !fails;
+  const strangers = findings.filter(isHarmless);
+  const bounded = [...findings.filter((each) => !isHarmless(each)), ...strangers.slice(0, MOST_STRANGERS)];
+  const others = strangers.length - MOST_STRANGERS;
+  if (others <= 0) return bounded;
+  return [...bounded, finding(STRANGE, ALL, `${others} more files hold what is no receipt`, false)];
 }
 
 /** What the files of a chain show without being read whole. */
 interface ChainEdges {
   readonly instance: string;
   /** The files that were asked for. */
-  readonly files: readonly string[];
+  readonly asked: readonly string[];
   /** The first signed line of the chain. */
   readonly opened: SoundLine | undefined;
   /** The last one of the files that were left out. */
@@ -135,7 +132,7 @@ type Chain = ChainEdges & CheckedChain;
 async function readEdges(
   directory: string,
   all: readonly string[],
-  { since = '', ...signer }: Signer & { readonly since: string | undefined },
+  { since = '', strict, ...signer }: Signer & Pick<ChainDeps, 'since' | 'strict'>,
 ): Promise<ChainEdges> {
   const gaps: ReceiptFinding[] = [];
   const leftOut = new Map<number, SoundLine>();
@@ -147,13 +144,13 @@ async function readEdges(
     const follows = before === undefined ? NOTHING_BEFORE : lineDigest(before.text);
     const what = before === undefined ? 'the beginning of its chain' : `what follows ${before.file}`;
     if (first.members.prev !== follows)
-      gaps.push(placed('gap', first, `${what} is missing before this line`));
+      gaps.push(finding('missing', first, `${what} is missing before this line`, strict));
     for (const line of [first, last]) leftOut.set(line.members.seq, line);
     before = last;
   }
-  const files = all.filter((file) => file >= since);
-  const opened = leftOut.values().next().value ?? (await firstLine(directory, files, signer));
-  return { instance: signer.instance, files, opened, before, leftOut, gaps };
+  const asked = all.filter((file) => file >= since);
+  const opened = leftOut.values().next().value ?? (await firstLine(directory, asked, signer));
+  return { instance: signer.instance, asked, opened, before, leftOut, gaps };
 }
 
 type NamedEnd = ChainEnd & { readonly by: SoundLine };
@@ -169,23 +166,23 @@ const endsNamedBy = (opened: SoundLine | undefined): readonly NamedEnd[] =>
 function checkEnds(
   ends: readonly NamedEnd[],
   chains: readonly Chain[],
-  since: string | undefined,
+  { since, strict }: CheckOptions,
 ): ReceiptFinding[] {
   const byInstance = new Map(chains.map((chain) => [chain.instance, chain]));
   return ends.flatMap(({ instance, seq, sha256, by }): ReceiptFinding[] => {
     const chain = byInstance.get(instance);
-    const kind = since !== undefined && chain?.first === undefined ? 'gap' : 'missing';
+    const fails = strict === true || since === undefined || (chain?.files.size ?? 0) > 0;
     if (chain?.opened === undefined)
-      return [placed(kind, by, `names instance ${instance}, whose receipts are missing`)];
+      return [finding('missing', by, `names instance ${instance}, whose receipts are missing`, fails)];
     const end = chain.named.get(seq) ?? chain.leftOut.get(seq);
     if (end === undefined) {
       const isLeftOut = chain.before !== undefined && seq < chain.before.members.seq;
       const isBeforeAll = since !== undefined && seq < chain.opened.members.seq; // the chain has a gap there
       if (isLeftOut || isBeforeAll) return [];
-      return [placed(kind, by, `names number ${seq} of instance ${instance}, which is missing`)];
+      return [finding('missing', by, `names number ${seq} of instance ${instance}, which is missing`, fails)];
     }
     if (lineDigest(end.text) === sha256) return [];
-    return [placed('changed', end, `is not the line that instance ${by.members.instance} found there`)];
+    return [finding(STRANGE, end, `is not the line that instance ${by.members.instance} found there`)];
   });
 }
 
@@ -195,12 +192,17 @@ async function checkVerdicts(directory: string, chains: readonly CheckedChain[])
   const customRoots = new Map<string, NonNullable<ReceiptsReport['customRoots']>[number]>();
   for (const { epoch, line } of chains.flatMap(({ epochs }) => epochs)) {
     const { verdictSha256 } = epoch;
-    const place = { file: line.file, line: line.number };
-    const { problem, roots } = await readVerdict(join(directory, VERDICTS, `${verdictSha256}.json`), epoch);
+    const subject = `its verdict ${verdictSha256}`;
+    const path = join(directory, VERDICTS, `${verdictSha256}.json`);
+    const bytes = await readRegular(path, LONGEST_VERDICT).catch(() => undefined);
+    if (bytes === undefined) {
+      findings.push(finding('missing', line, `${subject} is missing`));
+      continue;
+    }
+    const { problem, roots } = readVerdict(bytes, epoch);
+    if (problem !== undefined) findings.push(finding(STRANGE, line, `${subject} ${problem}`));
     if (roots === 'custom' && !customRoots.has(verdictSha256))
-      customRoots.set(verdictSha256, { verdictSha256, ...place });
-    if (problem === undefined) continue;
-    findings.push({ kind: 'verdict', ...place, message: `its verdict ${verdictSha256} ${problem}` });
+      customRoots.set(verdictSha256, { verdictSha256, file: line.file, line: line.number });
   }
   return { findings, customRoots: [...customRoots.values()] };
 }
@@ -208,15 +210,15 @@ async function checkVerdicts(directory: string, chains: readonly CheckedChain[])
 /** Bytes; a verdict lists some hundred checks. */
 const LONGEST_VERDICT = 16 * 1024 * 1024;
 
-async function readVerdict(path: string, epoch: Epoch): Promise<{ problem?: string; roots?: unknown }> {
-  const bytes = await readRegular(path, LONGEST_VERDICT).catch(() => undefined);
-  if (bytes === undefined) return { problem: 'is missing' };
-  if (createHash('sha256').update(bytes).digest('hex') !== epoch.verdictSha256)
-    return { problem: 'was changed' };
+function readVerdict(
+  bytes: Buffer,
+  { verdictSha256, manifestSha256 }: Epoch,
+): { problem?: string; roots?: unknown } {
+  if (createHash('sha256').update(bytes).digest('hex') !== verdictSha256) return { problem: 'was changed' };
   const verdict = JSON.parse(bytes.toString()) as Readonly<Record<string, unknown>>;
-  const { outcome, manifestSha256, roots } = verdict;
-  if (outcome !== 'accepted') return { problem: 'does not accept the evidence', roots };
-  return manifestSha256 === epoch.manifestSha256
+  const { roots } = verdict;
+  if (verdict['outcome'] !== 'accepted') return { problem: 'does not accept the evidence', roots };
+  return verdict['manifestSha256'] === manifestSha256
     ? { roots }
     : { problem: 'is about another manifest', roots };
 }

@@ -4,6 +4,7 @@ import { createHash, createPrivateKey, sign } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach } from 'node:test';
+import type { ReceiptFinding } from '../../lib/transparency/check-chain.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
@@ -68,4 +69,11 @@ export function signedAgain(line: string, change: object, key: string): string {
   const text = JSON.stringify({ ...members, ...change });
   const signature = sign(null, Buffer.from(text), createPrivateKey(key)).toString('base64');
   return `${text.slice(0, -1)},"sig":"${signature}"}`;
+}
+
+/** What a finding is, in a word: what makes the check fail, by its kind; of the rest, what may be missing (a gap), or is a stranger's (junk). */
+export function sortOf({ kind, fails }: ReceiptFinding): string {
+  if (fails) return kind;
+  assert.notEqual(kind, 'out of order');
+  return kind === 'missing' ? 'gap' : 'junk';
 }

@@ -210,8 +210,8 @@ const flooding: Scenario = {
       Object.fromEntries(Object.entries(REFUSED).map(([code, [, many]]) => [code, many])),
     );
     assert.deepEqual(
-      findings.map(({ kind, file }) => [kind, file]).toSorted(),
-      [...junk, fifo].toSorted().map((name) => ['junk', name]),
+      findings.map(({ kind, fails, file }) => [kind, fails, file]).toSorted(),
+      [...junk, fifo].toSorted().map((name) => ['not ours or changed', false, name]),
     );
   },
 };
