@@ -5,7 +5,7 @@
  */
 import { sha256 } from '#crypto/digest';
 import { malformed } from '../crypto/der.ts';
-import { JsonNumber, type JsonValue, parseStrictJson } from './strict-json.ts';
+import { JsonNumber, type JsonValue, parseStrictJson } from '../strict-json.ts';
 
 export type AttestationDocument = Readonly<ReturnType<typeof parseDocument>>;
 

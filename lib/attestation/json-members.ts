@@ -1,5 +1,5 @@
 /** Typed access to what a JSON object says. */
-import { JsonNumber, JsonObject, type JsonValue, type Path } from './strict-json.ts';
+import { JsonNumber, JsonObject, type JsonValue, type Path } from '../strict-json.ts';
 
 /** What a value can be: `read` gives undefined for one of another kind, and errors say that the `expected` is missing. */
 interface Kind<T> {

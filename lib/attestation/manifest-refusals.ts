@@ -3,9 +3,9 @@
  * generation, `manifest_unsupported` for what a newer verifier may understand.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { JsonNumber, type JsonValue, type Path, pathText } from '../strict-json.ts';
 import { printable } from '../text.ts';
 import type { JsonMembers } from './json-members.ts';
-import { JsonNumber, type JsonValue, type Path, pathText } from './strict-json.ts';
 
 export function manifestInvalid(path: Path, reason: string): PrivatemodeError {
   return notValid(`${pathText(path) || 'top level'}: ${reason}`);

@@ -3,11 +3,11 @@
  * Only the expected manifest, whose bytes are pinned, is ever read this way.
  */
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '#crypto/signature';
+import { parseStrictJson } from '../strict-json.ts';
 import { attempt } from './check.ts';
 import { hex, JsonMembers, TEXT } from './json-members.ts';
 import { manifestInvalid, manifestUnsupported, misplaced, notValid, onlyKnown } from './manifest-refusals.ts';
 import { readReferenceValues } from './reference-values.ts';
-import { parseStrictJson } from './strict-json.ts';
 
 export type Manifest = Readonly<ReturnType<typeof parseManifest>>;
 export type PolicyEntry = Readonly<ReturnType<typeof readPolicy>>;

@@ -1,4 +1,6 @@
 /** The reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
+
+import { JsonObject } from '../strict-json.ts';
 import { bigInteger, FLAG, hex, integer, type JsonMembers, TEXT } from './json-members.ts';
 import { manifestInvalid, manifestUnsupported, onlyKnown } from './manifest-refusals.ts';
 import {
@@ -9,7 +11,6 @@ import {
   PLATFORM_INFO_FLAGS,
 } from './snp/packed-fields.ts';
 import { isProduct } from './snp/product.ts';
-import { JsonObject } from './strict-json.ts';
 
 export type SnpReferenceValues = Readonly<ReturnType<typeof readSnp>>;
 export type TdxReferenceValues = Readonly<ReturnType<typeof readTdx>>;

@@ -3,7 +3,7 @@ import type { X509Certificate } from 'node:crypto';
 import { EXTENSION_OID, extensionValue, takeExtensions } from '../attestation/x509/extensions.ts';
 import { commonName, readName } from '../attestation/x509/name.ts';
 import { contextTag, DerCursor, parseDer, TAG } from '../crypto/der.ts';
-import { CLIENT_NAME } from '../limits/limits.ts';
+import { CLIENT_NAME } from './clients-file.ts';
 
 /** Why a certificate makes nobody a client, in the words that its owner reads. */
 export const CERTIFICATE_PROBLEMS = {

@@ -1,5 +1,6 @@
 /** The file of --clients (docs/clients-file.schema.json): its text → who may use the gateway, and for what. */
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
+import { invalid } from '../config/values.ts';
 import {
   JsonNumber,
   JsonObject,
@@ -7,9 +8,20 @@ import {
   type Path,
   parseStrictJson,
   pathText,
-} from '../attestation/strict-json.ts';
-import { invalid } from '../config/values.ts';
-import { CLIENT_NAME, type Limits } from '../limits/limits.ts';
+} from '../strict-json.ts';
+
+/** The form of a client's name, which appears in logs, receipts and the names of keys. */
+export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
+
+/** What a client may use of the gateway in a time; undefined: no limit. */
+export interface Limits {
+  /** Requests that are admitted within any 60 s. */
+  readonly requestsPerMinute: number | undefined;
+  /** Tokens in and out of a day (UTC). A request is admitted while fewer are counted, so the last one may go beyond. */
+  readonly tokensPerDay: number | undefined;
+  /** Requests that run at the same time. */
+  readonly maxConcurrent: number | undefined;
+}
 
 const CACHE_SALTS = ['client', 'shared', 'own'] as const;
 

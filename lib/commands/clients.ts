@@ -3,15 +3,14 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { chown, realpath, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../clients/clients-file.ts';
+import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../clients/clients-file.ts';
 import { readNamedFile } from '../config/files.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
-import { CLIENT_NAME } from '../limits/limits.ts';
+import { replace, syncDirectory } from '../files/durable-file.ts';
 import { plural } from '../text.ts';
-import { replace, syncDirectory } from '../transparency/durable-file.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 
 const TOKEN_BYTES = 32;

@@ -3,10 +3,10 @@
  * revocation lists as hex of their DER, Intel's signed values as exactly the text that was signed, signatures as hex.
  */
 import { attempt } from '../attestation/check.ts';
-import { parseStrictJson } from '../attestation/strict-json.ts';
 import { readSignedJson } from '../attestation/tdx/signed-json.ts';
 import type { CollateralSource, SignedCollateral } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { parseStrictJson } from '../strict-json.ts';
 
 const HEX = ['vcek', 'ark_crl', 'pck_crl', 'root_ca_crl'] as const;
 const SIGNED = ['tcb_info', 'qe_identity'] as const;

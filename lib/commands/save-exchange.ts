@@ -1,10 +1,11 @@
 /** `--save DIR`: an exchange with the service as files, from which anybody can verify it again without the service. */
-import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { codeOf, makeDirectory, orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
+import { replace } from '../files/durable-file.ts';
 import { renderJson } from '../verdict/json.ts';
 import type { SecretMessages } from '../verdict/judge.ts';
 import { OUTCOMES } from '../verdict/outcome.ts';
@@ -47,12 +48,12 @@ export function prepareSave(directory: string): void {
 }
 
 /** Writes every file whole or not at all, readable by the owner only; the verdict comes last. Throws config_invalid. */
-export function saveExchange(
+export async function saveExchange(
   directory: string,
   exchange: LiveExchange,
   judgement: Judgement,
   endpoint: string,
-): void {
+): Promise<void> {
   const custom = judgement.roots === 'custom';
   const files = {
     ...(custom ? rootFiles(exchange.roots) : {}),
@@ -62,10 +63,12 @@ export function saveExchange(
     [SAVED.readme]: readme(exchange, judgement, endpoint),
     [SAVED.verdict]: renderJson(judgement),
   };
-  orRefuse(() => {
-    if (custom) mkdirSync(join(directory, SAVED.roots), { mode: 0o700 });
-    for (const [name, content] of Object.entries(files)) writeWhole(join(directory, name), content);
-  }, unwritable(directory));
+  try {
+    if (custom) await mkdir(join(directory, SAVED.roots), { mode: 0o700 });
+    for (const [name, content] of Object.entries(files)) await replace(join(directory, name), content, 0o600);
+  } catch (cause) {
+    throw unwritable(directory)(cause);
+  }
 }
 
 /** The messages as they crossed the wire, each with the nonce of the attempt. */
@@ -83,17 +86,6 @@ function messageFiles({ nonce, document, secret }: LiveExchange): Record<string,
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 const json = (value: unknown): string => `${JSON.stringify(value, undefined, 2)}\n`;
-
-function writeWhole(path: string, content: string | Uint8Array): void {
-  const temporary = `${path}.${randomUUID()}.tmp`;
-  try {
-    writeFileSync(temporary, content, { flag: 'wx', mode: 0o600, flush: true });
-    renameSync(temporary, path);
-  } catch (error) {
-    rmSync(temporary, { force: true });
-    throw error;
-  }
-}
 
 const unwritable = (directory: string) => (cause: unknown) =>
   invalid(`--save: ${directory} cannot be written (${codeOf(cause)})`, cause);

@@ -4,11 +4,11 @@
  */
 import { readFileSync } from 'node:fs';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import { parseStrictJson } from '../attestation/strict-json.ts';
 import { orRefuse, whyNoManifest } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, fileUnreadable, PrivatemodeError } from '../errors.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
+import { parseStrictJson } from '../strict-json.ts';
 import { judge, notJudged, type Subject } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import type { Judgement } from '../verdict/verdict.ts';

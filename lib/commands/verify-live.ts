@@ -60,9 +60,9 @@ export async function verifyLive(
   const hinted = hint === undefined ? '' : `${hint}\n`;
   const warning = foreignRoots('--unsafe-trust-roots', unsafeTrustRoots) + hinted;
   if (save === undefined) return { judgement, report, warning };
-  const keep = (): string => {
+  const keep = async (): Promise<string> => {
     if (exchange === undefined) return `Nothing was saved in ${save}: the service did not answer.\n`;
-    saveExchange(save, exchange, judgement, subject);
+    await saveExchange(save, exchange, judgement, subject);
     return `The exchange was saved in ${save}; README.txt there says how to verify it again.\n`;
   };
   return { judgement, report, warning, keep };

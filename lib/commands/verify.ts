@@ -32,7 +32,7 @@ async function printVerdict({
   const colours = hasColours(stdout, env);
   const columns = stdout.isTTY === true ? stdout.columns : undefined;
   stdout.write(request.json ? renderJson(judgement) : renderText(judgement, { ...report, colours, columns }));
-  if (keep !== undefined) stderr.write(keep());
+  if (keep !== undefined) stderr.write(await keep());
   const { outcome, roots } = judgement;
   const custom = outcome === 'accepted' && roots === 'custom' && !request.acceptCustomRoots;
   return custom ? CUSTOM_ROOTS_EXIT_CODE : OUTCOMES[outcome].exitCode;

@@ -1,10 +1,10 @@
 /** Stores what clients have used in `<workspace>/limits`, off the way of the requests, so that limits survive a restart. */
 import { lstat, mkdir, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { CLIENT_NAME } from '../clients/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createLineWriter, linesOf, newInstance, writeInBatches } from '../transparency/line-files.ts';
-import { openToAppend } from '../transparency/own-files.ts';
-import { CLIENT_NAME } from './limits.ts';
+import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
+import { openToAppend } from '../files/own-files.ts';
 
 /** A stored count: requests that were admitted then, or tokens that were counted then. */
 export interface CountRecord {

@@ -3,26 +3,11 @@
  * primary for its workers, or a Redis that several replicas share.
  */
 
+import type { ClientEntry, Limits } from '../clients/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** Of one client; undefined: no limit. */
-export interface Limits {
-  /** Requests that are admitted within any 60 s. */
-  readonly requestsPerMinute: number | undefined;
-  /** Tokens in and out of a day (UTC). A request is admitted while fewer are counted, so the last one may go beyond. */
-  readonly tokensPerDay: number | undefined;
-  /** Requests that run at the same time. */
-  readonly maxConcurrent: number | undefined;
-}
-
-/** The form of a client's name, which appears in logs, receipts and the names of keys. */
-export const CLIENT_NAME = /^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$/;
-
 /** The client for which a request is counted. */
-export interface LimitedClient {
-  readonly name: string;
-  readonly limits: Limits;
-}
+export type LimitedClient = Pick<ClientEntry, 'name' | 'limits'>;
 
 /** The place of a request that runs. */
 export interface Permit {

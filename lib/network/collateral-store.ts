@@ -1,6 +1,7 @@
-import { hash, randomUUID } from 'node:crypto';
-import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { hash } from 'node:crypto';
+import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { replace } from '../files/durable-file.ts';
 
 /** A piece of collateral as AMD or Intel sent it. */
 export interface Collateral {
@@ -37,15 +38,10 @@ export function createCollateralStore(directory: string): CollateralStore {
     },
     async set(url, { body, issuerChain, fetchedAt }) {
       const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
-      const temporary = join(directory, `.${randomUUID()}.tmp`);
       try {
         await mkdir(directory, { recursive: true });
-        const content = JSON.stringify({ ...file, sha256: digestOf(file) });
-        await writeFile(temporary, content, { flag: 'wx', flush: true });
-        await rename(temporary, pathOf(url));
-      } catch {
-        await rm(temporary, { force: true }).catch(() => {});
-      }
+        await replace(pathOf(url), JSON.stringify({ ...file, sha256: digestOf(file) }), 0o666);
+      } catch {}
     },
     async delete(url) {
       await rm(pathOf(url), { force: true }).catch(() => {});

@@ -1,8 +1,8 @@
 import type { SecretResponseInput } from '../attestation/mesh.ts';
-import { parseStrictJson } from '../attestation/strict-json.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import type { HttpCall } from '../network/http-call.ts';
+import { parseStrictJson } from '../strict-json.ts';
 
 /** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */
 export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'signature' | 'meshCert'>;

@@ -1,5 +1,5 @@
 /** Follows the chain of one instance: a first pass finds the signed lines of its files, a second one checks that they follow each other. */
-import type { PlacedLine } from './line-files.ts';
+import type { PlacedLine } from '../files/line-files.ts';
 import {
   lineDigest,
   NOTHING_BEFORE,

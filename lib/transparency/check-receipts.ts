@@ -3,6 +3,8 @@ import { createHash, createPublicKey } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
+import { linesOf } from '../files/line-files.ts';
+import { LONGEST_PEM, readRegular } from '../files/own-files.ts';
 import {
   type ChainDeps,
   type CheckedChain,
@@ -12,8 +14,6 @@ import {
   type ReceiptCounts,
   type ReceiptFinding,
 } from './check-chain.ts';
-import { linesOf } from './line-files.ts';
-import { LONGEST_PEM, readRegular } from './own-files.ts';
 import { type ChainEnd, lineDigest, NOTHING_BEFORE } from './receipt.ts';
 import { firstLine, lastLine, listReceiptFiles, type Signer, type SoundLine } from './receipt-files.ts';
 import { KEY_FILES, VERDICTS } from './receipt-log.ts';

@@ -1,7 +1,7 @@
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { publish, syncDirectory, unless } from './durable-file.ts';
+import { publish, syncDirectory, unless } from '../files/durable-file.ts';
 
 /**
  * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12):

@@ -1,7 +1,7 @@
 /** The files of a directory of receipts, and their lines, whatever else lies there. */
 import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
-import { linesFromEnd, linesOf, type PlacedLine } from './line-files.ts';
+import { linesFromEnd, linesOf, type PlacedLine } from '../files/line-files.ts';
 import { type ReceiptLine, readLine } from './receipt.ts';
 
 /** A line that is signed, of the instance whose file it stands in. */

@@ -2,9 +2,15 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { publish, replace, unless } from './durable-file.ts';
-import { createLineWriter, newInstance, writeInBatches } from './line-files.ts';
-import { LONGEST_PEM, openOwnToAppend, readOwnKey, readRegular, requireOwnDirectory } from './own-files.ts';
+import { publish, replace, unless } from '../files/durable-file.ts';
+import { createLineWriter, newInstance, writeInBatches } from '../files/line-files.ts';
+import {
+  LONGEST_PEM,
+  openOwnToAppend,
+  readOwnKey,
+  readRegular,
+  requireOwnDirectory,
+} from '../files/own-files.ts';
 import {
   type ChainEnd,
   lineDigest,

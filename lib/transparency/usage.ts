@@ -1,6 +1,6 @@
 /** Who used what: the sums of the receipts of a directory (docs/receipts.md), by client, model and day. */
 import { PrivatemodeError } from '../errors.ts';
-import { linesOf } from './line-files.ts';
+import { linesOf } from '../files/line-files.ts';
 import {
   isWellFormed,
   parseLine,

@@ -24,7 +24,7 @@ export interface Verified {
   /** For stderr, before the report; may be empty. */
   readonly warning: string;
   /** Keeps the exchange after the report; gives a line for stderr. */
-  readonly keep?: () => string;
+  readonly keep?: () => Promise<string>;
 }
 
 export const rootsFrom = (directory: string | undefined): string =>

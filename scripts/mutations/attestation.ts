@@ -229,7 +229,7 @@ export const ATTESTATION: readonly Mutation[] = [
   },
   {
     defence: 'JSON without ambiguities: a member may come twice',
-    file: 'lib/attestation/strict-json.ts',
+    file: 'lib/strict-json.ts',
     edits: [{ find: 'if (members.has(name)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {

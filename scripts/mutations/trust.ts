@@ -126,7 +126,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'half a line of a full disk: the next line is written behind it',
-    file: 'lib/transparency/line-files.ts',
+    file: 'lib/files/line-files.ts',
     edits: [{ find: 'if (!clean) await handle.truncate(good);', replace: '' }],
     tests: [
       {
@@ -220,11 +220,11 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'files of receipts: a link is followed',
-    file: 'lib/transparency/own-files.ts',
+    file: 'lib/files/own-files.ts',
     edits: [{ find: 'flags | O_NOFOLLOW | O_NONBLOCK', replace: 'flags | O_NONBLOCK' }],
     tests: [
       {
-        file: 'test/transparency/own-files.test.ts',
+        file: 'test/files/own-files.test.ts',
         names: ['files of receipts are refused at the start: a key that is a link'],
       },
     ],

@@ -20,7 +20,6 @@ const LEFT_OUT: Readonly<Record<string, string>> = {
   'test/pipeline/media-urls.test.ts': 'uses no cryptography',
   'test/pipeline/json/byte-chain.test.ts': 'uses no cryptography',
   'test/session/clock.test.ts': 'uses no cryptography',
-  'test/attestation/strict-json.test.ts': 'uses no cryptography',
   'test/attestation/protobuf.test.ts': 'uses no cryptography',
 };
 

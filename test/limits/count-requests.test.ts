@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import type { Limits } from '../../lib/clients/clients-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CountRecord } from '../../lib/limits/count-log.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
-import type { Limits, Permit } from '../../lib/limits/limits.ts';
+import type { Permit } from '../../lib/limits/limits.ts';
 
 const NOON = Date.UTC(2026, 10, 22, 12);
 const NONE: Limits = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };

@@ -1,7 +1,7 @@
 /** Intel's signed JSON bodies (docs/protocol/attestation.md 10). Everything here throws PrivatemodeError('collateral_unavailable'). */
 import { PrivatemodeError } from '../../errors.ts';
+import { JsonObject, type JsonValue, type Path, parseStrictJson, pathText } from '../../strict-json.ts';
 import { JsonMembers } from '../json-members.ts';
-import { JsonObject, type JsonValue, type Path, parseStrictJson, pathText } from '../strict-json.ts';
 
 /** Real bodies have 1 to 10 KB and nest seven deep. */
 const MAX_BODY_CHARACTERS = 64 * 1024;

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { JsonNumber, type JsonValue, parseStrictJson, pathText } from '../../lib/attestation/strict-json.ts';
+import { JsonNumber, type JsonValue, parseStrictJson, pathText } from '../lib/strict-json.ts';
 
 class Refused extends Error {}
 const LIMITS = { depth: 600, values: 100_000 };
@@ -24,7 +24,7 @@ function plain(value: JsonValue): unknown {
 }
 
 describe('strict JSON', () => {
-  const folder = join(import.meta.dirname, '../vectors/foreign/json-test-suite/test_parsing');
+  const folder = join(import.meta.dirname, 'vectors/foreign/json-test-suite/test_parsing');
   const read = (name: string): Buffer => readFileSync(join(folder, name));
   const files = readdirSync(folder);
 
