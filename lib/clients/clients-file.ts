@@ -1,6 +1,6 @@
 /** The file of --clients (docs/clients-file.schema.json): its text → who may use the gateway, and for what. */
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
-import { invalid } from '../config/values.ts';
+import { invalid, momentIn } from '../config/values.ts';
 import {
   JsonNumber,
   JsonObject,
@@ -94,6 +94,12 @@ const digest: Read<Uint8Array> = (value, at, refuse) => {
   return Buffer.from(matching(DIGEST, expected)(value, at, refuse), 'hex');
 };
 
+/** ms since 1970. */
+const time: Read<number> = (value, at, refuse) => {
+  const moment = typeof value === 'string' ? momentIn(value) : undefined;
+  return moment?.getTime() ?? refuse(at, 'a time such as 2027-01-31T00:00:00Z (RFC 3339)');
+};
+
 const optional =
   <T>(read: Read<T>): Read<T | undefined> =>
   (value, at, refuse) =>
@@ -108,7 +114,7 @@ const MEMBERS = {
   tokens: optional(
     listOf(digest, 'a list of at least one digest; to lock a client out, remove its whole entry'),
   ),
-  expires: optional(readTime),
+  expires: optional(time),
   models: optional(listOf(matching(PATTERN, 'the name of a model, in which * stands for any characters'))),
   endpoints: optional(listOf(oneOf(ENDPOINTS.map(({ id }) => id)))),
   apiKey: optional(matching(KEY_FILE, '@ and the path of a file; keys do not belong into this file')),
@@ -200,21 +206,6 @@ function refuseRepeated(entries: readonly ClientEntry[], refuse: Refuse): void {
     }
   }
   if (digests.size > MOST_TOKENS) refuse(['clients'], `at most ${MOST_TOKENS} tokens`);
-}
-
-const TIME =
-  /^(\d{4})-(\d\d)-(\d\d)T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,9})?(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
-
-/** RFC 3339 → ms since 1970. */
-function readTime(value: JsonValue, at: Path, refuse: Refuse): number {
-  const expected = 'a time such as 2027-01-31T00:00:00Z (RFC 3339)';
-  const [, year, month, day] = (typeof value === 'string' && TIME.exec(value)) || [];
-  if (year === undefined) return refuse(at, expected);
-  // Date.parse takes February 30 for March 2.
-  const date = new Date(Date.UTC(Number(year), Number(month) - 1, Number(day)));
-  const exists = date.getUTCMonth() === Number(month) - 1 && date.getUTCDate() === Number(day);
-  const time = Date.parse(value as string);
-  return exists && !Number.isNaN(time) ? time : refuse(at, expected);
 }
 
 /** Adds the line to the error of a file that is no JSON: editors show lines. */

@@ -96,21 +96,28 @@ export function parseLogLevel(flag: string, text: string): number {
   return 10 * (level + 2);
 }
 
-const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)$/;
+const RFC_3339 =
+  /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/** A moment with a zone (RFC 3339); cuts off fractions beyond milliseconds. `wanted`: what the error asks for; `written`: what it quotes. */
+/** The moment that a text with a zone names (RFC 3339), without fractions beyond milliseconds; undefined where it names none. */
+export function momentIn(text: string): Date | undefined {
+  const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
+  const midnight = new Date(`${day}T00:00:00Z`);
+  // Date makes 2 March of 30 February.
+  if (Number.isNaN(midnight.getTime()) || !midnight.toISOString().startsWith(day)) return undefined;
+  return new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
+}
+
+/** A moment with a zone, as `momentIn` reads it. `wanted`: what the error asks for; `written`: what it quotes. */
 export function parseMoment(
   flag: string,
   text: string,
   wanted = 'a moment such as 2026-12-01T00:00:00Z',
   written = text,
 ): Date {
-  const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
-  const date = new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
-  // Date makes 2 March of 30 February.
-  if (Number.isNaN(date.getTime()) || !new Date(`${day}T00:00:00Z`).toISOString().startsWith(day))
-    throw wants(flag, wanted, written);
-  return date;
+  const moment = momentIn(text);
+  if (moment === undefined) throw wants(flag, wanted, written);
+  return moment;
 }
 
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */

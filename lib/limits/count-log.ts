@@ -5,6 +5,7 @@ import { CLIENT_NAME } from '../clients/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
 import { openToAppend } from '../files/own-files.ts';
+import { isCount } from './limits.ts';
 
 /** A stored count: requests that were admitted then, or tokens that were counted then. */
 export interface CountRecord {
@@ -220,5 +221,3 @@ function isRecord(value: unknown): value is CountRecord {
   // Each request is a record of its own: one of many would be remembered one by one, whatever it claims.
   return isName && isCount(at) && at <= LATEST && (requests === 0 || requests === 1) && isCount(tokens);
 }
-
-const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;

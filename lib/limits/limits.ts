@@ -26,6 +26,10 @@ export interface RequestCounts {
   close(): Promise<void>;
 }
 
+/** Whether what a store gives back is a number of requests or tokens: whole, exact and not negative. */
+export const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
+
 /** The unit of each limit, as its refusal names it. */
 const LIMITS = {
   tokensPerDay: { code: 'tokens_per_day_reached', one: 'token per day (UTC)', more: 'tokens per day (UTC)' },

@@ -1,7 +1,7 @@
 /** The counts of clients in a Redis or Valkey that several replicas share (--limits-store). */
 import { randomBytes } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
-import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
+import { isCount, type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 import { openRedisConnection, type Run, type StoreError, script } from './redis-connection.ts';
 
 export interface RedisCountsOptions {
@@ -49,8 +49,6 @@ local tokens = redis.call('GET', KEYS[1]) or '0'
 if not string.match(tokens, '^-?%d+$') or #tokens > 18 then return redis.error_reply('WRONGTYPE no number') end
 `;
 
-const isCount = (reply: unknown): boolean => Number.isSafeInteger(reply) && (reply as number) >= 0;
-
 /**
  * Arguments: id, tokens per day, requests per minute, most at a time (-1: no limit, nothing compared), lease. Replies with the number of the limit that is
  * reached, as in REACHED, or 0, and the seconds to wait.
@@ -85,7 +83,7 @@ end
 redis.call('ZADD', KEYS[3], now + lease, id)
 redis.call('PEXPIRE', KEYS[3], lease)
 return {0, 0}`,
-  (reply) => Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0] < REACHED.length,
+  (reply) => Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length,
 );
 
 /** Arguments: id, tokens, how it is released (Release.how). */

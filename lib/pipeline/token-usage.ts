@@ -1,4 +1,5 @@
 /** Token counts of a response; the proxy reads them even if the application did not ask for them. */
+import { isObject } from './response-grammar.ts';
 
 /** Tokens that the service says it counted. Usage is a plain member in most responses, so nothing authenticates the numbers. */
 export interface TokenUsage {
@@ -12,17 +13,12 @@ export interface TokenUsage {
 /** A count beyond this is none: whoever wrote it could have written anything. */
 const MOST_TOKENS = 1_000_000_000;
 
-type Counts = Readonly<Record<string, unknown>>;
-
-const isCounts = (value: unknown): value is Counts =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
-
 /**
  * The counts in a parsed `usage`, and of `earlier` those that it does not repeat. Undefined where there are none: a transcription may
  * count seconds. OpenAI's `prompt_tokens` hold the cached ones; Anthropic's `input_tokens` leave out what its cache gave or took in.
  */
 export function tokenUsage(value: unknown, earlier?: TokenUsage): TokenUsage | undefined {
-  if (!isCounts(value)) return earlier;
+  if (!isObject(value)) return earlier;
   const whole = countIn(value, 'prompt_tokens');
   const read =
     whole === undefined
@@ -40,7 +36,7 @@ export function tokenUsage(value: unknown, earlier?: TokenUsage): TokenUsage | u
 }
 
 function countIn(counts: unknown, name: string): number | undefined {
-  const value = isCounts(counts) && Object.hasOwn(counts, name) ? counts[name] : undefined;
+  const value = isObject(counts) && Object.hasOwn(counts, name) ? counts[name] : undefined;
   return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MOST_TOKENS
     ? (value as number)
     : undefined;

@@ -132,7 +132,9 @@ export function parseLine(line: string): ReceiptLine | undefined {
 
 type Members = Readonly<Record<string, unknown>>;
 
-const isAmount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
+/** Whether a value is a whole number that is not negative, and exact. */
+export const isAmount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
 const isObject = (value: unknown): value is Members => typeof value === 'object' && value !== null;
 
 /** What a line has beside its position and its time, as far as a chain is followed or summed by it. */

@@ -2,6 +2,7 @@
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/line-files.ts';
 import {
+  isAmount,
   isWellFormed,
   parseLine,
   type ReceiptLine,
@@ -229,7 +230,6 @@ const OUTCOMES: ReadonlySet<unknown> = new Set<ReceiptOutcome>([
 /** Of a client or a model; the proxy takes no longer names. */
 const LONGEST_NAME = 256;
 
-const isAmount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
 const isCount = (value: unknown): boolean => value === null || isAmount(value);
 const isName = (value: unknown): boolean =>
   value === null || (typeof value === 'string' && value.length <= LONGEST_NAME);

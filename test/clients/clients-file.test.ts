@@ -24,6 +24,7 @@ const ACCEPTED: [what: string, members: object, read: object][] = [
   ['a name as of mail', { name: 'ann.b_c-d@example.com' }, { name: 'ann.b_c-d@example.com' }],
   ['a time in UTC', { expires: '2027-01-31T00:00:00Z' }, { expires: 1801353600000 }],
   ['a time with an offset', { expires: '2027-01-31T02:00:00.5+02:00' }, { expires: 1801353600500 }],
+  ['a time in small letters', { expires: '2027-01-31t00:00:00z' }, { expires: 1801353600000 }],
   ['a leap day', { expires: '2028-02-29T00:00:00Z' }, { expires: 1835395200000 }],
   ['models', { models: ['gpt-*', '*'] }, { models: ['gpt-*', '*'] }],
   ['endpoints', { endpoints: ['chat', 'models', 'model'] }, { endpoints: ['chat', 'models', 'model'] }],
