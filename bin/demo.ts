@@ -227,11 +227,8 @@ function start({ directory, remote, admin, wanted }: Place, port: number): Promi
     ].flat(),
     {},
   );
-  // One line for each request; an agent has the terminal to itself.
-  const shown =
-    wanted.once || wanted.agent !== undefined
-      ? /level=ERROR/
-      : /level=ERROR|msg="(?:Request ended|A client speaks TLS)/;
+  // What needs attention, and one line for each request, which has its outcome; an agent has the terminal to itself.
+  const shown = wanted.once || wanted.agent !== undefined ? /level=ERROR/ : /level=(?:ERROR|WARN)|outcome=/;
   const write = (line: string): unknown =>
     shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
   return startProxy(config, {

@@ -156,6 +156,14 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
+/** What code decides on beyond the code of an error or of a failed check. Messages are for people: no code parses one. */
+export interface FailureDetail {
+  /** Something is not valid yet (`early`) or no longer (`late`) by our clock, so that a wrong clock may be the cause. */
+  readonly clock?: 'early' | 'late' | undefined;
+  /** The hardware that no trust root was given for: a product line of AMD, or `tdx`. */
+  readonly missingRoot?: string | undefined;
+}
+
 /** An error: a stable code, a message for a person, and what to do next. Own properties are what Node prints of one that nobody catches. */
 export class PrivatemodeError extends Error {
   override readonly name = 'PrivatemodeError';
@@ -166,6 +174,7 @@ export class PrivatemodeError extends Error {
   declare readonly retryAfter: number | undefined;
   /** What the API itself says of it, where it does: the place in the request, and a code that its clients know. */
   declare readonly api: { readonly param: string; readonly code: string } | undefined;
+  declare readonly detail: FailureDetail | undefined;
 
   /** `remedy` replaces that of the table, where the cause is known better than the code tells. */
   constructor(
@@ -176,14 +185,16 @@ export class PrivatemodeError extends Error {
       remedy?: string | undefined;
       retryAfter?: number | undefined;
       api?: PrivatemodeError['api'];
+      detail?: FailureDetail | undefined;
     },
   ) {
     super(message, options);
-    const { remedy = ERRORS[code].remedy, retryAfter, api } = options ?? {};
+    const { remedy = ERRORS[code].remedy, retryAfter, api, detail } = options ?? {};
     this.code = code;
     this.remedy = remedy;
     if (retryAfter !== undefined) this.retryAfter = retryAfter;
     if (api !== undefined) this.api = api;
+    if (detail !== undefined) this.detail = detail;
   }
 
   get status(): number {

@@ -29,20 +29,25 @@ const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const NOT_PLAIN = /[\\\x00-\x1f]/;
 const LITERAL = /true|false|null/y;
 
+/** What is wrong with a text, for code; a reason says it to people. */
+export interface JsonDefect {
+  readonly kind: 'encoding' | 'syntax' | 'trailing' | 'depth' | 'values' | 'repeated';
+  /** Where reading ended, in UTF-16 units from the beginning of the text. */
+  readonly position: number;
+}
+
+type Refuse = (reason: string, defect: JsonDefect) => Error;
+
 /**
  * The value that the text consists of. `refuse` makes the error to throw from a reason that says what is wrong and
  * where, e.g. `Policies.ab12: member "Role" appears twice`.
  */
-export function parseStrictJson(
-  bytes: Uint8Array,
-  limits: Limits,
-  refuse: (reason: string) => Error,
-): JsonValue {
+export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch {
-    throw refuse('the text is not UTF-8');
+    throw refuse('the text is not UTF-8', { kind: 'encoding', position: 0 });
   }
   return new Parser(text, limits, refuse).document();
 }
@@ -53,9 +58,9 @@ class Parser {
   readonly #path: (string | number)[] = [];
   readonly #text: string;
   readonly #limits: Limits;
-  readonly #refuse: (reason: string) => Error;
+  readonly #refuse: Refuse;
 
-  constructor(text: string, limits: Limits, refuse: (reason: string) => Error) {
+  constructor(text: string, limits: Limits, refuse: Refuse) {
     this.#text = text;
     this.#limits = limits;
     this.#refuse = refuse;
@@ -64,17 +69,17 @@ class Parser {
   document(): JsonValue {
     const value = this.#value();
     this.#match(WHITE_SPACE);
-    if (this.#position !== this.#text.length) throw this.#error('text follows the JSON value');
+    if (this.#position !== this.#text.length) throw this.#error('trailing', 'text follows the JSON value');
     return value;
   }
 
   #value(): JsonValue {
     this.#match(WHITE_SPACE);
-    if (++this.#values > this.#limits.values) throw this.#error('too many values');
+    if (++this.#values > this.#limits.values) throw this.#error('values', 'too many values');
     const start = this.#text[this.#position];
     if (start === '"') return this.#string();
     if (start === '{' || start === '[') {
-      if (this.#path.length >= this.#limits.depth) throw this.#error('nested too deeply');
+      if (this.#path.length >= this.#limits.depth) throw this.#error('depth', 'nested too deeply');
       this.#position++;
       return start === '{' ? this.#object() : this.#array();
     }
@@ -91,7 +96,8 @@ class Parser {
     this.#items('}', () => {
       this.#match(WHITE_SPACE);
       const name = this.#string();
-      if (members.has(name)) throw this.#error(`member ${JSON.stringify(shown(name))} appears twice`);
+      if (members.has(name))
+        throw this.#error('repeated', `member ${JSON.stringify(shown(name))} appears twice`);
       if (!this.#take(':')) throw this.#notJson();
       members.set(name, this.#valueAt(name));
     });
@@ -151,11 +157,12 @@ class Parser {
   }
 
   #notJson(): Error {
-    return this.#error(`not JSON at character ${this.#position}`);
+    return this.#error('syntax', `not JSON at character ${this.#position}`);
   }
 
-  #error(reason: string): Error {
-    return this.#refuse(this.#path.length === 0 ? reason : `${pathText(this.#path)}: ${reason}`);
+  #error(kind: JsonDefect['kind'], what: string): Error {
+    const reason = this.#path.length === 0 ? what : `${pathText(this.#path)}: ${what}`;
+    return this.#refuse(reason, { kind, position: this.#position });
   }
 }
 

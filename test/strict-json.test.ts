@@ -3,7 +3,13 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { JsonNumber, type JsonValue, parseStrictJson, pathText } from '../lib/strict-json.ts';
+import {
+  type JsonDefect,
+  JsonNumber,
+  type JsonValue,
+  parseStrictJson,
+  pathText,
+} from '../lib/strict-json.ts';
 
 class Refused extends Error {}
 const LIMITS = { depth: 600, values: 100_000 };
@@ -86,6 +92,25 @@ describe('strict JSON', () => {
       [['n'.repeat(101)], `${'n'.repeat(100)}…`],
     ] as const) {
       assert.equal(pathText(path), text);
+    }
+  });
+
+  it('tells code by a kind and a position what is wrong', () => {
+    for (const [bytes, kind, position] of [
+      [Buffer.from('22ff22', 'hex'), 'encoding', 0],
+      [text('{"a":x}'), 'syntax', 5],
+      [text('{} {}'), 'trailing', 3],
+      [text('[[[1]]]'), 'depth', 2],
+      [text('[1,2,3,4]'), 'values', 7],
+      [text('{"a":1,"a":2}'), 'repeated', 10],
+    ] as const) {
+      const defects: JsonDefect[] = [];
+      const refuse = (reason: string, defect: JsonDefect): Error => {
+        defects.push(defect);
+        return new Refused(reason);
+      };
+      assert.throws(() => parseStrictJson(bytes, { depth: 2, values: 4 }, refuse), refused);
+      assert.deepEqual(defects, [{ kind, position }]);
     }
   });
 

@@ -2,7 +2,7 @@
  * Checks as data. A row says what a check is called, where its rule comes from, what must hold, and how it judges a
  * subject; running rows gives a list of outcomes. Nothing here decides anything but `allAccepted`.
  */
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
 /** What documentation needs to know about a check. */
@@ -22,11 +22,13 @@ export interface CheckDescription {
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** As text for a person; never key material. */
+  /** As text for a person, which no code parses; never key material. */
   readonly found: string;
   readonly expected?: string;
   /** Of a failure: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
   readonly code?: ErrorCode | undefined;
+  /** Of a failure: what code decides on beyond its code. */
+  readonly detail?: FailureDetail | undefined;
   /** Of a revocation list that was obtained: seconds since its issuer signed it. */
   readonly age?: number | undefined;
 }
@@ -34,7 +36,7 @@ export interface Finding {
 /** One check of the evidence, with its outcome. A verdict is a list of these (docs/verification.md). */
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
-    Pick<Finding, 'found' | 'code' | 'age'> {
+    Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
   /** `not-evaluated`: something it builds on is missing, because an earlier check failed. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
@@ -116,9 +118,12 @@ const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
 /** The check that a finding about a described row makes. What was found may be text of the remote. */
 export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
   const { id, source } = described;
-  const { outcome, found, expected = described.expected, code, age } = judged ?? NOT_EVALUATED;
+  const { outcome, found, expected = described.expected, code, detail, age } = judged ?? NOT_EVALUATED;
   const check = { id, source, outcome, expected, found: printable(found) };
-  if (outcome === 'fail') return { ...check, code: code ?? described.code ?? 'attestation_failed' };
+  if (outcome === 'fail') {
+    const failure = { ...check, code: code ?? described.code ?? 'attestation_failed' };
+    return detail === undefined ? failure : { ...failure, detail };
+  }
   return age === undefined ? check : { ...check, age };
 }
 
@@ -137,8 +142,8 @@ async function judgeSafely<Subject>({ judge }: CheckRow<Subject>, subject: Subje
     return await judge(subject);
   } catch (error) {
     if (error instanceof MissingValue) return undefined;
-    const { message, code } = typed(error);
-    return { outcome: 'fail', found: message, code } as const;
+    const { message, code, detail } = typed(error);
+    return { outcome: 'fail', found: message, code, detail } as const;
   }
 }
 

@@ -1,9 +1,18 @@
 /** What several tables of checks find about certificates, signatures and periods of validity. */
 import { constantTimeEqual } from '#crypto/digest';
+import type { FailureDetail } from '../errors.ts';
 import { type Finding, finding } from './check.ts';
 import { type Certificate, isTimeValid, verifySignedBy } from './x509/certificate.ts';
 import { type Name, sameName } from './x509/name.ts';
 import type { SignedObject } from './x509/signed.ts';
+
+type Side = FailureDetail['clock'];
+
+/** On which side of a period `now` lies; undefined: inside. */
+export function sideOf(from: Date, to: Date | undefined, now: Date): Side {
+  if (from > now) return 'early';
+  return to !== undefined && to < now ? 'late' : undefined;
+}
 
 /** Vendors issue nothing ahead of time, so the clock that is wrong is most likely ours. */
 export const NOT_YET = 'the local clock is probably behind';
@@ -11,19 +20,27 @@ export const NOT_YET = 'the local clock is probably behind';
 /** `FROM to TO`; where `now` lies outside, also the moment that was compared, and before it the probable cause. */
 export function period(from: Date, to: Date | undefined, now: Date): string {
   const range = `${from.toISOString()} to ${to?.toISOString() ?? 'no date'}`;
-  if (from > now) return `${range}, not valid yet at ${now.toISOString()}: ${NOT_YET}`;
-  return to !== undefined && to < now ? `${range}, over at ${now.toISOString()}` : range;
+  const side = sideOf(from, to, now);
+  if (side === 'early') return `${range}, not valid yet at ${now.toISOString()}: ${NOT_YET}`;
+  return side === 'late' ? `${range}, over at ${now.toISOString()}` : range;
 }
 
-/** Whether a finding says that something is not valid yet or no longer, so that a wrong clock may be the cause. */
-export const concernsClock = (found: string): boolean =>
-  /, not valid yet at \d|, over at \d|not current: |the fetched one has expired|Check the clock/.test(found);
+/** The detail of a failure by these sides: what is not valid yet counts before what has expired. Undefined where `now` lies inside of all. */
+export function clockDetail(...sides: readonly Side[]): FailureDetail | undefined {
+  const clock = sides.includes('early') ? 'early' : sides.find((side) => side !== undefined);
+  return clock && { clock };
+}
+
+/** Gives the period, and where `now` lies outside of it, on which side. */
+export function inForce(holds: boolean, from: Date, to: Date | undefined, now: Date): Finding {
+  return { ...finding(holds, period(from, to, now)), detail: clockDetail(sideOf(from, to, now)) };
+}
 
 /** Passes when all certificates are valid at `now`; gives the period of the first one that is not, else of `main`. */
 export function allValid(certificates: readonly Certificate[], main: Certificate, now: Date): Finding {
   const invalid = certificates.find((each) => !isTimeValid(each, now));
   const { notBefore, notAfter } = invalid ?? main;
-  return finding(invalid === undefined, period(notBefore, notAfter, now));
+  return inForce(invalid === undefined, notBefore, notAfter, now);
 }
 
 export const verified = (holds: boolean): Finding =>

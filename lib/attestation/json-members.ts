@@ -9,7 +9,7 @@ interface Kind<T> {
 
 const kind = <T>(expected: string, read: Kind<T>['read']): Kind<T> => ({ expected, read });
 
-const OBJECT = kind('an object', (value) => (value instanceof JsonObject ? value : undefined));
+export const OBJECT = kind('an object', (value) => (value instanceof JsonObject ? value : undefined));
 const LIST = kind<readonly JsonValue[]>('a list', (value) => (Array.isArray(value) ? value : undefined));
 export const TEXT = kind('a string', (value) => (typeof value === 'string' ? value : undefined));
 export const FLAG = kind('true or false', (value) => (typeof value === 'boolean' ? value : undefined));
@@ -45,9 +45,9 @@ export const hex = (length?: number): Kind<Uint8Array> =>
     return new Uint8Array(Buffer.from(value, 'hex'));
   });
 
-type Misplaced = (value: JsonValue | undefined, path: Path, expected: string) => Error;
+type Misplaced = (value: JsonValue | undefined, path: Path, kind: Kind<unknown>) => Error;
 
-/** The members of one object; `misplaced` makes the error to throw for a value that is not what is expected. */
+/** The members of one object; `misplaced` makes the error to throw for a value of another kind. */
 export class JsonMembers {
   readonly members: JsonObject;
   readonly path: Path;
@@ -85,9 +85,9 @@ export class JsonMembers {
     return this.list(key, OBJECT, absent).map(open);
   }
 
-  #read<T>(value: JsonValue | undefined, path: Path, { expected, read }: Kind<T>): T {
-    const result = read(value);
-    if (result === undefined) throw this.#misplaced(value, path, expected);
+  #read<T>(value: JsonValue | undefined, path: Path, kind: Kind<T>): T {
+    const result = kind.read(value);
+    if (result === undefined) throw this.#misplaced(value, path, kind);
     return result;
   }
 }

@@ -24,8 +24,11 @@ export function manifestUnsupported(path: Path, value: string): PrivatemodeError
   );
 }
 
-export const misplaced = (value: JsonValue | undefined, path: Path, expected: string): PrivatemodeError =>
-  manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
+export const misplaced = (
+  value: JsonValue | undefined,
+  path: Path,
+  { expected }: { readonly expected: string },
+): PrivatemodeError => manifestInvalid(path, `${valueText(value)} where ${expected} belongs`);
 
 /** A value as text for an error message, cut at 60 characters. */
 function valueText(value: JsonValue | undefined): string {

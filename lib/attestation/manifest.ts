@@ -42,7 +42,7 @@ export function parseManifest(bytes: Uint8Array) {
 function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {
   const entries = new Map<string, PolicyEntry>();
   for (const key of policies.members.keys()) {
-    if (HASH.read(key) === undefined) throw misplaced(key, policies.at(key), HASH.expected);
+    if (HASH.read(key) === undefined) throw misplaced(key, policies.at(key), HASH);
     const hash = key.toLowerCase();
     if (entries.has(hash)) throw manifestInvalid(policies.at(key), 'the policy appears twice');
     entries.set(hash, readPolicy(hash, onlyKnown(policies.object(key), POLICY_KEYS)));

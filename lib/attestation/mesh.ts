@@ -5,7 +5,7 @@
 import { verifyEcdsa } from '#crypto/signature';
 import { malformed, parseDer } from '../crypto/der.ts';
 import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
-import { allValid, issuedBy, period, verified } from './findings.ts';
+import { allValid, inForce, issuedBy, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
 import {
   decodeOneCertificate,
@@ -66,7 +66,8 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (extensionValue(meshCa.extensions, nameConstraints))
     return finding(false, `${name} is limited to some names`);
   if (!isTimeValid(meshCa, now)) {
-    return finding(false, `${name} is valid from ${period(meshCa.notBefore, meshCa.notAfter, now)}`);
+    const judged = inForce(false, meshCa.notBefore, meshCa.notAfter, now);
+    return { ...judged, found: `${name} is valid from ${judged.found}` };
   }
   const forged = sameName(meshCa.issuer, meshCa.subject) && !(await verifySignedBy(meshCa, meshCa));
   return finding(!forged, forged ? `${name} is not signed by its own key` : name);

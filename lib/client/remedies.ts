@@ -43,19 +43,14 @@ export const ERRORS: typeof TABLE = Object.fromEntries(
   ]),
 ) as typeof TABLE;
 
-/** Checks that fail because unsafeTrustRoots has not the roots of this hardware. Anchored at their ids: the rest may be text of the remote. */
-const MISSING_ROOT =
-  /^(?:snp\.roots: expected .*; found no trust root for (\w+) is|tdx\.pck\.chain: expected .*; found no root for (TDX) is)/;
-
 /** What a simulator needs; one on this machine that fails so may lack it. */
 const SIMULATOR =
   'If the service is a simulator, set the option unsafeTrustRoots to the roots in the directory that it printed, and cdnBaseUrl and collateralUrls to its URL.';
 const LOOPBACK = /^(?:localhost|127\.[\d.]+|\[::1\])$/;
 
 /** What to do where unsafeTrustRoots lacks something, or is likely to; undefined elsewhere. */
-function rootsRemedy({ code, message }: PrivatemodeError, host: string): string | undefined {
-  const [, product, tdx] = MISSING_ROOT.exec(message) ?? [];
-  const missing = product ?? tdx?.toLowerCase();
+function rootsRemedy({ code, detail }: PrivatemodeError, host: string): string | undefined {
+  const missing = detail?.missingRoot;
   if (missing !== undefined) return `${missing} is missing in the option unsafeTrustRoots: add its roots.`;
   const isLikely = LOOPBACK.test(host) && (code === 'attestation_failed' || code === 'manifest_mismatch');
   return isLikely ? `${SIMULATOR} Else: ${ERRORS[code].remedy}` : undefined;
@@ -75,9 +70,9 @@ function remedyOf({ code, remedy, cause }: PrivatemodeError): string {
 
 /** The same error with a remedy for an application; `service`: its apiEndpoint, where the error can be about verification. */
 export function toApplication(error: PrivatemodeError, service?: URL): PrivatemodeError {
-  const { code, message, retryAfter, cause, api } = error;
+  const { code, message, retryAfter, cause, api, detail } = error;
   const remedy = (service && rootsRemedy(error, service.hostname)) ?? remedyOf(error);
   return remedy === error.remedy
     ? error
-    : new PrivatemodeError(code, message, { cause, retryAfter, api, remedy });
+    : new PrivatemodeError(code, message, { cause, retryAfter, api, detail, remedy });
 }

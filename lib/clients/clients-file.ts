@@ -2,6 +2,7 @@
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
 import { invalid, momentIn } from '../config/values.ts';
 import {
+  type JsonDefect,
   JsonNumber,
   JsonObject,
   type JsonValue,
@@ -139,8 +140,8 @@ export function parseClientsFile(
     throw invalid(`--clients: ${withoutSecrets(pathText(at) || 'the file')}: expected ${expected}`);
   };
   if (bytes.length > MOST_BYTES) refuse([], `at most ${MOST_BYTES} bytes`);
-  const file = parseStrictJson(bytes, { depth: 4, values: 65_536 }, (reason) =>
-    invalid(`--clients: ${withoutSecrets(withLine(reason, bytes))}`),
+  const file = parseStrictJson(bytes, { depth: 4, values: 65_536 }, (reason, defect) =>
+    invalid(`--clients: ${withoutSecrets(withLine(reason, defect, bytes))}`),
   );
   const { clients } = membersOf(
     file,
@@ -209,12 +210,11 @@ function refuseRepeated(entries: readonly ClientEntry[], refuse: Refuse): void {
 }
 
 /** Adds the line to the error of a file that is no JSON: editors show lines. */
-function withLine(reason: string, bytes: Uint8Array): string {
+function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Array): string {
   if (bytes.length === 0) return 'the file is empty';
-  return reason.replace(/not JSON at character (\d+)$/, (found, position) => {
-    const line = Buffer.from(bytes).toString().slice(0, Number(position)).split('\n').length;
-    return `${found}, in line ${line} (JSON has no comments, and no comma behind the last item)`;
-  });
+  if (kind !== 'syntax') return reason;
+  const line = Buffer.from(bytes).toString().slice(0, position).split('\n').length;
+  return `${reason}, in line ${line} (JSON has no comments, and no comma behind the last item)`;
 }
 
 /** Cuts out of a text what may be a token, a digest or a key: names of members are short, and so is everything that we say. */

@@ -27,7 +27,13 @@ async function printHealth({ given, io }: Asked): Promise<number> {
 const TIMEOUT_MS = 5_000;
 const LONGEST_REASON = 1_000;
 
-export const NEEDS_TLS = 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too';
+interface Health {
+  readonly ready: boolean;
+  /** For a person. */
+  readonly message: string;
+  /** Why it could not be asked, for code. */
+  readonly failure?: 'needs-tls' | 'nothing-listens';
+}
 
 /**
  * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
@@ -39,12 +45,13 @@ export function probe(options: {
   readonly port: number;
   readonly tls: boolean;
   readonly timeoutMs?: number;
-}): Promise<{ readonly ready: boolean; readonly message: string }> {
+}): Promise<Health> {
   const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
   const socket = socketPath(listenAddress);
   const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[listenAddress] ?? listenAddress;
   return new Promise((resolve) => {
-    const failed = (message: string): void => resolve({ ready: false, message });
+    const failed = (message: string, failure?: Health['failure']): void =>
+      resolve({ ready: false, message, ...(failure && { failure }) });
     const onResponse = (response: IncomingMessage): void => {
       let reason = '';
       response.setEncoding('utf8').on('data', (text: string) => {
@@ -52,7 +59,8 @@ export function probe(options: {
       });
       const { statusCode, headers } = response;
       // Of /readyz, no other request is malformed: this one is plain HTTP where TLS is spoken.
-      if (!tls && headers['privatemode-proxy-error'] === 'malformed_request') failed(NEEDS_TLS);
+      if (!tls && headers['privatemode-proxy-error'] === 'malformed_request')
+        failed('the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too', 'needs-tls');
       else if (statusCode === 204) resolve({ ready: true, message: 'ready' });
       else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
       response.on('error', ({ message }) => failed(message));
@@ -74,8 +82,9 @@ export function probe(options: {
         socket === undefined
           ? [`${host} port ${port}`, '--listen-address and --port']
           : [socket, '--listen-address'];
-      const nobody = `nothing listens on ${where} (${code}); give the ${flags} of the proxy`;
-      failed(code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT') ? nobody : message);
+      if (code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT'))
+        failed(`nothing listens on ${where} (${code}); give the ${flags} of the proxy`, 'nothing-listens');
+      else failed(message);
     });
   });
 }

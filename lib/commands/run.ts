@@ -12,7 +12,7 @@ import { urlHost } from '../network/addresses.ts';
 import { printable, shellWord } from '../text.ts';
 import { AGENT_NAMES, type Agent, agentOf, KEY, notInstalled, type Place, REMOVED } from './agents.ts';
 import { type Asked, type Command, HELP } from './command.ts';
-import { NEEDS_TLS, probe } from './healthcheck.ts';
+import { probe } from './healthcheck.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
@@ -52,8 +52,8 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
     if (found !== undefined)
       throw invalid(`${name} cannot run with ${found}: its prompts could bypass the proxy. ${instead}`);
   }
-  const { ready, message } = await probe({ listenAddress, port, tls: false });
-  if (message === NEEDS_TLS)
+  const { ready, message, failure } = await probe({ listenAddress, port, tls: false });
+  if (failure === 'needs-tls')
     throw invalid(
       `run needs a proxy that serves plain HTTP on this machine, and the one on port ${port} serves HTTPS: start one more without ` +
         `--tls-cert-path, or set the variables of ${name} yourself (docs/agents.md)`,
@@ -61,7 +61,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   if (!ready)
     throw invalid(
       `the proxy on ${url} cannot be used: ${message}` +
-        `${message.startsWith('nothing listens') ? '. Start it first, in another terminal' : ''}`,
+        `${failure === 'nothing-listens' ? '. Start it first, in another terminal' : ''}`,
     );
   await demand(url, name, agent.needs);
   const listed = await modelsOf(url);
@@ -181,11 +181,11 @@ async function modelsOf(url: string): Promise<Listed> {
   return { names: Array.isArray(entries) ? entries.map(idOf) : [], why: text };
 }
 
-/** One model: its status is 404 where neither the service nor an alias has that name. */
+/** One model: its status is 404 where neither the service nor an alias has that name. The proxy itself owns an alias, and nothing else. */
 async function entryOf(url: string, model: string): Promise<{ status: number; isAlias: boolean }> {
   const { status, body } = await ask(`${url}/v1/models/${encodeURIComponent(model)}`);
-  const owner = String((body as { owned_by?: unknown } | undefined)?.owned_by);
-  return { status, isAlias: status === 200 && owner.startsWith('privatemode-proxy: alias of ') };
+  const [owner] = String((body as { owned_by?: unknown } | undefined)?.owned_by).split(':', 1);
+  return { status, isAlias: status === 200 && owner === 'privatemode-proxy' };
 }
 
 /** The only model of the service, or none where an alias covers what the agent asks for. Throws config_invalid with the names of all. */

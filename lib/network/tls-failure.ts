@@ -5,17 +5,18 @@ import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 const presentedBy = new WeakMap<object, string>();
 
 /** The chain ends at nobody we trust. */
-const UNKNOWN_AUTHORITY = 'certificate signed by unknown authority';
+const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
+  'UNABLE_TO_GET_ISSUER_CERT',
+  'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
+  'UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+  'SELF_SIGNED_CERT_IN_CHAIN',
+  'DEPTH_ZERO_SELF_SIGNED_CERT',
+  'CERT_UNTRUSTED',
+  'CERT_SIGNATURE_FAILURE',
+]);
 
-/** Results of OpenSSL's verification, and Node's own. */
+/** The other results of OpenSSL's verification, and Node's own. */
 const REFUSALS: Readonly<Record<string, string>> = {
-  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN_AUTHORITY,
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_AUTHORITY,
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_AUTHORITY,
-  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN_AUTHORITY,
-  DEPTH_ZERO_SELF_SIGNED_CERT: UNKNOWN_AUTHORITY,
-  CERT_UNTRUSTED: UNKNOWN_AUTHORITY,
-  CERT_SIGNATURE_FAILURE: UNKNOWN_AUTHORITY,
   CERT_HAS_EXPIRED: 'it has expired',
   CERT_NOT_YET_VALID: 'it is not valid yet',
   CRL_HAS_EXPIRED: 'its revocation list has expired',
@@ -32,7 +33,12 @@ const REFUSALS: Readonly<Record<string, string>> = {
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
 };
 /** A wrong clock here is the likeliest cause, and no CA bundle mends it. */
-const OUT_OF_TIME = /^(?:CERT|CRL)_(?:HAS_EXPIRED|NOT_YET_VALID)$/;
+const OUT_OF_TIME: ReadonlyMap<string, 'early' | 'late'> = new Map([
+  ['CERT_HAS_EXPIRED', 'late'],
+  ['CERT_NOT_YET_VALID', 'early'],
+  ['CRL_HAS_EXPIRED', 'late'],
+  ['CRL_NOT_YET_VALID', 'early'],
+]);
 
 /**
  * Remembers the certificate that `socket` is shown, for the case that Node refuses it. Node tears the connection down
@@ -56,16 +62,16 @@ export function watchCertificate(socket: TLSSocket, host: string): void {
 export function describeTlsFailure(thrown: unknown, host = 'the server'): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
   const code = (thrown as NodeJS.ErrnoException).code ?? '';
-  const refusal = Object.hasOwn(REFUSALS, code) ? REFUSALS[code] : undefined;
-  if (refusal === undefined) return describeTlsFailure(thrown.cause, host);
   const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
-  const untrusted = (message: string, remedy?: string): PrivatemodeError =>
-    new PrivatemodeError('upstream_tls_untrusted', message, { cause: thrown, remedy });
-  if (refusal === UNKNOWN_AUTHORITY) return untrusted(`${refusal}: ${what}`);
-  const refused = `${what} that is refused: ${refusal}`;
-  if (!OUT_OF_TIME.test(code)) return untrusted(refused);
-  const now = new Date().toISOString();
-  return untrusted(`${refused}. Check the clock of this machine, which says ${now}`, CLOCK_REMEDY);
+  const untrusted = (message: string, options?: object): PrivatemodeError =>
+    new PrivatemodeError('upstream_tls_untrusted', message, { ...options, cause: thrown });
+  if (UNKNOWN_AUTHORITY.has(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
+  if (!Object.hasOwn(REFUSALS, code)) return describeTlsFailure(thrown.cause, host);
+  const refused = `${what} that is refused: ${REFUSALS[code]}`;
+  const clock = OUT_OF_TIME.get(code);
+  if (clock === undefined) return untrusted(refused);
+  const advice = `Check the clock of this machine, which says ${new Date().toISOString()}`;
+  return untrusted(`${refused}. ${advice}`, { remedy: CLOCK_REMEDY, detail: { clock } });
 }
 
 /** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */

@@ -76,7 +76,10 @@ type Obtained = Collateral & Pick<RevocationList, 'stored'>;
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
 const unavailable = (message: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('collateral_unavailable', message, { cause });
+  new PrivatemodeError('collateral_unavailable', message, {
+    cause,
+    detail: cause instanceof PrivatemodeError ? cause.detail : undefined,
+  });
 
 /**
  * Collateral from AMD's KDS and Intel's PCS (docs/protocol/attestation.md 7, 10), kept until the expiry date that its

@@ -1,5 +1,4 @@
 /** Whether the service is refused: what the verdicts of a session add up to, and when the next one can settle that. */
-import { concernsClock } from '../attestation/findings.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { reasonOf } from '../verdict/verdict.ts';
@@ -70,6 +69,7 @@ export function verdictError({ failure }: Verdict): PrivatemodeError {
   if (failure === undefined) {
     return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
   }
-  const remedy = concernsClock(failure.found) ? CLOCK_REMEDY : undefined;
-  return new PrivatemodeError(failure.code ?? 'attestation_failed', reasonOf(failure), { remedy });
+  const { code = 'attestation_failed', detail } = failure;
+  const remedy = detail?.clock && CLOCK_REMEDY;
+  return new PrivatemodeError(code, reasonOf(failure), { remedy, detail });
 }

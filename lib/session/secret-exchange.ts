@@ -2,7 +2,6 @@ import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
 import { type SecretKey, secretKey } from '#crypto/aead';
 import { sha256 } from '#crypto/digest';
-import { concernsClock } from '../attestation/findings.ts';
 import type { Check } from '../attestation/verify.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
@@ -59,9 +58,9 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
 function requireAccepted(checks: readonly Check[]): void {
   const refused = checks.find(({ outcome }) => outcome !== 'pass');
   if (refused === undefined && checks.length > 0) return;
-  const { id, expected, found = '' } = refused ?? {};
+  const { id, expected, found, detail } = refused ?? {};
   const why = refused === undefined ? 'nothing was checked' : `${id}: expected ${expected}, found ${found}`;
-  const remedy = concernsClock(found) ? CLOCK_REMEDY : undefined;
+  const remedy = detail?.clock && CLOCK_REMEDY;
   throw failed(`the secret does not come from the attested deployment (${why})`, { remedy });
 }
 

@@ -1,5 +1,4 @@
 /** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
-import { concernsClock, NOT_YET } from '../attestation/findings.ts';
 import type { ErrorCode } from '../errors.ts';
 import type { Judgement } from './verdict.ts';
 
@@ -59,11 +58,11 @@ export function adviceFor(judgement: Judgement, circumstances: Circumstances): s
   }
   const { check, error } = failure;
   const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;
-  const found = check?.found ?? '';
+  const clock = check?.detail?.clock;
   if (circumstances.mode === 'live') {
-    return concernsClock(found) ? `Check the clock of this machine first. If it is right: ${advice}` : advice;
+    return clock === undefined ? advice : `Check the clock of this machine first. If it is right: ${advice}`;
   }
-  const early = circumstances.atGiven && found.includes(NOT_YET);
+  const early = circumstances.atGiven && clock === 'early';
   return early ? `--at is before the evidence was valid: check it first. If it is right: ${advice}` : advice;
 }
 

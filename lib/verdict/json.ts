@@ -1,7 +1,7 @@
 /** The verdict for a program. docs/verification.md documents its shape, which only ever grows. */
 import type { Check } from '../attestation/check.ts';
 import { safeJson } from '../text.ts';
-import type { Judgement, VerdictReport } from './verdict.ts';
+import type { CheckReport, Judgement, VerdictReport } from './verdict.ts';
 
 /** The verdict as data, with its members in the order of the documentation. */
 export function verdictReport(judgement: Judgement): VerdictReport {
@@ -12,7 +12,7 @@ export function verdictReport(judgement: Judgement): VerdictReport {
   };
 }
 
-const checkReport = ({ id, outcome, expected, found, source, age, code }: Check): Check => ({
+const checkReport = ({ id, outcome, expected, found, source, age, code }: Check): CheckReport => ({
   ...{ id, outcome, expected, found, source, age, code },
 });
 

@@ -21,6 +21,9 @@ export interface Judgement {
   readonly failure: { readonly check: Check | undefined; readonly error: PrivatemodeError } | undefined;
 }
 
+/** A check as data. Its text is what receipts point to, so it has no member for this program alone. */
+export type CheckReport = Omit<Check, 'detail'>;
+
 /** The same as data: `privatemode-proxy verify --json` prints it, receipts point to it, GET /verification and clients show it. */
 export interface VerdictReport {
   readonly outcome: VerificationOutcome;
@@ -31,7 +34,7 @@ export interface VerdictReport {
   readonly at: string;
   /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
   readonly roots: 'vendor' | 'custom';
-  readonly checks: readonly Check[];
+  readonly checks: readonly CheckReport[];
   /** Null exactly if accepted. */
   readonly failure: {
     readonly id: string | null;

@@ -4,6 +4,7 @@ import { describe, it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
 import { period } from '../../lib/attestation/findings.ts';
 import { verify } from '../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import {
   attestedBy,
@@ -16,8 +17,10 @@ import { FUTURE, judge, PAST } from '../support/tdx-cases.ts';
 import { type Changes, NOW } from '../support/tdx-platform.ts';
 
 const BEHIND = /not valid yet at 2026-12-01T00:00:00\.000Z: the local clock is probably behind$/;
+const failedBy = (checks: readonly Check[], id: string): Check | undefined =>
+  checks.find((check) => check.id === id && check.outcome === 'fail');
 const foundBy = (checks: readonly Check[], id: string): string =>
-  checks.find((check) => check.id === id && check.outcome === 'fail')?.found ?? 'did not fail';
+  failedBy(checks, id)?.found ?? 'did not fail';
 
 describe('a period', () => {
   const [from, to] = [new Date('2026-11-01T00:00:00Z'), new Date('2026-12-01T00:00:00Z')];
@@ -52,7 +55,9 @@ describe('a local clock that is behind', () => {
   ];
   for (const [id, changes] of tdx) {
     it(`is named as the probable cause by ${id}`, async () => {
-      assert.match(foundBy(await judge(changes), id), BEHIND);
+      const checks = await judge(changes);
+      assert.match(foundBy(checks, id), BEHIND);
+      assert.deepEqual(failedBy(checks, id)?.detail, { clock: 'early' });
     });
   }
 
@@ -65,16 +70,46 @@ describe('a local clock that is behind', () => {
   ];
   for (const [id, changes] of snp) {
     it(`is named as the probable cause by ${id}`, async () => {
-      assert.match(foundBy((await verify(attestedBy(changes))).checks, id), BEHIND);
+      const { checks } = await verify(attestedBy(changes));
+      assert.match(foundBy(checks, id), BEHIND);
+      assert.deepEqual(failedBy(checks, id)?.detail, { clock: 'early' });
     });
   }
 
   it('is not blamed for what has expired', async () => {
     const expired = await judge({ tcbInfo: (j) => ({ ...j, nextUpdate: '2026-11-30T23:59:59Z' }) });
     assert.match(foundBy(expired, 'tdx.tcb_info.dates'), /, over at 2026-12-01T00:00:00\.000Z$/);
+    assert.deepEqual(failedBy(expired, 'tdx.tcb_info.dates')?.detail, { clock: 'late' });
     const pck = await judge({ pck: (r) => ({ ...r, notAfter: PAST }) });
     assert.doesNotMatch(foundBy(pck, 'tdx.pck.validity'), /clock/);
+    assert.deepEqual(failedBy(pck, 'tdx.pck.validity')?.detail, { clock: 'late' });
   });
+
+  it('is the cause where one certificate is not valid yet and another has expired', async () => {
+    const both = await judge({
+      pck: (r) => ({ ...r, notBefore: FUTURE }),
+      platformCa: (r) => ({ ...r, notAfter: PAST }),
+    });
+    assert.deepEqual(failedBy(both, 'tdx.pck.validity')?.detail, { clock: 'early' });
+  });
+
+  for (const [what, crl, detail] of [
+    ['is ahead', issueArkCrl({ thisUpdate: ahead }), { clock: 'early' }],
+    ['has expired', issueArkCrl({ nextUpdate: new Date('2026-11-30T00:00:00Z') }), undefined],
+  ] as const) {
+    it(`is told apart from a host that does not answer where the list of the document ${what}`, async () => {
+      const amdCrl = async () => {
+        throw new PrivatemodeError('collateral_unavailable', 'CRL: the fetch failed');
+      };
+      const { checks } = await verify(attestedBy({ crl, collateral: { amdCrl } }));
+      const failure = failedBy(checks, 'snp.crl.available');
+      assert.match(
+        failure?.found ?? '',
+        /^CRL: the fetch failed \(needed, the one in the document being not current/,
+      );
+      assert.deepEqual(failure?.detail, detail);
+    });
+  }
 });
 
 describe("the age of Intel's revocation lists", () => {

@@ -3,9 +3,11 @@ import { describe, it } from 'node:test';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 
 describe('a certificate whose time is not now', () => {
-  for (const [code, words] of [
-    ['CERT_HAS_EXPIRED', 'it has expired'],
-    ['CERT_NOT_YET_VALID', 'it is not valid yet'],
+  for (const [code, words, clock] of [
+    ['CERT_HAS_EXPIRED', 'it has expired', 'late'],
+    ['CERT_NOT_YET_VALID', 'it is not valid yet', 'early'],
+    ['CRL_HAS_EXPIRED', 'its revocation list has expired', 'late'],
+    ['CRL_NOT_YET_VALID', 'its revocation list is not valid yet', 'early'],
   ] as const) {
     it(`${code}: says to check the clock, and nothing of SSL_CERT_FILE`, () => {
       const error = describeTlsFailure(Object.assign(new Error(code), { code }), 'api.example');
@@ -20,6 +22,7 @@ describe('a certificate whose time is not now', () => {
         'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
       );
       assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
+      assert.deepEqual(error?.detail, { clock });
     });
   }
 });

@@ -185,12 +185,14 @@ describe('a health check', () => {
     const server = createHttpServer((_req, res) => res.writeHead(400, headers).end('{}'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;
-    const { ready, message } = await probe({ listenAddress: '127.0.0.1', port, tls: false });
+    const asked = { listenAddress: '127.0.0.1', port, tls: false };
+    const { ready, message, failure } = await probe(asked);
     assert.deepEqual(
-      [ready, message],
-      [false, 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too'],
+      [ready, message, failure],
+      [false, 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too', 'needs-tls'],
     );
-    server.close();
+    await new Promise((resolve) => server.close(resolve));
+    assert.equal((await probe(asked)).failure, 'nothing-listens');
   });
 
   it('speaks TLS where the proxy does, whatever its certificate is called', async () => {

@@ -6,6 +6,7 @@ import { parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
+import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/snp-platform.ts';
 import { temporaryDirectory } from '../support/temporary-directory.ts';
@@ -338,6 +339,19 @@ describe('collateral cache', () => {
     const { crl, stored } = await s.cache.amdCrl({ product: 'Genoa' });
     assert.deepEqual(crl, longer);
     assert.deepEqual(stored, { fetchedAt, because: 'CRL: the fetched one has expired' });
+  });
+
+  it('says of a host whose certificate is out of force that the clock may be wrong', async () => {
+    const refused = describeTlsFailure(
+      Object.assign(new Error(), { code: 'CERT_NOT_YET_VALID' }),
+      'amd.example',
+    );
+    const s = scene('2026-12-01T00:00:00Z', () => refused as Error);
+    await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), {
+      code: 'collateral_unavailable',
+      message: `CRL: ${refused?.message}. ${refused?.remedy}`,
+      detail: { clock: 'early' },
+    });
   });
 
   it('never takes an older revocation list for a newer one, though a rejected verdict made it forget that', async () => {

@@ -167,12 +167,13 @@ describe('secret exchange', () => {
   });
 
   it('advises to look at the clock where a certificate is out of force, and there only', async () => {
-    for (const [found, remedy] of [
-      ['valid from 2026-01-01 to 2026-02-01, over at 2026-03-01', /^Check the clock of this machine first/],
-      ['another one', /^Try again; report it if it persists\.$/],
+    for (const [found, detail, remedy] of [
+      ['valid from … to …, over at …', { clock: 'late' }, /^Check the clock of this machine first/],
+      ['CN=x, over at 1', undefined, /^Try again; report it if it persists\.$/],
     ] as const) {
       const exchange = await startSecretExchange();
-      const refused = exchange.complete(answer(new Uint8Array(1120)), () => [{ ...check('fail'), found }]);
+      const failed = { ...check('fail'), found, detail };
+      const refused = exchange.complete(answer(new Uint8Array(1120)), () => [failed]);
       await assert.rejects(refused, { code: 'secret_exchange_failed', remedy });
     }
   });

@@ -236,11 +236,15 @@ describe('the heading', () => {
 
 describe('the clock', () => {
   const range = '2026-01-01T00:00:00.000Z to 2026-02-01T00:00:00.000Z';
-  const found: [direction: string, words: string][] = [
-    ['behind', `${range}, not valid yet at 2025-12-01T00:00:00.000Z: the local clock is probably behind`],
-    ['ahead', `${range}, over at 2026-12-01T00:00:00.000Z`],
-  ];
-  for (const [direction, words] of found) {
+  const found = [
+    [
+      'behind',
+      'early',
+      `${range}, not valid yet at 2025-12-01T00:00:00.000Z: the local clock is probably behind`,
+    ],
+    ['ahead', 'late', `${range}, over at 2026-12-01T00:00:00.000Z`],
+  ] as const;
+  for (const [direction, clock, words] of found) {
     it(`is the first thing to check where a period does not hold, and may be ${direction}`, () => {
       const error = new PrivatemodeError('attestation_failed', words);
       const check = {
@@ -249,6 +253,7 @@ describe('the clock', () => {
         expected: 'now',
         found: words,
         source: 's',
+        detail: { clock },
       } as const;
       const live = { ...REPORT, mode: 'live' } as TextReport;
       const text = renderText(judgement([], { outcome: 'rejected', failure: { check, error } }), live);

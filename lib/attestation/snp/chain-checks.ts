@@ -1,7 +1,7 @@
 /** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (docs/protocol/attestation.md 7). */
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
 import { issued, obtained } from '../collateral.ts';
-import { allValid, issuedBy, period, verified } from '../findings.ts';
+import { allValid, inForce, issuedBy, verified } from '../findings.ts';
 import { type Certificate, maySignCertificates, unhandledCritical } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
@@ -148,7 +148,7 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
     expected: 'thisUpdate has passed, nextUpdate has not',
     judge: ({ arkCrl, context: { now } }) => {
       const { crl } = need(arkCrl);
-      return finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now));
+      return inForce(isCurrent(crl, now), crl.thisUpdate, crl.nextUpdate, now);
     },
   },
   'snp.crl.age': {

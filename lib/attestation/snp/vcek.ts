@@ -9,7 +9,7 @@ import { PrivatemodeError } from '../../errors.ts';
 import { type Attempt, attempt, attemptAsync } from '../check.ts';
 import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
-import { NOT_YET } from '../findings.ts';
+import { clockDetail, NOT_YET } from '../findings.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
@@ -38,7 +38,10 @@ type Obtained<T> = Attempt<T & { readonly origin: string }>;
 /** The two pinned certificates of a product. Throws evidence_malformed. */
 export function readRoots(roots: TrustRoots, product: Product) {
   const pair = roots.snp[product];
-  if (pair === undefined) throw malformed(`no trust root for ${product} is configured`);
+  if (pair === undefined) {
+    const options = { detail: { missingRoot: product } };
+    throw new PrivatemodeError('evidence_malformed', `no trust root for ${product} is configured`, options);
+  }
   const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
   return { ark: read(pair.ark), ask: read(pair.ask) };
 }
@@ -126,7 +129,8 @@ export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Prom
     return { value: { ...embedded, embedded: true, origin: 'from the document' } };
   }
   if (!mayFetch) return undefined;
-  const inDocument = `the one in the document being ${whyNot(crl, embedded, context.now)}`;
+  const isEarly = embedded !== undefined && embedded.crl.thisUpdate > context.now;
+  const inDocument = `the one in the document being ${isEarly ? `not current: ${NOT_YET}` : whyNot(crl, embedded)}`;
   const fetched = await attemptAsync(async () => ({
     ...readRevocationList(await context.collateral.amdCrl({ product: entry.product })),
     embedded: false,
@@ -134,11 +138,14 @@ export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Prom
   }));
   if (fetched === undefined || 'value' in fetched) return fetched;
   const { error: cause } = fetched;
-  return { error: new PrivatemodeError(cause.code, `${cause.message} (needed, ${inDocument})`, { cause }) };
+  const detail = isEarly ? clockDetail('early') : cause.detail;
+  return {
+    error: new PrivatemodeError(cause.code, `${cause.message} (needed, ${inDocument})`, { cause, detail }),
+  };
 }
 
-function whyNot(bytes: Uint8Array | undefined, read: ReadList | undefined, now: Date): string {
+function whyNot(bytes: Uint8Array | undefined, read: ReadList | undefined): string {
   if (bytes === undefined) return 'absent';
   if (read === undefined) return bytes.length > MAX_EMBEDDED_CRL_BYTES ? 'too large' : 'unreadable';
-  return read.crl.thisUpdate > now ? `not current: ${NOT_YET}` : 'not current';
+  return 'not current';
 }

@@ -4,8 +4,9 @@
  */
 
 import { malformed } from '../../crypto/der.ts';
+import type { FailureDetail } from '../../errors.ts';
 import { type Finding, finding } from '../check.ts';
-import { period } from '../findings.ts';
+import { clockDetail, period, sideOf } from '../findings.ts';
 import {
   type Certificate,
   decodePem,
@@ -106,6 +107,10 @@ export function validityDefects(certificates: readonly Certificate[], now: Date)
     (each) => `${shortName(each)} is valid from ${period(each.notBefore, each.notAfter, now)}`,
   );
 }
+
+/** The same for code: whether certificates that are out of force are so yet, or no longer. */
+export const validityDetail = (certificates: readonly Certificate[], now: Date): FailureDetail | undefined =>
+  clockDetail(...certificates.map(({ notBefore, notAfter }) => sideOf(notBefore, notAfter, now)));
 
 /** Defects of the certificates that sign collateral: names, profile, chain to the pinned root, dates. */
 export async function signerDefects(

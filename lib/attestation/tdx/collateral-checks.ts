@@ -1,11 +1,11 @@
 /** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
 import { type Attempt, demand, type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
 import { obtained } from '../collateral.ts';
-import { hex, period } from '../findings.ts';
+import { hex, inForce } from '../findings.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
-import { noDefects, signerDefects } from './chain.ts';
+import { noDefects, signerDefects, validityDetail } from './chain.ts';
 import { type SignedDocument, signatureFinding, type TdxRow, type TdxSubject } from './subject.ts';
 
 /** The checks that TCB info and QE identity share. */
@@ -28,8 +28,10 @@ function documentChecks(
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
       judge: async (subject) => {
         const document = need(documentIn(subject));
-        const defects = await signerDefects(document, need(subject.pinnedRoot), subject.context.now);
-        return noDefects(defects, nameText(document.signer.subject));
+        const { now } = subject.context;
+        const defects = await signerDefects(document, need(subject.pinnedRoot), now);
+        const detail = validityDetail([document.signer, document.root], now);
+        return { ...noDefects(defects, nameText(document.signer.subject)), detail };
       },
     },
     [`${prefix}.signature`]: {
@@ -55,7 +57,7 @@ function documentChecks(
       judge: (subject) => {
         const { issueDate, nextUpdate } = need(documentIn(subject)).value;
         const { now } = subject.context;
-        return finding(issueDate <= now && now <= nextUpdate, period(issueDate, nextUpdate, now));
+        return inForce(issueDate <= now && now <= nextUpdate, issueDate, nextUpdate, now);
       },
     },
     [`${prefix}.evaluation_number`]: {
@@ -126,7 +128,7 @@ function crlChecks(
       expected: 'issued already, next update named and not yet due',
       judge: ({ [part]: list, context: { now } }) => {
         const { crl } = need(list);
-        return finding(isCurrent(crl, now), period(crl.thisUpdate, crl.nextUpdate, now));
+        return inForce(isCurrent(crl, now), crl.thisUpdate, crl.nextUpdate, now);
       },
     },
   });

@@ -11,6 +11,7 @@ import {
   noDefects,
   profileDefects,
   validityDefects,
+  validityDetail,
 } from './chain.ts';
 import {
   ATTESTATION_KEY_TYPE,
@@ -105,7 +106,9 @@ export const PCK_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
     expected: 'every certificate valid now',
     judge: ({ chain, pinnedRoot, context: { now } }) => {
       const { leaf, intermediate, root } = need(chain);
-      return noDefects(validityDefects([leaf, intermediate, root, need(pinnedRoot)], now), 'all valid');
+      const certificates = [leaf, intermediate, root, need(pinnedRoot)];
+      const detail = validityDetail(certificates, now);
+      return { ...noDefects(validityDefects(certificates, now), 'all valid'), detail };
     },
   },
   'tdx.pck.extensions': {

@@ -1,7 +1,14 @@
 /** Intel's signed JSON bodies (docs/protocol/attestation.md 10). Everything here throws PrivatemodeError('collateral_unavailable'). */
 import { PrivatemodeError } from '../../errors.ts';
-import { JsonObject, type JsonValue, type Path, parseStrictJson, pathText } from '../../strict-json.ts';
-import { JsonMembers } from '../json-members.ts';
+import {
+  type JsonDefect,
+  JsonObject,
+  type JsonValue,
+  type Path,
+  parseStrictJson,
+  pathText,
+} from '../../strict-json.ts';
+import { JsonMembers, OBJECT } from '../json-members.ts';
 
 /** Real bodies have 1 to 10 KB and nest seven deep. */
 const MAX_BODY_CHARACTERS = 64 * 1024;
@@ -34,15 +41,22 @@ function asObject(value: JsonValue | undefined): JsonObject {
   throw unusable('the answer is not a JSON object');
 }
 
-/** Says what is wrong with an answer; where in it is of use to nobody. */
-function notJson(reason: string): PrivatemodeError {
-  if (reason.endsWith('nested too deeply')) return unusable('the answer is nested too deeply');
-  return unusable(`the answer ${reason.endsWith('appears twice') ? 'has a member twice' : 'is not JSON'}`);
-}
+const DEFECTS: Readonly<Partial<Record<JsonDefect['kind'], string>>> = {
+  depth: 'is nested too deeply',
+  repeated: 'has a member twice',
+};
 
-/** The error for a value that is not what is `expected`. */
-export function misplaced(_value: JsonValue | undefined, path: Path, expected: string): PrivatemodeError {
-  return unusable(`${pathText(path)} is not ${expected.replace('an object', 'a JSON object')}`);
+/** Says what is wrong with an answer; where in it is of use to nobody. */
+const notJson = (_reason: string, { kind }: JsonDefect): PrivatemodeError =>
+  unusable(`the answer ${DEFECTS[kind] ?? 'is not JSON'}`);
+
+/** The error for a value that is not of this kind. */
+export function misplaced(
+  _value: JsonValue | undefined,
+  path: Path,
+  kind: { readonly expected: string },
+): PrivatemodeError {
+  return unusable(`${pathText(path)} is not ${kind === OBJECT ? 'a JSON object' : kind.expected}`);
 }
 
 /** The error of collateral that was fetched and cannot be used. */

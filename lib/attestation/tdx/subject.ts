@@ -59,7 +59,10 @@ export function readSubject(quote: QuoteV4, entry: TdxReferenceValues, context: 
 }
 
 function readPinnedRoot({ tdx }: TrustRoots): Certificate {
-  if (tdx === undefined) throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted');
+  if (tdx === undefined) {
+    const options = { detail: { missingRoot: 'tdx' } };
+    throw new PrivatemodeError('attestation_failed', 'no root for TDX is trusted', options);
+  }
   return parseCertificate(decodeOneCertificate(tdx.root));
 }
 

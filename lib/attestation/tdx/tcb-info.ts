@@ -83,7 +83,8 @@ function readPlatformLevel(level: JsonMembers) {
   const tcb = level.object('tcb');
   const components = (name: string): readonly number[] => {
     const list = tcb.objects(name);
-    if (list.length !== COMPONENTS) throw misplaced(undefined, tcb.at(name), `a list of ${COMPONENTS}`);
+    if (list.length !== COMPONENTS)
+      throw misplaced(undefined, tcb.at(name), { expected: `a list of ${COMPONENTS}` });
     return list.map((component) => component.get('svn', integer(0xff)));
   };
   return {
