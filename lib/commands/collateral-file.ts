@@ -3,6 +3,7 @@
  * revocation lists as hex of their DER, Intel's signed values as exactly the text that was signed, signatures as hex.
  */
 import { attempt } from '../attestation/check.ts';
+import { hex } from '../attestation/findings.ts';
 import { readSignedJson } from '../attestation/tdx/signed-json.ts';
 import type { CollateralSource, SignedCollateral } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -101,5 +102,3 @@ const signedMembers =
       [`${name}_issuer_chain`]: issuerChain,
     };
   };
-
-const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

@@ -5,6 +5,7 @@ import { FLAGS } from '../config/flags.ts';
 import { renderHelp } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
 import { socketPath } from '../config/values.ts';
+import { reachableHost } from '../network/addresses.ts';
 import { printable } from '../text.ts';
 import type { Asked, Command } from './command.ts';
 
@@ -48,7 +49,7 @@ export function probe(options: {
 }): Promise<Health> {
   const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
   const socket = socketPath(listenAddress);
-  const host = { '0.0.0.0': '127.0.0.1', '::': '::1' }[listenAddress] ?? listenAddress;
+  const host = reachableHost(listenAddress);
   return new Promise((resolve) => {
     const failed = (message: string, failure?: Health['failure']): void =>
       resolve({ ready: false, message, ...(failure && { failure }) });

@@ -8,7 +8,7 @@ import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Given, setting, text, valuesOf } from '../config/setting.ts';
 import { asWritten, invalid, socketPath } from '../config/values.ts';
-import { urlHost } from '../network/addresses.ts';
+import { reachableHost, urlHost } from '../network/addresses.ts';
 import { printable, shellWord } from '../text.ts';
 import { AGENT_NAMES, type Agent, agentOf, KEY, notInstalled, type Place, REMOVED } from './agents.ts';
 import { type Asked, type Command, HELP } from './command.ts';
@@ -44,7 +44,7 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
     throw invalid(
       'run needs a proxy that listens on a port, such as --listen-address 127.0.0.1: agents cannot use a socket file',
     );
-  const host = { '0.0.0.0': LOOPBACK, '::': '::1' }[listenAddress] ?? listenAddress;
+  const host = reachableHost(listenAddress);
   const url = `http://${urlHost(host)}:${port}`;
   const agent = agentOf(name, url);
   for (const [refused, instead] of agent.refused) {

@@ -6,6 +6,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
+import { reachableHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
 import { hasColours, printable, safeJson } from '../text.ts';
 import type { VerificationDocument } from '../transparency/verification-document.ts';
@@ -119,13 +120,10 @@ const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
 
 const TIMEOUT_MS = 5_000;
 const MOST_BYTES = 64 * 1024 * 1024;
-/** Addresses that stand for every interface: loopback is asked. */
-const EVERYWHERE: Readonly<Record<string, string>> = { '0.0.0.0': '127.0.0.1', '::': '::1' };
 
 /** The JSON of one route. */
 async function askFor(address: Address, path: string): Promise<unknown> {
-  const host = EVERYWHERE[address.host] ?? address.host;
-  const asked = { host, port: address.port };
+  const asked = { host: reachableHost(address.host), port: address.port };
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   let response: IncomingMessage;
   let body = '';

@@ -8,6 +8,7 @@ import type { TrustRoots } from '../attestation/verify.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
 import { type ErrorCode, fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { printable } from '../text.ts';
 import type { Config } from './config.ts';
 import type { Environment } from './environment.ts';
 import { orRefuse } from './files.ts';
@@ -109,7 +110,7 @@ export function readTrustRoots(
     const known = NAMES.includes(name);
     if (!known && others === 'refused')
       throw refuse(
-        `${file}: "${printable(name)}" is not one of ${NAMES.join(', ')}; name the directory that holds these alone, as roots of the simulator does`,
+        `${file}: "${printable(name, 100)}" is not one of ${NAMES.join(', ')}; name the directory that holds these alone, as roots of the simulator does`,
       );
     if (found.has(name)) throw refuse(`${file}: a second "${name}"`);
     if (known) found.set(name, pem);
@@ -149,5 +150,3 @@ function readCertificates(
     return orRefuse(read, (cause) => refuse(`${file} is not a PEM certificate`, cause));
   });
 }
-
-const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);

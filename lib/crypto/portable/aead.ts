@@ -1,5 +1,5 @@
 /**
- * AES-256-GCM (NIST SP 800-38D) by @noble/ciphers, with 12-byte ivs and 16-byte tags only: the twin of ../aead.ts where
+ * AES-256-GCM (NIST SP 800-38D) by @noble/ciphers, with 12-byte ivs and 16-byte tags only: the twin of ../node/aead.ts where
  * node:crypto is absent.
  */
 import { ghash } from '@noble/ciphers/_polyval.js';

@@ -1,4 +1,4 @@
-/** Hashes and constant-time comparison where node:crypto is absent: the twin of ../digest.ts, by @noble/hashes. */
+/** Hashes and constant-time comparison where node:crypto is absent: the twin of ../node/digest.ts, by @noble/hashes. */
 import { sha256 as nobleSha256, sha384 as nobleSha384 } from '@noble/hashes/sha2.js';
 import { concatBytes } from '@noble/hashes/utils.js';
 

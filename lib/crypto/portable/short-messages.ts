@@ -1,4 +1,4 @@
-/** Opens and seals short AES-256-GCM messages where node:crypto is absent: the twin of ../short-messages.ts, one message after the other. */
+/** Opens and seals short AES-256-GCM messages one by one where node:crypto is absent: the twin of ../node/short-messages.ts. */
 import { gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
 
 export const AAD_BYTES = 16;

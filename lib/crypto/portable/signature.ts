@@ -1,5 +1,5 @@
 /**
- * Public keys and signature verification where node:crypto is absent: the twin of ../signature.ts. Web Crypto verifies; where it
+ * Public keys and signature verification where node:crypto is absent: the twin of ../node/signature.ts. Web Crypto verifies; where it
  * lacks a pairing of curve and hash, @noble/curves does. @noble/curves also decides whether a point is on its curve.
  */
 import { p256, p384 } from '@noble/curves/nist.js';
