@@ -143,7 +143,7 @@ export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'the size of a body that does not announce it: there is no limit',
     file: 'lib/gateway/receive-body.ts',
-    edits: [{ find: 'if (stats.bytes.fromClient > most.bytes) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (bytes.fromClient > most.bytes) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/gateway/early-refusals.test.ts',
@@ -202,7 +202,7 @@ export const REQUESTS: readonly Mutation[] = [
   },
   {
     defence: 'the end of a broken response: it looks like that of a whole one',
-    file: 'lib/gateway/respond.ts',
+    file: 'lib/gateway/own-response.ts',
     edits: [{ find: 'else socket.resetAndDestroy();', replace: 'else socket.end();' }],
     tests: [
       {

@@ -276,7 +276,7 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
     file: 'lib/gateway/respond.ts',
-    edits: [{ find: '(translator === undefined || !stats.modelError)', replace: 'Date.now() > 0' }],
+    edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: 'Date.now() > 0' }],
     tests: [
       {
         file: 'test/gateway/responses-api.test.ts',
@@ -284,6 +284,14 @@ export const RESPONSES: readonly Mutation[] = [
           'POST /v1/responses tells no client to run a call of a stream with error_event:2, and breaks the connection',
         ],
       },
+    ],
+  },
+  {
+    defence: 'the Responses API: a call changes its name after its first piece has been told',
+    file: 'lib/responses/translation.ts',
+    edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      { file: 'test/responses/stream.test.ts', names: ['a Responses stream fails at a call that changes its name'] },
     ],
   },
   {

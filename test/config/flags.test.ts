@@ -498,7 +498,9 @@ const ROWS: readonly Row[] = [
 
 const LIB = join(import.meta.dirname, '../../lib');
 /** A pattern that takes members out of a configuration, its members destructured in turn. */
-const TAKEN = /\{((?:[^{}]|\{[^{}]*\})*)\}(?: = config\b|: (?:Pick<)?(?:Config|Settings)\b)/g;
+/** The gateway has a part of the configuration as its settings. */
+const TAKEN =
+  /\{((?:[^{}]|\{[^{}]*\})*)\}(?: = (?:\w+\.)?(?:config|settings)\b|: (?:Pick<)?(?:Config|Settings|GatewaySettings)\b)/g;
 
 /** The members of Config that code outside the table, its rules and its parser reads: `config.x`, or destructured. */
 function readMembers(): ReadonlySet<string | undefined> {
@@ -506,7 +508,9 @@ function readMembers(): ReadonlySet<string | undefined> {
     (f) => !/^config.(?:config|flags|rules)\.ts$/.test(f),
   );
   const sources = files.map((file) => readFileSync(join(LIB, file), 'utf8'));
-  const named = sources.flatMap((source) => [...source.matchAll(/\bconfig\.(\w+)/g)].map(([, name]) => name));
+  const named = sources.flatMap((source) =>
+    [...source.matchAll(/\b(?:config|settings)\.(\w+)/g)].map(([, name]) => name),
+  );
   const taken = sources.flatMap((source) =>
     [...source.matchAll(TAKEN)].flatMap(([, list]) => list?.split(',')),
   );
