@@ -291,7 +291,10 @@ export const RESPONSES: readonly Mutation[] = [
     file: 'lib/responses/translation.ts',
     edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
     tests: [
-      { file: 'test/responses/stream.test.ts', names: ['a Responses stream fails at a call that changes its name'] },
+      {
+        file: 'test/responses/stream.test.ts',
+        names: ['a Responses stream fails at a call that changes its name'],
+      },
     ],
   },
   {
