@@ -3,9 +3,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
 import { type Command, type Io, runCommand } from './commands/command.ts';
-import { type CommandName, parseArgv } from './config/argv.ts';
+import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
 import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
+import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 import { printableLines } from './text.ts';
@@ -14,7 +15,7 @@ import { VERSION } from './version.ts';
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
 
 /** Each is loaded only to be run: help, version and wrong flags answer at once. */
-const COMMANDS: Readonly<Record<Exclude<CommandName, 'help' | 'version'>, () => Promise<Command>>> = {
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
   healthcheck: async () => (await import('./commands/healthcheck.ts')).HEALTHCHECK,
   receipts: async () => (await import('./commands/receipts.ts')).RECEIPTS,
@@ -23,6 +24,16 @@ const COMMANDS: Readonly<Record<Exclude<CommandName, 'help' | 'version'>, () => 
   usage: async () => (await import('./commands/usage.ts')).USAGE,
   verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
+
+/** Commands, and agents in the place of one. */
+async function commandWords(): Promise<CommandWords> {
+  const { AGENT_NAMES } = await import('./commands/agents.ts');
+  const commands = [...Object.keys(COMMANDS), 'help', 'version'];
+  return new Map([
+    ...commands.map((name) => [name, name] as const),
+    ...AGENT_NAMES.map((name) => [name, `run ${name}`] as const),
+  ]);
+}
 
 /** Flags that print something in place of a start; where several are given, the first one here wins. */
 const PRINTED: readonly (readonly [flag: string, render: (columns: number | undefined) => string])[] = [
@@ -49,12 +60,11 @@ export async function main(
   const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
   if (name === 'help') return main([...rest.slice(0, 1), '--help', ...flagsOf(rest.slice(1))], env, io, run);
   if (name === 'version') return main(['--version', ...rest], env, io, run);
-  const isCommand = Object.hasOwn(COMMANDS, name);
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
-    if (isCommand)
-      return await runCommand(name, await COMMANDS[name as keyof typeof COMMANDS](), rest, { io, env });
+    if (command !== undefined) return await runCommand(name, await command(), rest, { io, env });
 
-    const given = parseArgv(argv);
+    const given = parseArgv(argv, FLAGS, await commandWords());
     for (const [flag, render] of PRINTED) {
       if (given.values.get(flag) !== 'true') continue;
       io.stdout.write(render(io.stdout.columns));
@@ -63,7 +73,8 @@ export async function main(
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
-    if (!isCommand && peekSetting(argv, env, 'log-format') === 'json') await logFailure(thrown, io);
+    if (command === undefined && peekSetting(argv, env, 'log-format') === 'json')
+      await logFailure(thrown, io);
     else io.stderr.write(describe(thrown));
     return 1;
   }

@@ -29,12 +29,16 @@ function spellingsOf(flags: readonly Flag[]): Spellings {
 /**
  * Reads a command line as Go's pflag does, which existing deployments were written for: `--x v`, `--x=v`, `-l v`, `-lv`,
  * `-l=v`; a string takes the next argument whatever it starts with; a boolean takes a value only by `=`. Subcommands pass
- * tables of their own. Throws config_invalid. Does not check values, and never quotes them: they may be keys.
+ * tables of their own. `commands`: what a word that is no flag may have been meant for; undefined: no commands are known here. Throws config_invalid. Does not check values, and never quotes them: they may be keys.
  */
-export function parseArgv(argv: readonly string[], flags: readonly Flag[] = FLAGS): Given {
+export function parseArgv(
+  argv: readonly string[],
+  flags: readonly Flag[] = FLAGS,
+  commands?: CommandWords,
+): Given {
   const values = new Map<string, string>();
   const warnings = new Set<string>();
-  for (const given of spellOut(argv, spellingsOf(flags))) {
+  for (const given of spellOut(argv, spellingsOf(flags), commands)) {
     const { name, type } = given.flag;
     const text = canonicalText(given);
     values.set(name, type === 'list' && values.has(name) ? `${values.get(name)},${text}` : text);
@@ -75,15 +79,16 @@ function readOne(
 }
 
 /** Arguments → flags with their texts, in order. */
-function spellOut(argv: readonly string[], spellings: Spellings): GivenFlag[] {
+function spellOut(argv: readonly string[], spellings: Spellings, commands?: CommandWords): GivenFlag[] {
   const given: GivenFlag[] = [];
   const rest = [...argv];
   for (let arg = rest.shift(); arg !== undefined; arg = rest.shift()) {
     if (arg === '--') {
-      if (rest.length > 0) throw stray(rest[0] as string, spellings);
+      if (rest.length > 0) throw stray(rest[0] as string, spellings, { commands });
       break;
     }
-    if (!arg.startsWith('-') || arg.length === 1) throw stray(arg, spellings, given.at(-1));
+    if (!arg.startsWith('-') || arg.length === 1)
+      throw stray(arg, spellings, { commands, before: given.at(-1) });
     const written = arg.startsWith('--') ? [long(arg, spellings)] : short(arg, spellings);
     for (const [spelling, own] of written) {
       const text = own ?? (spelling.flag.type === 'boolean' ? 'true' : rest.shift());
@@ -146,7 +151,14 @@ function noteOn({ flag, alias, spelled }: GivenFlag, text: string): string[] {
 }
 
 /** A word that is no flag. It is quoted only where it cannot be a key that lost its flag. */
-function stray(word: string, spellings: Spellings, before?: GivenFlag): PrivatemodeError {
+function stray(
+  word: string,
+  spellings: Spellings,
+  {
+    commands,
+    before,
+  }: { readonly commands?: CommandWords | undefined; readonly before?: GivenFlag | undefined },
+): PrivatemodeError {
   if (before !== undefined && spellings.has(before.text))
     return invalid(
       `flag needs an argument: ${before.spelled} took ${before.text}, the next flag, for its value`,
@@ -157,29 +169,16 @@ function stray(word: string, spellings: Spellings, before?: GivenFlag): Privatem
     );
   }
   return invalid(
-    /^[a-z]{1,16}$/.test(word) && spellings.has('--workers')
-      ? `unknown command "${word}" for "privatemode-proxy"${meantCommand(word)}`
+    /^[a-z]{1,16}$/.test(word) && commands !== undefined
+      ? `unknown command "${word}" for "privatemode-proxy"${meantCommand(word, commands)}`
       : 'unexpected argument: every setting is a flag that starts with --',
   );
 }
 
-const COMMANDS = [
-  'verify',
-  'status',
-  'receipts',
-  'clients',
-  'run',
-  'usage',
-  'healthcheck',
-  'help',
-  'version',
-] as const;
-export type CommandName = (typeof COMMANDS)[number];
-/** What `run` starts. */
-const AGENTS: readonly string[] = ['claude', 'opencode', 'codex'];
+/** By the word that somebody may write, what to write. */
+export type CommandWords = ReadonlyMap<string, string>;
 
-function meantCommand(word: string): string {
-  const meant = nearest(word, [...COMMANDS, ...AGENTS]);
-  if (meant === undefined) return '; --help lists all commands';
-  return `. Did you mean ${AGENTS.includes(meant) ? `run ${meant}` : meant}?`;
+function meantCommand(word: string, commands: CommandWords): string {
+  const meant = nearest(word, [...commands.keys()]);
+  return meant === undefined ? '; --help lists all commands' : `. Did you mean ${commands.get(meant)}?`;
 }
