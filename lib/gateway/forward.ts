@@ -12,21 +12,25 @@ import { type ReceivedBody, saltOf, takeIn } from './receive-body.ts';
 import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
+/** ms of each wait for an epoch. The renewal after a rejected secret has a limit of its own (lib/session/session.ts). */
 const EPOCH_TIMEOUT = 30_000;
 
 /**
- * Runs the exchange until its response is handed over: rewrite auth → enter the gate → receive the body → inject the salt → encrypt →
- * upstream → decrypt → to the application, with at most one retry around encrypt and upstream.
+ * Runs the exchange until its response is handed over: rewrite auth → enter the gate → receive the body, while the service is verified →
+ * inject the salt → encrypt and send, once more at most → decrypt → to the application.
  *
- * The steps do more than their names say. `takeIn` also puts the real model in place of an alias, translates a request of the Responses
- * API, and refuses a model that the client may not use. `sendAttempt` chooses the headers that leave and, where the service answers with a
- * plain 500, reads it, since it may ask for a retry. `respond` ends by itself a stream that fails after its head, and an error of the
- * service that does not authenticate. The gateway (gateway.ts) turns what is thrown here into a response, and closes the accounts.
+ * The body is scanned as it arrives and encrypted as it is sent. None of it is sent before all of it has arrived: the head of the upstream
+ * request states model, shard key and length. The caller's key may leave earlier, for a verification or renewal for which no key is held. The
+ * plaintext is kept until the response begins, for a retry. An event stream is decrypted event by event; of encrypted JSON nothing is
+ * shown before all of it is authentic. Lists of models and plain errors are not encrypted, and are marked so.
  *
- * A request is scanned while it arrives and encrypted slice by slice while it is sent; an event stream is decrypted event by event. No
- * byte of the body is sent before the whole body has arrived, because the head of the upstream request states its model, shard key and length, and a
- * retry sends it again. (A verification that waits for a key may send the caller's key to the service earlier.) No encrypted JSON is
- * shown before all of it is authenticated. Rejects with what it failed with: a PrivatemodeError, or ClientGone.
+ * Steps hide more than their names say. `rewriteAuth` chooses the key that leaves and refuses nobody. `takeIn` puts the real model in place
+ * of an alias, translates a request of the Responses API and, once the body is complete, refuses a model that the client may not use.
+ * `sendAttempt` chooses the headers that leave and reads a plain 500, which may ask for a retry. `respond` answers by itself where a
+ * stream breaks after its head (error event, broken connection), where an encrypted error does not authenticate (its status, not its text),
+ * and where an error is plain (as it came, marked as unauthenticated).
+ *
+ * Rejects with a PrivatemodeError, or with ClientGone; the gateway (gateway.ts) makes the response of it and closes the accounts.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, caller, accounts } = exchange;
@@ -39,12 +43,13 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     fallback: deps.settings.apiKeyFallback,
     client: caller.client,
   });
-  await enterGate(exchange, deps.gate); // waits for its permit, or is refused
+  await enterGate(exchange, deps.gate); // waits for its permit, or is refused; without a gate at once
   const timeoutMs = deps.patience?.epochTimeout ?? EPOCH_TIMEOUT;
+  // Throws api_key_missing where no epoch is ready and nobody has a key to verify with.
   const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });
   const renewed = deps.session.renewAfterRejection;
 
-  // The body arrives while the session verifies the remote, unless an epoch is ready. The first failure of the two is the one to tell.
+  // Whichever of the two fails first is told. The other is not stopped here, and its failure is ignored.
   let body: (ReceivedBody & SaltedBody) | undefined;
   const [requested] = await Promise.all([
     takeIn(exchange).then(({ requested, body: taken }) => {
@@ -57,24 +62,21 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const newest = await verified(); // a slow upload may have outlived the first one
   accounts.uploaded();
 
-  // A retry has a cipher of its own, and the epoch that replaces a rejected one where the service did not know the secret.
+  // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it waits for a new one; if none comes, the
+  // first response is told. Which failures are tried again: lib/exchange/retry.ts and lib/network/upstream-failure.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
+    // Endpoints without encryption have no body: nothing is ever sent in clear.
     const cipher = match.endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
-    const sealed = cipher && body && encryptStream(body, cipher); // long values are sealed as the upload reads them
-    return sendAttempt(exchange, {
-      target,
-      epoch,
-      cipher,
-      body,
-      sealed,
-      authorization,
-      configuredKey,
-      retry,
-    });
+    const sealed = cipher && body && encryptStream(body, cipher); // short JSON values now, all else as the upload reads it
+    const { model, shardKey } = body ?? {};
+    const credentials = { authorization, configuredKey };
+    return sendAttempt(exchange, { target, epoch, cipher, model, shardKey, sealed, retry, ...credentials });
   });
-  if (upstream.request.writableFinished) body?.release(); // a response may come before all of it was encrypted
+  // A response may come before the upload has ended. Then the encrypter still reads the body: its memory goes when that ends, its
+  // reservation when the response is closed.
+  if (upstream.request.writableFinished) body?.release();
   body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile
 
   await respond(exchange, requested, upstream);

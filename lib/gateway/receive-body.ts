@@ -33,7 +33,7 @@ export const SHORT_PIECE = 4 * 1024;
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it
  * (body_too_large, upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
  * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where the exchange is
- * aborted. Whatever becomes of the request, nothing stays reserved for it. `own`: a limit beside --max-body-bytes.
+ * aborted. What is reserved for the body is free when it is released, and at the latest when the response is closed. `own`: a limit beside --max-body-bytes.
  */
 export async function receive<T extends object>(
   { deps, req, res, life, accounts }: Exchange,
@@ -134,7 +134,8 @@ export interface TakenIn {
 
 /**
  * Receives the request body of the exchange, if its endpoint has one, and finds out what the request asks for: a model by another name
- * (--model-alias), a translation (the Responses API). Rejects with client_forbidden if its client may not use that model. Where no body
+ * (--model-alias), a translation (the Responses API). Rejects with client_forbidden, once the body
+ * is complete, if its client may not use that model. Where no body
  * belongs (GET requests may carry one), it is read and dropped, and nothing of it is forwarded. The response does not wait for it and ends
  * the connection, because nothing limits how long such a body takes.
  */

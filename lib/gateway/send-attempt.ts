@@ -8,7 +8,6 @@ import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
-import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
 import type { GatewaySettings } from './deps.ts';
 import type { ForwardedExchange } from './exchange.ts';
@@ -20,7 +19,9 @@ export interface OutgoingAttempt {
   readonly target: string;
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
-  readonly body: SaltedBody | undefined;
+  /** For the headers of an encrypted request; its body itself is `sealed`. */
+  readonly model: string | undefined;
+  readonly shardKey: string | undefined;
   readonly sealed: EncryptedStream | undefined;
   readonly authorization: string | undefined;
   /** The key of the proxy. */
@@ -42,14 +43,17 @@ export interface AttemptResponse extends UpstreamResponse {
 /** Its bytes are counted where they are shown. */
 const UNCOUNTED = { heard() {}, decrypted() {} };
 
-/** Sends one attempt; rejects with UpstreamFailure. A plain 500 that may ask for a retry is read at once. */
+/**
+ * Sends one attempt. A plain 500 that may ask for a retry is read at once. Rejects with UpstreamFailure where no response came, and with
+ * what ended that 500 where it breaks off, which is not tried again.
+ */
 export async function sendAttempt(
   exchange: ForwardedExchange,
   outgoing: OutgoingAttempt,
 ): Promise<AttemptResponse> {
   const { deps, req, res, life, accounts } = exchange;
   const { requestId, log } = exchange.caller;
-  const { target, epoch, cipher, body, sealed, retry, authorization, configuredKey } = outgoing;
+  const { target, epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey } = outgoing;
   const ownKey = configuredKey !== undefined && authorization === `Bearer ${configuredKey}`;
   const read = { epoch, cipher, ownKey };
   const stream = sealed?.stream;
@@ -68,8 +72,8 @@ export async function sendAttempt(
     cipher && {
       secretId: epoch.secretId,
       key: epoch.key,
-      model: body?.model,
-      shardKey: body?.shardKey,
+      model,
+      shardKey,
       gpuPolicy: gpuPolicyOf(deps.settings),
       nowMs: Date.now(),
     },
