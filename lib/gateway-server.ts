@@ -1,4 +1,4 @@
-/** The gateway as it listens: what it is made of, its port, the certificates of that, and how it ends. */
+/** Composes the gateway from the configuration, opens its port, follows the files of its certificates, and closes it. */
 
 import { createModelAliases } from './api/model-aliases.ts';
 import { newRequestId } from './api/request-id.ts';
@@ -46,7 +46,7 @@ export interface GatewayServer {
 
 type Logger = GatewayDeps['log'];
 
-/** What the gateway has from the program around it; everything else is made here, of the configuration. */
+/** The parts that the program shares with its gateway. This file makes all others from the configuration. */
 export type SharedDeps = Pick<
   GatewayDeps,
   'session' | 'patience' | 'key' | 'salt' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
@@ -136,7 +136,7 @@ export function connectUpstream(
   return { upstream, connections };
 }
 
-/** What of the gateway's parts follows from `config` alone, beside `shared`. Each process of several has its share of the memory. */
+/** Adds to `shared` the parts that follow from `config` alone. With several workers each gets its share of the memory. */
 export function gatewayDeps(
   config: GatewaySettings & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
   shared: SharedDeps,
@@ -173,7 +173,7 @@ const shareOf = (limit: number, workers: number): number =>
 
 type Front = ReturnType<typeof openFront>;
 
-/** What the port shows and asks for, as the files are now: certificate and key, the CAs of clients, and the names that follow. Throws config_invalid. */
+/** Reads the files of the port: certificate, key and the CAs of clients. Follows them once it is told the listener. Throws config_invalid. */
 function openFront(config: Config, log: Logger) {
   const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
@@ -214,7 +214,7 @@ function openFront(config: Config, log: Logger) {
   return {
     /** Undefined: without TLS. */
     tls,
-    /** What the certificates of clients are known by; undefined: clients are not asked for any. */
+    /** Remembers which connection showed which certificate; undefined: clients are not asked for any. */
     certificates,
     clientCertificates: certificates && clientCas && { ...certificates, cas: clientCas },
     cors: (): CorsPolicy => cors,
@@ -286,7 +286,7 @@ async function listModels(
   return body;
 }
 
-/** Listens where `config` says, and how that is written as a URL. Throws listen_failed. */
+/** Opens the port that `config` names. Returns the listener and its URL. Throws listen_failed. */
 async function open(
   config: Config,
   {

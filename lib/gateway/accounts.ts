@@ -1,4 +1,4 @@
-/** What is counted and noted along one exchange, for its line in the log, the metrics and its receipt. Only the methods change it. */
+/** Counts and notes of one exchange, for its log line, the metrics and its receipt. Only the methods of this class change them. */
 import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
 import type { Permit } from '../limits/limits.ts';
 import { type Counters, count, RequestStats } from '../observe/counters.ts';
@@ -24,7 +24,7 @@ const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 ]);
 export const isUndecryptable = ({ code }: PrivatemodeError): boolean => UNDECRYPTABLE.has(code);
 
-/** What a body asked for, as far as log, metrics and receipts name it. */
+/** Facts about a request for log, metrics and receipts. */
 interface Noted {
   readonly model?: string | undefined;
   /** The name, as it was configured, of the alias by which its model was found. */
@@ -110,7 +110,7 @@ export class Accounts {
     this.#stats.uploadedAt = performance.now();
   }
 
-  /** What was learned of the request adds to what is known. */
+  /** Adds facts about the request; a later fact of the same name replaces the earlier one. */
   note(noted: Noted): void {
     this.#noted = { ...this.#noted, ...noted };
     this.#stats.model = this.#noted.model;
@@ -146,7 +146,7 @@ export class Accounts {
     this.#stats.bytes.toClient += bytes;
   }
 
-  /** What the response told of itself. */
+  /** Notes counts that the response told or its decrypter made. */
   delivered(told: Partial<Pick<RequestStats, 'events' | 'usage' | 'modelError'>>): void {
     Object.assign(this.#stats, told);
   }

@@ -1,4 +1,4 @@
-/** What the gateway is given: once, by the composition root (lib/gateway-server.ts), for all its exchanges. */
+/** The dependencies of the gateway, which all exchanges share. lib/gateway-server.ts makes them. */
 import type { ModelAliases } from '../api/model-aliases.ts';
 import type { Clients } from '../clients/clients.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
@@ -53,7 +53,7 @@ export interface GatewayDeps {
     readonly origin?: (() => string | undefined) | undefined;
   };
   /**
-   * `shared`: the salt of all requests that bring none; undefined: each gets one of its own. `onSpoilt` is called with the log of each
+   * `shared` is the salt of requests that bring none; without it each of them gets a random one. `onSpoilt` is called with the log of each
    * request whose text keeps others from sharing its cache.
    */
   readonly salt: {
@@ -71,7 +71,7 @@ export interface GatewayDeps {
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   /** Gives requests their permits before anything of a body is read; undefined without --clients and --max-in-flight. */
   readonly gate?: RequestGate | undefined;
-  /** For request bodies, and for responses that are kept whole until they have authenticated; without `responses` these have no bound together. */
+  /** Bounds for the bytes of all request bodies, and of all responses that are kept whole until they are authentic. */
   readonly memory: { readonly uploads: MemoryBudget; readonly responses?: MemoryBudget | undefined };
 
   // What is told of exchanges

@@ -42,7 +42,7 @@ export interface Caller {
   readonly client: Client | undefined;
   /** How the application understands errors. */
   readonly format: ErrorFormat;
-  /** For whatever response: CORS headers, the id that the application gave its request, the name of its receipt. */
+  /** Go into every response: CORS headers, the id that the application gave its request, the name of its receipt. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
@@ -59,7 +59,7 @@ export interface Requested {
 /** Nothing that could end a header or a line of a log, or hold a prompt. */
 const CLIENT_ID = /^[\w.:-]{1,128}$/;
 
-/** What admission could not decide, because the program has a fault. */
+/** Admission threw: the program has a fault. */
 interface Fault {
   readonly kind: 'fault';
   readonly thrown: unknown;
@@ -131,7 +131,7 @@ function endpointOfReceipt(admission: Admission | Fault): string | null | undefi
   return admission.kind === 'local' && admission.id === 'count_tokens' ? admission.id : undefined;
 }
 
-/** For whatever response: the headers of the caller, and what is known since of what it asks for. */
+/** Our headers of any response: those of the caller and, once the body was translated, the tools that were left out. */
 export const ownHeaders = ({ caller, accounts }: Exchange): Readonly<Record<string, string>> => {
   const { toolsLeftOut } = accounts.noted;
   return toolsLeftOut === undefined ? caller.headers : { ...caller.headers, ...leftOutHeader(toolsLeftOut) };

@@ -33,7 +33,7 @@ function responseReservation({ deps, res }: Exchange): Reservation | undefined {
 /** Bytes; a stream that is translated reserves so many at a time. */
 const HELD_STEP = 64 * 1024;
 
-/** The memory of a stream that is translated, by what the chunks before have left there. */
+/** Reserves memory for a translated stream, as its translation grows. */
 export function roomForHeld(exchange: Exchange, translator: Translator): DecryptOptions['room'] {
   const reservation = responseReservation(exchange);
   let reserved = 0;
@@ -46,7 +46,7 @@ export function roomForHeld(exchange: Exchange, translator: Translator): Decrypt
   };
 }
 
-/** The memory of a response that is kept whole: what it announces, or as much as comes. */
+/** Reserves memory for a response that is kept whole: the announced length, or as much as arrives. */
 export function roomForWhole(
   exchange: Exchange,
   { headers }: UpstreamResponse['response'],

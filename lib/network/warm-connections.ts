@@ -13,8 +13,8 @@ interface WarmDeps {
 
 /**
  * - `unverified`: the service is not verified yet, or no longer. `prepare` opens one connection; none is opened or renewed otherwise.
- * - `keeping`: the service is verified. What is missing is opened, what has idled for its time replaced.
- * - `closed`: for good, or because none is wanted ever; nothing is opened, and what was ready is gone.
+ * - `keeping`: the service is verified. Missing connections are opened, and those that have idled for their term are replaced.
+ * - `closed`: at the end, or from the start with a limit of 0. No connection is ready, and none is opened.
  */
 type State = 'unverified' | 'keeping' | 'closed';
 
