@@ -113,7 +113,8 @@ export async function startGatewayServer(
       clients?.close();
       closing = true;
       sessionChanged();
-      await drain(listener, { active: gateway.active, grace: config.shutdownGrace, terminate, log });
+      const { active, settled } = gateway;
+      await drain(listener, { active, settled, grace: config.shutdownGrace, terminate, log });
     },
   };
 }
@@ -151,7 +152,7 @@ export function gatewayDeps(
     },
     dumper: config.dumpRequests ? createDumper({ workspace, log: shared.log }) : undefined,
     ...shared,
-    salt: { onSpoilt: spoilWarning(), ...shared.salt },
+    salt: { ...shared.salt, onSpoilt: shared.salt.onSpoilt ?? spoilWarning() },
   };
 }
 

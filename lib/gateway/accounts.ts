@@ -1,6 +1,7 @@
 /** Counts and notes of one exchange, for its log line, the metrics and its receipt. Only the methods of this class change them. */
 import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
 import type { Permit } from '../limits/limits.ts';
+import { UpstreamFailure } from '../network/upstream-failure.ts';
 import { type Counters, count, RequestStats } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
@@ -22,11 +23,12 @@ const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'response_malformed',
   'response_too_large',
 ]);
-export const isUndecryptable = ({ code }: PrivatemodeError): boolean => UNDECRYPTABLE.has(code);
+/** Of a response that came: an attempt that failed before its head had nothing to decrypt. */
+export const isUndecryptable = (error: PrivatemodeError): boolean =>
+  UNDECRYPTABLE.has(error.code) && !(error instanceof UpstreamFailure);
 
 /** Facts about a request for log, metrics and receipts. */
 interface Noted {
-  readonly model?: string | undefined;
   /** The name, as it was configured, of the alias by which its model was found. */
   readonly alias?: string | undefined;
   /** Kinds of hosted tools that a translation left out. */
@@ -77,6 +79,7 @@ export class Accounts {
     return this.#noted;
   }
 
+  /** Its digests can be taken once. */
   get receipt(): Readonly<ReceiptNotes> | undefined {
     return this.#receipt;
   }
@@ -113,7 +116,11 @@ export class Accounts {
   /** Adds facts about the request; a later fact of the same name replaces the earlier one. */
   note(noted: Noted): void {
     this.#noted = { ...this.#noted, ...noted };
-    this.#stats.model = this.#noted.model;
+  }
+
+  /** The model that the request names, after aliases. */
+  asksFor(model: string | undefined): void {
+    this.#stats.model = model;
   }
 
   /** An attempt begins: `bytes` of encrypted body, and the epoch that protects it; undefined where nothing is encrypted. */

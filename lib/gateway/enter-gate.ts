@@ -1,7 +1,6 @@
 /** The step before the body: a permit for the request, from the limits of its client and the places for all. */
 
 import { untilAborted } from '../exchange/until-aborted.ts';
-import type { RequestGate } from '../limits/request-gate.ts';
 import type { Exchange } from './exchange.ts';
 
 /**
@@ -9,10 +8,7 @@ import type { Exchange } from './exchange.ts';
  * gate (lib/limits/request-gate.ts), and with the reason of the exchange's signal where that is aborted meanwhile; a permit that comes
  * after that goes back at once. Without a gate nobody waits.
  */
-export async function enterGate(
-  { caller, life, accounts }: Exchange,
-  gate: RequestGate | undefined,
-): Promise<void> {
+export async function enterGate({ deps: { gate }, caller, life, accounts }: Exchange): Promise<void> {
   if (gate === undefined) return;
   const { signal } = life;
   const entering = gate.enter({ client: caller.client, signal });

@@ -49,7 +49,7 @@ export interface Caller {
 /** What a request asks for. Made by taking it in (receive-body.ts), and passed along. */
 export interface Requested {
   /** The kind of response that the body asks for. */
-  readonly response: Asked;
+  readonly asked: Asked;
   /** Translates the response; undefined: it goes to the application as it was decrypted. */
   readonly translator: Translator | undefined;
   /** The model that is asked about, where an alias covers it: the service is asked for its list, and the entry made of that. */

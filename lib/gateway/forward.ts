@@ -43,7 +43,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     fallback: deps.settings.apiKeyFallback,
     client: caller.client,
   });
-  await enterGate(exchange, deps.gate); // waits for its permit, or is refused; without a gate at once
+  await enterGate(exchange); // waits for its permit, or is refused; without a gate at once
   const timeoutMs = deps.patience?.epochTimeout ?? EPOCH_TIMEOUT;
   // Throws api_key_missing where no epoch is ready and nobody has a key to verify with.
   const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });

@@ -4,6 +4,7 @@ import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { untilAborted } from '../exchange/until-aborted.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
@@ -29,6 +30,7 @@ export function createGateway(deps: GatewayDeps) {
   const offered = offeredBy(deps);
   // Exchanges that do something for their requests. One listener for all of their signals: see Life.
   const running = new Set<Exchange>();
+  const unsettled = new Set<Promise<void>>();
   deps.terminate.addEventListener('abort', () => {
     for (const { life } of running) life.abort(deps.terminate.reason);
   });
@@ -43,19 +45,27 @@ export function createGateway(deps: GatewayDeps) {
     res.on('error', () => {}); // the client went away; 'close' tells
     const { exchange, admission } = newExchange(deps, { req, res, offered });
     readers.enter(exchange);
-    if (isWork(admission)) begin(exchange);
+    if (isWork(admission)) countAsRunning(exchange);
     try {
-      await respondTo(exchange, admission);
-    } catch (thrown) {
-      concludeFailed(exchange, thrown);
+      await respondTo(exchange, admission).catch((thrown: unknown) => concludeFailed(exchange, thrown));
+    } catch (fault) {
+      exchange.accounts.faulty(fault);
+      res.destroy();
     } finally {
       await exchange.life.closed;
       end(exchange);
     }
   }
 
+  function track(req: IncomingMessage, res: ServerResponse): void {
+    const handled = handle(req, res)
+      .catch((fault: unknown) => deps.log.error({ err: fault }, 'An exchange could not be closed'))
+      .finally(() => unsettled.delete(handled));
+    unsettled.add(handled);
+  }
+
   /** Counts an exchange as running until its response is over. A shutdown that loses patience aborts it. */
-  function begin(exchange: Exchange): void {
+  function countAsRunning(exchange: Exchange): void {
     joinPieces(exchange.req, SHORT_PIECE, 0); // now: the first pieces may come before anybody asks for them
     if (deps.terminate.aborted) exchange.life.abort(deps.terminate.reason);
     running.add(exchange);
@@ -73,26 +83,30 @@ export function createGateway(deps: GatewayDeps) {
   }
 
   return {
-    handle: oneAtATime(handle, () =>
+    handle: oneAtATime(track, () =>
       deps.log.warn(
         'A connection was ended: its client sends thousands of requests ahead of their responses',
       ),
     ),
     active: (): number => running.size,
+    /** Resolves when the accounts of all exchanges that have begun are closed, which may be a moment after their connections. */
+    async settled(): Promise<void> {
+      await Promise.all(unsettled);
+    },
     /** Pieces of streams that the exchanges which are not finished have sent so far. */
     chunks: (): number => [...running].reduce((sum, { accounts }) => sum + accounts.stats.chunks, 0),
   };
 }
 
-type Begun = ReturnType<typeof newExchange>['admission'];
+type Decision = ReturnType<typeof newExchange>['admission'];
 
-/** The proxy's own pages cost nothing, and a shutdown does not wait for them. */
-const isWork = (admission: Begun): boolean =>
+/** Whether an exchange counts as running. The proxy's own pages do not. */
+const isWork = (admission: Decision): boolean =>
   admission.kind === 'endpoint' ||
   (admission.kind === 'local' && (admission.id === 'count_tokens' || admission.id === 'verification'));
 
 /** Gives the request the response that its admission decided on. Rejects with what that failed with. */
-async function respondTo(exchange: Exchange, admission: Begun): Promise<void> {
+async function respondTo(exchange: Exchange, admission: Decision): Promise<void> {
   switch (admission.kind) {
     case 'endpoint':
       return forwardTo(exchange, admission);
@@ -136,7 +150,8 @@ const respondLocally = (exchange: Exchange, own: HealthAnswer): void =>
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
 async function respondVerification(exchange: Exchange): Promise<void> {
-  const body = await exchange.deps.verification?.();
+  const { deps, life } = exchange;
+  const body = await untilAborted(deps.verification?.(), life.signal); // a worker asks the primary for it
   if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
   respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
 }
@@ -146,8 +161,8 @@ const MOST_COUNTED: BodyLimit = { bytes: 8 * 1024 * 1024, name: 'for counting to
 
 /** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
-  const { deps, caller } = exchange;
-  await enterGate(exchange, deps.gate);
+  const { caller } = exchange;
+  await enterGate(exchange);
   const estimate = await receive(exchange, createTokenEstimate(), MOST_COUNTED);
   estimate.release();
   const { headers, body } = estimateResponse(estimate.tokens, caller.requestId);

@@ -41,7 +41,7 @@ export class Life {
   }
 
   /** The connection is about to be ended although the response is not complete. */
-  breaks(): void {
+  markBroken(): void {
     this.#broken = true;
   }
 

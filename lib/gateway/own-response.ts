@@ -115,11 +115,11 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
 
 /** Logs the failure before the error event goes out: an application that does not read may leave before it. breakConnection follows. */
 export function noteBroken({ life, accounts }: Exchange, failure: PrivatemodeError): void {
-  life.breaks();
+  life.markBroken();
   accounts.failed(failure);
 }
 
-/** Ends the connection, as noteBroken has noted, so that no client can take what it got for a complete response. */
+/** Ends the connection before the response is complete, so that no client can take what it got for all of it. `life` is marked before. */
 export function breakConnection({ res }: Exchange): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
   const { socket } = res;

@@ -150,7 +150,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();
     const aboutModel = aliasAskedAbout(exchange);
-    return { requested: { response: NOTHING_ASKED, translator: undefined, aboutModel }, body: undefined };
+    return { requested: { asked: NOTHING_ASKED, translator: undefined, aboutModel }, body: undefined };
   }
   const translator =
     match.endpoint.translatedTo === undefined ? undefined : deps.createTranslator?.(caller.requestId);
@@ -158,11 +158,11 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   accounts.note({ toolsLeftOut: translator?.leftOut() });
   accounts.stage('received');
   const { model, streaming, choices, format, usage } = body;
-  accounts.note({ model });
+  accounts.asksFor(model);
   if (shared !== undefined && hasBillingLine(body)) deps.salt.onSpoilt?.(caller.log);
   if (client !== undefined) requireModel(client, model, accounts.noted.alias);
-  const response = { streaming, choices, format, usage };
-  return { requested: { response, translator, aboutModel: undefined }, body };
+  const asked = { streaming, choices, format, usage };
+  return { requested: { asked, translator, aboutModel: undefined }, body };
 }
 
 /** The salt of requests that bring none, and what replaces the one that a request brings: with --clients those of its client. */

@@ -40,7 +40,7 @@ export async function respond(
   const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && requested.response.streaming; // the others know no `stream`
+  const streaming = terminal !== undefined && requested.asked.streaming; // the others know no `stream`
   if (status >= 400) {
     const keyFrom = status === 401 && upstream.ownKey ? deps.key.origin?.() : undefined;
     const level = status >= 500 ? 'error' : 'warn';
@@ -111,7 +111,7 @@ function withAliases(
 /** A whole JSON response: nothing is shown before all of it has authenticated. */
 async function respondBody(
   exchange: ForwardedExchange,
-  { response: asked, translator }: Requested,
+  { asked, translator }: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
   const { deps, req, res, match, accounts } = exchange;
@@ -138,7 +138,7 @@ async function respondBody(
     endAfterUpload(req, res);
     return;
   }
-  if (!isError) throw failure;
+  if (!isError || res.destroyed) throw failure;
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
   accounts.failed(failure);
   const retryAfter = response.headers['retry-after'];
@@ -159,7 +159,7 @@ const NOTHING = Buffer.alloc(0);
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
 async function respondStream(
   exchange: ForwardedExchange,
-  { response: asked, translator }: Requested,
+  { asked, translator }: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
   const { deps, res, match, life, accounts } = exchange;
@@ -196,7 +196,7 @@ async function respondStream(
     res.end();
     return;
   }
-  life.breaks();
+  life.markBroken();
   const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange.caller));
   accounts.delivered({ events: translator?.events() ?? decrypter.events + 1 });
   res.write(last ?? NOTHING, () => breakConnection(exchange));

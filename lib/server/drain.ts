@@ -9,18 +9,20 @@ const FAREWELL = 2_000;
 /**
  * Stops accepting, logs how many exchanges run, and lets them finish for `grace` ms. Then it aborts `terminate`, on which the
  * others send their clients an error, and two seconds later it cuts off who has not read that. Resolves when all connections
- * are gone.
+ * are gone and what they carried has settled, at most two seconds later.
  */
 export async function drain(
   listener: Listener,
   options: {
     readonly active: () => number;
+    /** Resolves when log line and receipt of each exchange are made. */
+    readonly settled: () => Promise<void>;
     readonly grace: number;
     readonly terminate: AbortController;
     readonly log: Logger;
   },
 ): Promise<void> {
-  const { active, grace, terminate, log } = options;
+  const { active, settled, grace, terminate, log } = options;
   const unfinished = active();
   if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
   else {
@@ -37,4 +39,8 @@ export async function drain(
   await drained;
   clearTimeout(graceOver);
   clearTimeout(last);
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const patience = setTimeout(resolve, FAREWELL);
+  await Promise.race([settled(), late]);
+  clearTimeout(patience);
 }

@@ -245,3 +245,14 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 1);
   });
 });
+
+it('broken streams: what is not HTTP is no response that failed to decrypt', async (t) => {
+  const { upstream, gateway, ask } = await gatewayFixture(t);
+  upstream.on(async (scripted) => {
+    await scripted.body();
+    await scripted.write('SMTP hello\r\n\r\n');
+  });
+  const answer = await ask(post());
+  assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_malformed']);
+  assert.deepEqual([...gateway.counters.decryptFailures], []);
+});

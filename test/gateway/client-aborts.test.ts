@@ -123,4 +123,27 @@ describe('client aborts', { concurrency: true }, () => {
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
   });
+
+  for (const [what, head] of [
+    ['an answer', 'HTTP/1.1 200 OK'],
+    ['an error', 'HTTP/1.1 400 Bad Request'],
+  ] as const) {
+    it(`a client that leaves while the body of ${what} arrives: that is its doing, not the service's`, async (t) => {
+      const { upstream, gateway, client } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        const headers =
+          'Content-Type: application/json\r\nPrivatemode-Encrypted: true\r\nContent-Length: 1000';
+        await scripted.write(`${head}\r\n${headers}\r\n\r\n{"`);
+        asking.socket.destroy();
+      });
+      const asking = client();
+      asking.send(post());
+      await until(() => gateway.logLines.some((line) => line.includes('"outcome"')), 'no line at the end');
+      assert.match(gateway.logLines.join(''), /"outcome":"client_aborted"/);
+      assert.equal([...gateway.counters.clientAborts].length, 1);
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+      await noFailure(gateway);
+    });
+  }
 });

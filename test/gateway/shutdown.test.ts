@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { fakeSession } from '../support/gateway.ts';
 import {
   answerTo,
@@ -258,4 +259,28 @@ describe('shutdown', { concurrency: true }, () => {
     const took = await drained(gateway, 100);
     assert.ok(took > 1_500 && took < 4_000, `${took} ms`);
   });
+});
+
+it('shutdown: ends when the receipt of each request is made, also of a client that left while a body arrived', async (t) => {
+  const receipts: RequestReceipt[] = [];
+  const { upstream, gateway, client } = await gatewayFixture(t, {
+    deps: { receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) } },
+  });
+  const begun = Promise.withResolvers<void>();
+  upstream.on(async (scripted) => {
+    await scripted.body();
+    const headers = 'Content-Type: application/json\r\nPrivatemode-Encrypted: true\r\nContent-Length: 1000';
+    await scripted.write(`HTTP/1.1 200 OK\r\n${headers}\r\n\r\n{"`);
+    begun.resolve();
+  });
+  const asking = client();
+  asking.send(post());
+  await begun.promise;
+  const draining = gateway.drain(5_000);
+  asking.socket.destroy();
+  await draining;
+  assert.deepEqual(
+    receipts.map(({ outcome }) => outcome),
+    ['aborted'],
+  );
 });

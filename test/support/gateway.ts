@@ -192,10 +192,10 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     active: gateway.active,
     terminate: options.deps?.terminate ?? terminate.signal,
     directory,
-    drain: (grace) => drain(listener, { active: gateway.active, grace, terminate, log }),
+    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log }),
     async close() {
       listener.destroy();
-      await drain(listener, { active: gateway.active, grace: 0, terminate, log });
+      await drain(listener, { ...gateway, grace: 0, terminate, log });
       await outbound.close();
       searchLog(logLines.join(''), 'the gateway');
     },
