@@ -1,7 +1,7 @@
 /** Requests that a client sends ahead of their responses (RFC 9112 9.3.2): each waits until the response before it is over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import { joinPieces } from '../network/join-pieces.ts';
+import { inTurn, joinPieces } from '../network/join-pieces.ts';
 import { isArriving } from './own-response.ts';
 import { SHORT_PIECE } from './receive-body.ts';
 
@@ -13,15 +13,16 @@ const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 interface Line {
   /** For each request that waits: the bytes that had been read of the connection when it came. */
   readonly waiting: number[];
-  /** Of the requests that came in this turn of the event loop, and wait, the last. While there is one, nothing more is read. */
+  /** The last request that came before the connection was paused; undefined where it is not. */
   newest: IncomingMessage | undefined;
 }
 
 /**
  * A listener for requests that calls `begin` for one request of a connection at a time: at once where no response is under way there,
  * else in order of arrival, one in a turn of the event loop. A request is never begun once its connection has ended. Node parses all
- * that one read of a connection brings, 64 KiB at most, in one go; while requests wait, there is one read in a turn, which also notices
- * that the client has left. `gaveUp` is called where a connection is ended because too many wait on it.
+ * that one read of a connection brings, 64 KiB at most, in one go; while requests wait, the connection is paused after each read until
+ * it has its turn (`inTurn`), and then read on, also to notice that the client has left. `gaveUp` is called where a connection is ended
+ * because too many wait on it.
  */
 export function oneAtATime(
   begin: (req: IncomingMessage, res: ServerResponse) => void,
@@ -58,7 +59,7 @@ export function oneAtATime(
     const line = lines.get(socket) ?? newLine(socket);
     line.waiting.push(socket.bytesRead);
     if (isArriving(req)) joinPieces(req, SHORT_PIECE, 0); // the first ones are in the buffer while it waits
-    if (line.newest === undefined) setImmediate(readOn, socket, line);
+    if (line.newest === undefined) inTurn(() => readOn(socket, line));
     line.newest = req;
     socket.pause();
     // Node gives a response its connection when the response before it is over.

@@ -338,6 +338,91 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'pipelined requests: all connections with many are read in each turn',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'inTurn(() => readOn(socket, line))', replace: 'setImmediate(readOn, socket, line)' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'pipelined requests connections with many take turns: eight of them are read as often as one',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: each enters its stream by itself',
+    file: 'lib/network/join-pieces.ts',
+    edits: [{ find: '(pieces.count <= pieces.few && pieces.bytes === 0)', replace: 'true' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'pipelined requests short pieces of one that waits are joined: each would cost hundreds of bytes',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: any number is parsed in a turn',
+    file: 'lib/network/join-pieces.ts',
+    edits: [{ find: 'return !waits;', replace: 'return true;' }],
+    tests: [
+      {
+        file: 'test/gateway/hostile-pieces.test.ts',
+        names: [
+          'bodies in pieces of one byte raw bytes: at most three times its size in memory, and one read in a turn',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: all senders of many are read in each turn',
+    file: 'lib/network/join-pieces.ts',
+    edits: [
+      { find: 'else inTurn(() => readOn(message, pieces));', replace: 'else readOn(message, pieces);' },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/hostile-pieces.test.ts',
+        names: [
+          'bodies in pieces of one byte take turns with each other: eight of them are read as often as one',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: a long one among them has the stream ask for more',
+    file: 'lib/network/join-pieces.ts',
+    edits: [{ find: 'const passes = !waits && ', replace: 'const passes = ' }],
+    tests: [
+      {
+        file: 'test/gateway/hostile-pieces.test.ts',
+        names: [
+          'bodies in pieces of one byte are read in turns where each read ends with a long one, which has the stream ask for more',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: a stream that has enough gets more of them',
+    file: 'lib/network/join-pieces.ts',
+    edits: [
+      {
+        find: 'if (!pushHeld(message, pieces)) message.socket.pause();',
+        replace: 'pushHeld(message, pieces);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'pipelined requests the body in short pieces of one that waits is not read beyond its buffer, and is whole once it is begun',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a client that reads nothing: it keeps its place',
     file: 'lib/gateway/gateway.ts',
     edits: [{ find: '    readers.enter(exchange);', replace: '' }],
