@@ -100,7 +100,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       isSumDue = false;
       pending = [refusals.record(now())];
       refusals = sumRefusals();
-      await writeBatch(pending, key);
+      await writeBatch([...pending], key); // receipts that come meanwhile are not written with it
     }
     const lost = dropped;
     if (lost > 0) await writeBatch([{ type: 'lost', time: time(), count: lost }], key);

@@ -17,6 +17,7 @@ import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { eventually } from '../support/eventually.ts';
@@ -581,6 +582,19 @@ describe('requests that were refused', () => {
       recordsOf(log.instance).map(({ type, counts }) => counts?.[0].count ?? type),
       ['opened', 2, 2, 2, 'closed'],
     );
+  });
+
+  it('do not take with them the receipts that come while their sum is written', async () => {
+    const log = await opened({ interval: 1, refusalInterval: 1 });
+    for (let i = 0; i < 500; i++) {
+      log.add(refusal('unknown_path'));
+      log.add(receipt(`r${i}`, { epoch: null }));
+      if (i % 5 === 0) await delay(1); // time to write some of it, which is what this is about
+    }
+    await log.close();
+    assert.deepEqual(log.counters, { written: 500, lost: 0 });
+    const { requests, refused } = await checkReceipts(directory);
+    assert.deepEqual([requests, refused], [500, { unknown_path: 500 }]);
   });
 
   it('after they were admitted have lines of their own, unless these would push out others', async () => {
