@@ -1,7 +1,8 @@
 /** A response that a receipt and a dump see too: whichever module writes it, and however it ends. */
 import { createHash } from 'node:crypto';
-import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import type { BodyDigest } from '../transparency/receipt.ts';
+import { ChunkedResponse } from './chunked-response.ts';
 
 /** SHA-256 over bytes as they come, and their number. */
 export class BodyHash {
@@ -30,7 +31,7 @@ type Method<Result> = (...args: unknown[]) => Result;
 /** Takes the place of Node's response on the listener of the gateway. */
 export class ObservedResponse<
   Request extends IncomingMessage = IncomingMessage,
-> extends ServerResponse<Request> {
+> extends ChunkedResponse<Request> {
   readonly #observers: ResponseObserver[] = [];
 
   /** Shows the observer all that is written from now on. */
@@ -49,9 +50,9 @@ export class ObservedResponse<
     return returned;
   }
 
-  override write(...args: unknown[]): boolean {
-    this.#show(args[0]);
-    return (super.write as Method<boolean>)(...args);
+  override write(chunk: unknown, encoding?: unknown, callback?: unknown): boolean {
+    if (this.#observers.length > 0) this.#show(chunk); // this is called for each chunk of a stream
+    return super.write(chunk, encoding, callback);
   }
 
   override end(...args: unknown[]): this {
