@@ -45,7 +45,10 @@ export function createGateway(deps: GatewayDeps) {
     res.on('error', () => {}); // the client went away; 'close' tells
     const { exchange, admission } = newExchange(deps, { req, res, offered });
     readers.enter(exchange);
-    if (isWork(admission)) countAsRunning(exchange);
+    if (isWork(admission)) {
+      joinPieces(req, SHORT_PIECE, 0); // now: the first pieces may come before anybody asks for them
+      countAsRunning(exchange);
+    }
     try {
       await respondTo(exchange, admission).catch((thrown: unknown) => concludeFailed(exchange, thrown));
     } catch (fault) {
@@ -66,7 +69,6 @@ export function createGateway(deps: GatewayDeps) {
 
   /** Counts an exchange as running until its response is over. A shutdown that loses patience aborts it. */
   function countAsRunning(exchange: Exchange): void {
-    joinPieces(exchange.req, SHORT_PIECE, 0); // now: the first pieces may come before anybody asks for them
     if (deps.terminate.aborted) exchange.life.abort(deps.terminate.reason);
     running.add(exchange);
     counters.inFlight = running.size;
@@ -105,7 +107,7 @@ const isWork = (admission: Decision): boolean =>
   admission.kind === 'endpoint' ||
   (admission.kind === 'local' && (admission.id === 'count_tokens' || admission.id === 'verification'));
 
-/** Gives the request the response that its admission decided on. Rejects with what that failed with. */
+/** Responds as admission decided. Rejects with the failure. */
 async function respondTo(exchange: Exchange, admission: Decision): Promise<void> {
   switch (admission.kind) {
     case 'endpoint':
