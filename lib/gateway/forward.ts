@@ -12,7 +12,7 @@ import { type ReceivedBody, saltOf, takeIn } from './receive-body.ts';
 import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
-/** ms of each wait for an epoch. The renewal after a rejected secret has a limit of its own (lib/session/session.ts). */
+/** ms of each wait for an epoch: during the upload, after it, before a retry. The renewal of a rejected secret has a limit of its own. */
 const EPOCH_TIMEOUT = 30_000;
 
 /**
@@ -20,17 +20,20 @@ const EPOCH_TIMEOUT = 30_000;
  * inject the salt → encrypt and send, once more at most → decrypt → to the application.
  *
  * The body is scanned as it arrives and encrypted as it is sent. None of it is sent before all of it has arrived: the head of the upstream
- * request states model, shard key and length. The caller's key may leave earlier, for a verification or renewal for which no key is held. The
- * plaintext is kept until the response begins, for a retry. An event stream is decrypted event by event; of encrypted JSON nothing is
- * shown before all of it is authentic. Lists of models and plain errors are not encrypted, and are marked so.
+ * request states model, shard key and length. The caller's key may leave earlier, for a verification for which no key is held, or for a
+ * renewal beside a ready epoch that is due. The plaintext is kept until a response has come that asks for no retry. An event
+ * stream is decrypted event by event; of encrypted JSON nothing is shown before all of it is authentic. Lists of models and plain errors
+ * are not encrypted, and are marked so.
  *
- * Steps hide more than their names say. `rewriteAuth` chooses the key that leaves and refuses nobody. `takeIn` puts the real model in place
- * of an alias, translates a request of the Responses API and, once the body is complete, refuses a model that the client may not use.
- * `sendAttempt` chooses the headers that leave and reads a plain 500, which may ask for a retry. `respond` answers by itself where a
- * stream breaks after its head (error event, broken connection), where an encrypted error does not authenticate (its status, not its text),
- * and where an error is plain (as it came, marked as unauthenticated).
+ * Steps hide more than their names say. `rewriteAuth` chooses the key that leaves and refuses nobody. `takeIn` refuses a bad body as soon as
+ * it shows, puts the real model in place of an alias, translates a request of the Responses API and, once the body is complete, refuses
+ * a model in it that the client may not use. `injectSalt` refuses a salt that is too short. `sendAttempt` chooses the headers that leave
+ * and reads a plain 500, which may ask for a retry. `respond` answers by itself where a stream breaks after its head (error event, broken
+ * connection), where an encrypted error does not authenticate (its status, not its text), and where an error is plain (its text as it came,
+ * marked as unauthenticated).
  *
- * Rejects with a PrivatemodeError, or with ClientGone; the gateway (gateway.ts) makes the response of it and closes the accounts.
+ * Rejects with an error, of which the gateway (gateway.ts) makes the response; after the head of one it breaks the connection. Rejects with
+ * ClientGone where the application has left: then nobody is answered. The gateway closes the accounts.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, caller, accounts } = exchange;
@@ -62,20 +65,21 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const newest = await verified(); // a slow upload may have outlived the first one
   accounts.uploaded();
 
-  // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it waits for a new one; if none comes, the
-  // first response is told. Which failures are tried again: lib/exchange/retry.ts and lib/network/upstream-failure.ts.
+  // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it gets the next one and waits for it where
+  // it must; if none comes, or one was forced a moment ago, the first response is told. Which failures are tried again:
+  // lib/exchange/retry.ts and lib/network/upstream-failure.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
-    // Endpoints without encryption have no body: nothing is ever sent in clear.
+    // Endpoints without encryption have no body: none is ever sent unsealed, its plain members (lib/api/endpoints.ts) aside.
     const cipher = match.endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
-    const sealed = cipher && body && encryptStream(body, cipher); // short JSON values now, all else as the upload reads it
+    const sealed = cipher && body && encryptStream(body, cipher); // short JSON values now, other secret values as the upload reads them
     const { model, shardKey } = body ?? {};
     const credentials = { authorization, configuredKey };
     return sendAttempt(exchange, { target, epoch, cipher, model, shardKey, sealed, retry, ...credentials });
   });
-  // A response may come before the upload has ended. Then the encrypter still reads the body: its memory goes when that ends, its
-  // reservation when the response is closed.
+  // Frees memory and reservation. A response may come before the upload has ended. Then the encrypter still reads the body: its memory goes
+  // when that ends, its reservation when the response is closed.
   if (upstream.request.writableFinished) body?.release();
   body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile
 
