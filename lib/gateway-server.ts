@@ -174,7 +174,7 @@ const shareOf = (limit: number, workers: number): number =>
 
 type Front = ReturnType<typeof openFront>;
 
-/** Reads the files of the port: certificate, key and the CAs of clients. Follows them once it is told the listener. Throws config_invalid. */
+/** Reads certificate, key and the CAs of clients; `follow` has the listener use new ones. Throws config_invalid. */
 function openFront(config: Config, log: Logger) {
   const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };

@@ -74,7 +74,7 @@ export interface GatewayDeps {
   /** Bounds for the bytes of all request bodies, and of all responses that are kept whole until they are authentic. */
   readonly memory: { readonly uploads: MemoryBudget; readonly responses?: MemoryBudget | undefined };
 
-  // What is told of exchanges
+  // Log, metrics and records of exchanges
   readonly log: Logger;
   /** `observe` is called once per exchange, when it is over. */
   readonly metrics: {

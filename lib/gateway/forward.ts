@@ -52,7 +52,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });
   const renewed = deps.session.renewAfterRejection;
 
-  // Whichever of the two fails first is told. The other is not stopped here, and its failure is ignored.
+  // The first failure of the two becomes the response. The other one goes on by itself, and its failure is ignored.
   let body: (ReceivedBody & SaltedBody) | undefined;
   const [requested] = await Promise.all([
     takeIn(exchange).then(({ requested, body: taken }) => {
