@@ -20,20 +20,19 @@ const EPOCH_TIMEOUT = 30_000;
  * inject the salt → encrypt and send, once more at most → decrypt → to the application.
  *
  * The body is scanned as it arrives and encrypted as it is sent. None of it is sent before all of it has arrived: the head of the upstream
- * request states model, shard key and length. The caller's key may leave earlier, for a verification for which no key is held, or for a
- * renewal beside a ready epoch that is due. The plaintext is kept until a response has come that asks for no retry. An event
- * stream is decrypted event by event; of encrypted JSON nothing is shown before all of it is authentic. Lists of models and plain errors
- * are not encrypted, and are marked so.
+ * request states model, shard key and length. Where no key is configured or held, the caller's key may leave earlier: for the verification,
+ * or for the renewal of a ready epoch that is due. The plaintext is kept until no retry can follow. An event stream is decrypted event by
+ * event; of encrypted JSON nothing is shown before all of it is authentic. Lists of models and plain errors are not encrypted, and are
+ * marked so.
  *
  * Steps hide more than their names say. `rewriteAuth` chooses the key that leaves and refuses nobody. `takeIn` refuses a bad body as soon as
- * it shows, puts the real model in place of an alias, translates a request of the Responses API and, once the body is complete, refuses
- * a model in it that the client may not use. `injectSalt` refuses a salt that is too short. `sendAttempt` chooses the headers that leave
- * and reads a plain 500, which may ask for a retry. `respond` answers by itself where a stream breaks after its head (error event, broken
- * connection), where an encrypted error does not authenticate (its status, not its text), and where an error is plain (its text as it came,
- * marked as unauthenticated).
+ * it can tell, puts the real model in place of an alias, translates a request of the Responses API and, once the body is complete, refuses
+ * a model in it that the client may not use. `sendAttempt` chooses the headers that leave and reads a plain 500, which may ask for a retry.
+ * `respond` answers by itself where a stream breaks after its head (error event, broken connection) and where an encrypted error cannot be
+ * read to its end (its status, not its text).
  *
- * Rejects with an error, of which the gateway (gateway.ts) makes the response; after the head of one it breaks the connection. Rejects with
- * ClientGone where the application has left: then nobody is answered. The gateway closes the accounts.
+ * Rejects with an error, of which the gateway (gateway.ts) makes the response; after the head of one it breaks the connection. Where the
+ * application has left it rejects with whatever its leaving ended, and nobody is answered. The gateway closes the accounts.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, caller, accounts } = exchange;
@@ -66,7 +65,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   accounts.uploaded();
 
   // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it gets the next one and waits for it where
-  // it must; if none comes, or one was forced a moment ago, the first response is told. Which failures are tried again:
+  // it must; if none comes, the first response is told. Which failures are tried again:
   // lib/exchange/retry.ts and lib/network/upstream-failure.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
     // Endpoints without encryption have no body: none is ever sent unsealed, its plain members (lib/api/endpoints.ts) aside.
@@ -81,7 +80,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   // Frees memory and reservation. A response may come before the upload has ended. Then the encrypter still reads the body: its memory goes
   // when that ends, its reservation when the response is closed.
   if (upstream.request.writableFinished) body?.release();
-  body = undefined; // a response may take long, and its prompt need not stay in memory meanwhile
+  body = undefined; // a response may take long, and the plaintext need not stay in memory meanwhile
 
   await respond(exchange, requested, upstream);
 }

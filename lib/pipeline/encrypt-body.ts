@@ -1,5 +1,5 @@
 /**
- * Third step of a request: every value is sealed with the cipher of one attempt: short JSON values
+ * Encrypts a request: every value is sealed with the cipher of one attempt: short JSON values
  * at once, all else while the upload pulls it. The body is a list of
  * pieces in the order of the text, which are gathered into slices.
  */

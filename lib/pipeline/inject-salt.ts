@@ -1,4 +1,4 @@
-/** Second step of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
+/** The salt of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
 import { randomBytes } from '../crypto/random.ts';
 import { type JsonContent, type MemberEdit, type ParsedBody, valueEdit } from './request-body.ts';
 import { SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
@@ -17,7 +17,7 @@ export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64
 /**
  * The body with a salt, and its shard key. A body's own salt counts, or the one that was mixed from it; one without any gets `sharedSalt`, the one its shard key was
  * hashed under while it arrived, or else a random one and no shard key. Bodies of other endpoints stay as they are.
- * Throws salt_too_short where the body's own salt has less than 32 bytes, and context_too_large.
+ * Throws context_too_large. A salt that is too short was refused while the body arrived (shard-key.ts).
  */
 export function injectSalt<B extends ParsedBody>(
   body: B,

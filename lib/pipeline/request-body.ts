@@ -1,4 +1,4 @@
-/** First step of a request: take in its body, and check it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
+/** Takes in the body of a request, and checks it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
 
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
