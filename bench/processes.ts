@@ -6,7 +6,7 @@ import { stripTypeScriptTypes } from 'node:module';
 import { availableParallelism, setPriority } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { cleanEnvironment as testEnvironment } from '../test/support/program.ts';
+import { cleanEnvironment as testEnvironment } from '../test/support/processes/program.ts';
 
 /** ms of the clock that all processes of a machine share. */
 export const monotonicMs = (): number => Number(process.hrtime.bigint()) / 1e6;

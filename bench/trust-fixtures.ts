@@ -2,8 +2,8 @@
 import type { Check, VerifyInput } from '../lib/attestation/verify.ts';
 import type { SecretResponse } from '../lib/session/control-api.ts';
 import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
-import { syntheticInput as snpInput } from '../test/support/attestation-vectors.ts';
-import { syntheticInput as tdxInput } from '../test/support/tdx-vectors.ts';
+import { syntheticInput as snpInput } from '../test/support/evidence/attestation-vectors.ts';
+import { syntheticInput as tdxInput } from '../test/support/evidence/tdx-vectors.ts';
 
 /** Evidence that the verifier accepts, by hardware; all collateral is present. */
 export const EVIDENCE: Readonly<Record<'snp' | 'tdx', VerifyInput>> = {

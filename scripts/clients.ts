@@ -24,7 +24,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
-import { startProxyProcess } from '../test/support/program.ts';
+import { startProxyProcess } from '../test/support/processes/program.ts';
 import { CLIENTS, type Client, type Language } from './clients/list.ts';
 import { replaceSection } from './marked-section.ts';
 

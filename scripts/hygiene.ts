@@ -4,7 +4,7 @@
  * that were deleted in between. Exit code 1 where there is one, else that of the command.
  *
  * Not seen are files that were overwritten, and files that programs other than Node deleted. The logs of the proxies that tests
- * run are searched by the fixtures (test/support/canaries.ts).
+ * run are searched by the fixtures (test/support/doors/canaries.ts).
  */
 import { spawn } from 'node:child_process';
 import { chmodSync, createWriteStream, mkdirSync, mkdtempSync, rmSync } from 'node:fs';

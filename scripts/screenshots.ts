@@ -7,9 +7,8 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startSimulator } from '../simulator/simulator.ts';
-import { launchBrowser } from '../test/support/browser.ts';
-import { askPage, press, serveClientPages } from '../test/support/client-page.ts';
-import { program } from '../test/support/foreign-programs.ts';
+import { launchBrowser } from '../test/support/doors/browser.ts';
+import { askPage, press, serveClientPages } from '../test/support/doors/client-page.ts';
 import {
   failedScene,
   type Scene,
@@ -17,7 +16,8 @@ import {
   verifiedScene,
   withClients,
   withNewManifest,
-} from '../test/support/status-page.ts';
+} from '../test/support/doors/status-page.ts';
+import { program } from '../test/support/processes/foreign-programs.ts';
 
 const PICTURE = join(import.meta.dirname, '../docs/client-page.png');
 const STATUS_PICTURE = join(import.meta.dirname, '../docs/status-page.png');

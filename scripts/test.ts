@@ -15,7 +15,7 @@ const ROOT = join(import.meta.dirname, '..');
 const PATIENCE = 600_000;
 /** Files at a time: most wait for a child process or a timer now and then. */
 const AT_ONCE = availableParallelism() + 1;
-/** What test/support/foreign-programs.ts writes of a program that is missing. */
+/** What test/support/processes/foreign-programs.ts writes of a program that is missing. */
 const MISSING = /NOT CHECKED: ([^\n#]+?) *#/g;
 
 /** The files to run, by the words of the command line. */

@@ -5,7 +5,7 @@ import { ENDPOINTS, type EndpointId } from '../../lib/api/endpoints.ts';
 import { matchEndpoint, type Refusal } from '../../lib/api/match-endpoint.ts';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 
 function endpointOf(method: string, target: string): readonly [EndpointId, string] {
   const match = matchEndpoint(method, target);

@@ -4,9 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { eventually } from '../support/eventually.ts';
-import { proxyAlone } from '../support/library-door.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { proxyAlone } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { ANTHROPIC_CLIENTS, type AnthropicClass, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
 
 /** ms until the simulator must have seen the connection close. */

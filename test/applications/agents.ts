@@ -10,10 +10,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
-import { type ConnectProxy, serveConnectProxy } from '../support/loopback.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
+import { type ConnectProxy, serveConnectProxy } from '../support/remote/loopback.ts';
 import { argumentsOf, type Place, settings, variables } from './settings.ts';
 
 const NPM_PACKAGES = [

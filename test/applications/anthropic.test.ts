@@ -4,8 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import type Anthropic from '@anthropic-ai/sdk';
 import type { ContentBlock, MessageParam, Tool } from '@anthropic-ai/sdk/resources/messages';
-import { CLIENT, proxyAlone } from '../support/library-door.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { CLIENT, proxyAlone } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { ANTHROPIC_CLIENTS, type AnthropicClass, all, watchedFetch } from './versions.ts';
 
 const CANARY = 'canary-anthropic-9c47 the quick brown fox';

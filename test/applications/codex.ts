@@ -8,10 +8,10 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFil
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it, type TestContext } from 'node:test';
 import { callPiece, chatStream, type Json } from '../responses/chat-side.ts';
-import { serveConnectProxy } from '../support/loopback.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
+import { serveConnectProxy } from '../support/remote/loopback.ts';
 import { settings } from './settings.ts';
 
 const VERSION = '0.169.0';

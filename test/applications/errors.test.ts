@@ -4,8 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { CLIENT, DOOR, proxyAlone } from '../support/library-door.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { CLIENT, DOOR, proxyAlone } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { type Asked, CLIENTS, type Client, type ErrorClass } from './ask.ts';
 import { OPENAI_CLIENTS, watchedFetch } from './versions.ts';
 

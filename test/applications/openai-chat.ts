@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type OpenAI from 'openai';
 import type { ChatCompletionMessageParam, ChatCompletionTool } from 'openai/resources/chat/completions';
-import type { Stack } from '../support/stack.ts';
+import type { Stack } from '../support/doors/stack.ts';
 import { all, type OpenAIClass } from './versions.ts';
 
 export const CANARY = 'canary-openai-5d1e the quick brown fox';

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
-import { CLIENT } from '../support/library-door.ts';
-import { startStack } from '../support/stack.ts';
+import { CLIENT } from '../support/doors/library-door.ts';
+import { startStack } from '../support/doors/stack.ts';
 import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
 import { all, OPENAI_CLIENTS } from './versions.ts';
 

@@ -9,10 +9,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { freePort } from '../support/foreign-programs.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT } from '../support/tools.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const LITELLM = 'litellm[proxy]==1.106.2';
 const KEY = 'sk-a-key-of-its-own-7d30b1c5e2';

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { type Stack, startStack } from '../support/stack.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { type Asked, CLIENTS } from './ask.ts';
 import { watchedFetch } from './versions.ts';
 

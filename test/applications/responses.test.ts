@@ -8,9 +8,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
 import { callPiece, chatStream, chunk, type Json, USAGE } from '../responses/chat-side.ts';
-import { eventually } from '../support/eventually.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { EVENTS } from './responses-events.ts';
 import { all, OPENAI_CLIENTS } from './versions.ts';
 

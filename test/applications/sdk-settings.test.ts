@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { python } from '../support/foreign-programs.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { python } from '../support/processes/foreign-programs.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
 import { settings, variables } from './settings.ts';
 
 const CANARY = 'canary-settings-41c8';

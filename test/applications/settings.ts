@@ -1,7 +1,7 @@
 /** What docs/agents.md tells people to set, for tests to set just that. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { ROOT } from '../support/tools.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 export interface Place {
   /** http://HOST:PORT of the proxy. */

@@ -7,11 +7,11 @@ import { createHash } from 'node:crypto';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
-import { python } from '../support/foreign-programs.ts';
-import { proxyAlone } from '../support/library-door.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+import { proxyAlone } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { python } from '../support/processes/foreign-programs.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
 import { ANTHROPIC_CLIENTS, all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
 
 const PYTHON = python([join(ROOT, '.tools/python/bin')]);

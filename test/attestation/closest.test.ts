@@ -7,8 +7,8 @@ import { sha256 } from '../../lib/crypto/node/digest.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
-import { issueMeshCa } from '../support/snp-platform.ts';
-import { NOW, tdxPlatform } from '../support/tdx-platform.ts';
+import { issueMeshCa } from '../support/evidence/snp-platform.ts';
+import { NOW, tdxPlatform } from '../support/evidence/tdx-platform.ts';
 
 const POLICY = Buffer.from('policy of the coordinator');
 const ROOT_CA = Buffer.from('root CA');

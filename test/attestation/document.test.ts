@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type AttestationDocument, parseDocument } from '../../lib/attestation/document.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { SYNTHETIC_SETS, vectorBytes } from '../support/attestation-vectors.ts';
+import { SYNTHETIC_SETS, vectorBytes } from '../support/evidence/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

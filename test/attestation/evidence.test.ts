@@ -7,8 +7,8 @@ import { breathe } from '../../lib/attestation/evidence.ts';
 import { SNP } from '../../lib/attestation/snp/verify.ts';
 import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { verify } from '../../lib/attestation/verify.ts';
-import { attestedBy } from '../support/snp-platform.ts';
-import { judge } from '../support/tdx-cases.ts';
+import { attestedBy } from '../support/evidence/snp-platform.ts';
+import { judge } from '../support/evidence/tdx-cases.ts';
 
 describe('a breath between two heavy steps', () => {
   for (const from of ['setImmediate', 'setTimeout'] as const) {

@@ -10,8 +10,8 @@ import {
 } from '../../lib/attestation/manifest.ts';
 import { guestPolicyValue } from '../../lib/attestation/snp/packed-fields.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { vectorBytes, vectorJson, vectorText } from '../support/attestation-vectors.ts';
-import { toHex } from '../support/wycheproof.ts';
+import { vectorBytes, vectorJson, vectorText } from '../support/evidence/attestation-vectors.ts';
+import { toHex } from '../support/evidence/wycheproof.ts';
 
 const LIVE = vectorText('contrast/privatemode_manifest_v1.58.0.json');
 const parse = (text: string): Manifest => parseManifest(Buffer.from(text));

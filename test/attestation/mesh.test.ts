@@ -24,8 +24,8 @@ import {
   SYNTHETIC_SETS,
   syntheticCases,
   vectorBytes,
-} from '../support/attestation-vectors.ts';
-import { secretInput } from '../support/mesh.ts';
+} from '../support/evidence/attestation-vectors.ts';
+import { secretInput } from '../support/evidence/mesh.ts';
 
 const failures = (checks: readonly Check[]): string[] =>
   checks.filter(({ outcome }) => outcome !== 'pass').map(({ id }) => id);

@@ -12,9 +12,9 @@ import {
   issueMeshCa,
   issueVcek,
   type Changes as SnpChanges,
-} from '../support/snp-platform.ts';
-import { FUTURE, judge, PAST } from '../support/tdx-cases.ts';
-import { type Changes, NOW } from '../support/tdx-platform.ts';
+} from '../support/evidence/snp-platform.ts';
+import { FUTURE, judge, PAST } from '../support/evidence/tdx-cases.ts';
+import { type Changes, NOW } from '../support/evidence/tdx-platform.ts';
 
 const BEHIND = /not valid yet at 2026-12-01T00:00:00\.000Z: the local clock is probably behind$/;
 const failedBy = (checks: readonly Check[], id: string): Check | undefined =>

@@ -9,7 +9,7 @@ import {
   uintField,
 } from '../../lib/attestation/protobuf.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { fromHex, toHex } from '../support/wycheproof.ts';
+import { fromHex, toHex } from '../support/evidence/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

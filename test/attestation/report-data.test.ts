@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../support/attestation-vectors.ts';
-import { fromHex, toHex } from '../support/wycheproof.ts';
+import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../support/evidence/attestation-vectors.ts';
+import { fromHex, toHex } from '../support/evidence/wycheproof.ts';
 
 const ascii = (text: string): Uint8Array => Buffer.from(text, 'latin1');
 const range = (first: number): Uint8Array => Uint8Array.from({ length: 32 }, (_, index) => first + index);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { obtained, readRevocationList } from '../../lib/attestation/collateral.ts';
-import { CRL } from '../support/snp-platform.ts';
+import { CRL } from '../support/evidence/snp-platform.ts';
 
 const ISSUED = Date.parse('2026-11-01T00:00:00Z');
 const list = readRevocationList({ crl: CRL });

@@ -4,8 +4,8 @@ import { sha256 } from '#crypto/digest';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { decodeOneCertificate, parseCertificate } from '../../lib/attestation/x509/certificate.ts';
 import { commonName } from '../../lib/attestation/x509/name.ts';
-import { trustText } from '../support/attestation-vectors.ts';
-import { toHex } from '../support/wycheproof.ts';
+import { trustText } from '../support/evidence/attestation-vectors.ts';
+import { toHex } from '../support/evidence/wycheproof.ts';
 
 /** The rows of the table in test/vectors/trust/README.md, by subject CN. */
 const TABLE = new Map(

@@ -8,7 +8,7 @@ import {
 } from '../../lib/attestation/tdx/chain.ts';
 import type { Certificate } from '../../lib/attestation/x509/certificate.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
-import { tdxPlatform } from '../support/tdx-platform.ts';
+import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
 
 const { quote } = tdxPlatform();
 const chain = readPckChain(

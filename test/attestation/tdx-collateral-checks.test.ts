@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CertificateRequest } from '../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../simulator/pki/der.ts';
 import { basicConstraints, type EncodedExtension, keyUsage } from '../../simulator/pki/extensions.ts';
-import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/tdx-authorities.ts';
+import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/evidence/tdx-authorities.ts';
 import {
   FUTURE,
   failed,
@@ -23,8 +23,8 @@ import {
   STRANGER,
   UNKNOWN_CRITICAL,
   vouchedBy,
-} from '../support/tdx-cases.ts';
-import { type Changes, NOW, signedBody, tdxPlatform } from '../support/tdx-platform.ts';
+} from '../support/evidence/tdx-cases.ts';
+import { type Changes, NOW, signedBody, tdxPlatform } from '../support/evidence/tdx-platform.ts';
 
 const answer = (member: 'tcbInfo', value: unknown) => ({ body: signedBody(member, value), issuerChain: '' });
 const unreachable = async (): Promise<never> => {

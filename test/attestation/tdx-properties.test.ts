@@ -13,10 +13,10 @@ import { decodePem } from '../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
-import { encodeSgx, SGX_PARTS } from '../support/tdx-authorities.ts';
-import { parseQuote } from '../support/tdx-binary-quote.ts';
-import { tdxPlatform } from '../support/tdx-platform.ts';
-import { syntheticInput, syntheticVariants, variantInput, vector } from '../support/tdx-vectors.ts';
+import { encodeSgx, SGX_PARTS } from '../support/evidence/tdx-authorities.ts';
+import { parseQuote } from '../support/evidence/tdx-binary-quote.ts';
+import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
+import { syntheticInput, syntheticVariants, variantInput, vector } from '../support/evidence/tdx-vectors.ts';
 
 const SEED = { seed: 20261201 };
 const { quote, entry, context } = tdxPlatform();

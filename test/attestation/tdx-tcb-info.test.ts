@@ -11,7 +11,7 @@ import {
   svnLevel,
   type TcbInfo,
 } from '../../lib/attestation/tdx/tcb-info.ts';
-import { platformLevelJson, tdxPlatform } from '../support/tdx-platform.ts';
+import { platformLevelJson, tdxPlatform } from '../support/evidence/tdx-platform.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const members = (value: object): JsonMembers =>

@@ -20,8 +20,8 @@ import { type Certificate, verifySignedBy } from '../../lib/attestation/x509/cer
 import { isCurrent, parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
-import { parseQuote } from '../support/tdx-binary-quote.ts';
-import { failed, GROUPS } from '../support/tdx-cases.ts';
+import { parseQuote } from '../support/evidence/tdx-binary-quote.ts';
+import { failed, GROUPS } from '../support/evidence/tdx-cases.ts';
 import {
   collateralSource,
   INTEL_ROOT,
@@ -31,7 +31,7 @@ import {
   syntheticVariants,
   variantInput,
   vector,
-} from '../support/tdx-vectors.ts';
+} from '../support/evidence/tdx-vectors.ts';
 
 const text = (...path: string[]): string => Buffer.from(vector(...path)).toString('utf8');
 

@@ -6,8 +6,8 @@ import type { Check } from '../../lib/attestation/check.ts';
 import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
 import { verify } from '../../lib/attestation/verify.ts';
 import { integer } from '../../simulator/pki/der.ts';
-import { syntheticInput, vectorBytes, withMembers } from '../support/attestation-vectors.ts';
-import { secretInput } from '../support/mesh.ts';
+import { syntheticInput, vectorBytes, withMembers } from '../support/evidence/attestation-vectors.ts';
+import { secretInput } from '../support/evidence/mesh.ts';
 import {
   ARK,
   ASK_SERIAL,
@@ -23,9 +23,9 @@ import {
   rootsOf,
   type Changes as SnpChanges,
   vcekParts,
-} from '../support/snp-platform.ts';
-import { filled, judge, STRANGE_ROOT } from '../support/tdx-cases.ts';
-import { platformLevelJson, type Changes as TdxChanges } from '../support/tdx-platform.ts';
+} from '../support/evidence/snp-platform.ts';
+import { filled, judge, STRANGE_ROOT } from '../support/evidence/tdx-cases.ts';
+import { platformLevelJson, type Changes as TdxChanges } from '../support/evidence/tdx-platform.ts';
 
 const snp = async (changes: SnpChanges) => (await verify(attestedBy(changes))).checks;
 const v158 = syntheticInput('synthetic_v158');

@@ -10,9 +10,9 @@ import {
   syntheticCases,
   syntheticInput,
   withMembers,
-} from '../support/attestation-vectors.ts';
-import { ENGINE, ONLY_OPENSSL } from '../support/engine.ts';
-import { syntheticInput as syntheticTdxInput } from '../support/tdx-vectors.ts';
+} from '../support/evidence/attestation-vectors.ts';
+import { ENGINE, ONLY_OPENSSL } from '../support/evidence/engine.ts';
+import { syntheticInput as syntheticTdxInput } from '../support/evidence/tdx-vectors.ts';
 
 const SEED = 20261201;
 const mask = fc.integer({ min: 1, max: 255 });

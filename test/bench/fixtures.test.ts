@@ -25,7 +25,7 @@ import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import { injectSalt } from '../../lib/pipeline/inject-salt.ts';
-import { formBodyOf, jsonBody, prepare, sealText } from '../support/sealing.ts';
+import { formBodyOf, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
 const secret = { id: OPEN_SECRET.id, key: createSecretKey(OPEN_SECRET.key) };
 const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });

@@ -4,7 +4,7 @@ import { availableParallelism, loadavg } from 'node:os';
 import { after, before, describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
-import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
+import { type Browser, launchBrowser, type Page } from '../support/doors/browser.ts';
 import {
   askPage,
   bundleClient,
@@ -12,9 +12,9 @@ import {
   press,
   serveClientPages,
   shown,
-} from '../support/client-page.ts';
-import { program } from '../support/foreign-programs.ts';
-import { sharedHardware } from '../support/stack.ts';
+} from '../support/doors/client-page.ts';
+import { sharedHardware } from '../support/doors/stack.ts';
+import { program } from '../support/processes/foreign-programs.ts';
 
 const CHROMIUM = program('chromium');
 const CANARY = 'canary-page-71c3 typed into a page';

@@ -6,10 +6,14 @@ import { runInNewContext } from 'node:vm';
 import { Agent, fetch as undiciFetch } from 'undici';
 import { forward } from '../../lib/client/forward.ts';
 import { type PrivatemodeOptions, readOptions } from '../../lib/client/options.ts';
-import { CANARY_KEY } from '../support/canaries.ts';
-import { fakeSession } from '../support/gateway.ts';
-import { until } from '../support/gateway-fixture.ts';
-import { type Script, type ScriptedUpstream, startScriptedUpstream } from '../support/scripted-upstream.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { until } from '../support/doors/gateway-fixture.ts';
+import {
+  type Script,
+  type ScriptedUpstream,
+  startScriptedUpstream,
+} from '../support/remote/scripted-upstream.ts';
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;

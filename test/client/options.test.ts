@@ -17,12 +17,12 @@ import {
 import { toApplication } from '../../lib/client/remedies.ts';
 import { CLOCK_REMEDY } from '../../lib/errors.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { runIn } from '../support/client-package.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { clientOptions } from '../support/library-door.ts';
-import { startTestSimulator } from '../support/simulator.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT } from '../support/tools.ts';
+import { runIn } from '../support/doors/client-package.ts';
+import { clientOptions } from '../support/doors/library-door.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const KEY = 'pm-key-that-nobody-may-see-4f1d9a';
 const SALT = 'salt-that-nobody-may-see-77c0b2e1d9';

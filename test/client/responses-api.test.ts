@@ -5,9 +5,9 @@ import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../lib/client/
 import { PrivatemodeAI } from '../../lib/client/index.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { OPENAI_CLIENTS } from '../applications/versions.ts';
-import { eventually } from '../support/eventually.ts';
-import { clientOptions } from '../support/library-door.ts';
-import { startTestSimulator } from '../support/simulator.ts';
+import { clientOptions } from '../support/doors/library-door.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const PROMPT = 'prompt-of-a-response-5e81';
 const TOOL = { type: 'function', name: 'read', parameters: { type: 'object' }, strict: false } as const;

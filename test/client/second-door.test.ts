@@ -1,12 +1,12 @@
 /**
  * The gateway's tests a second time, without a proxy: the same files, the same assertions, through the client library
- * (test/support/library-door.ts), with the cryptography of Node and with the portable one.
+ * (test/support/doors/library-door.ts), with the cryptography of Node and with the portable one.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/program.ts';
-import { ROOT } from '../support/tools.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 /** ms for one file, on a busy machine. */
 const PATIENCE = 480_000;

@@ -16,9 +16,9 @@ import {
 import { toApplication } from '../../lib/client/remedies.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { clientOptions } from '../support/library-door.ts';
-import { startTestSimulator } from '../support/simulator.ts';
-import { ROOT } from '../support/tools.ts';
+import { clientOptions } from '../support/doors/library-door.ts';
+import { ROOT } from '../support/processes/tools.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const KEY = 'pm-key-of-the-verify-tests';
 const PROMPT = 'prompt-that-must-not-leave-8c2e';

@@ -2,7 +2,7 @@
  * What leaves is the same whichever way it takes: for one request, with the same randomness, clock and secret, the proxy and the
  * client library put the same bytes on the wire, but for what says which of the two it is.
  */
-import '../support/fixed-randomness.ts';
+import '../support/remote/fixed-randomness.ts';
 import assert from 'node:assert/strict';
 import { after, before, describe, it, mock } from 'node:test';
 import fc from 'fast-check';
@@ -11,14 +11,14 @@ import { newRequestId } from '../../lib/api/request-id.ts';
 import { forward } from '../../lib/client/forward.ts';
 import { type ClientConfig, readOptions } from '../../lib/client/options.ts';
 import { createTranslator } from '../../lib/responses/translator.ts';
-import { CANARY_KEY } from '../support/canaries.ts';
-import { formBody } from '../support/forms.ts';
-import { fakeSession, startGateway, type TestGateway } from '../support/gateway.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { fakeSession, startGateway, type TestGateway } from '../support/doors/gateway.ts';
+import { formBody } from '../support/remote/forms.ts';
 import {
   type ScriptedUpstream,
   type SeenRequest,
   startScriptedUpstream,
-} from '../support/scripted-upstream.ts';
+} from '../support/remote/scripted-upstream.ts';
 
 const NOW = Date.UTC(2026, 0, 2, 3, 4, 5);
 const SALT = 'one salt that everybody shares 01';

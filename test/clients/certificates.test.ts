@@ -28,13 +28,13 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../simulator/pki/extensions.ts';
-import { fakeSession } from '../support/gateway.ts';
-import { answerTo, until } from '../support/gateway-fixture.ts';
-import { startProxyProcess } from '../support/program.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { startRemote } from '../support/remote.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { answerTo, until } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { startRemote } from '../support/remote/remote.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const DAY = 86_400_000;
 const server = createTestAuthority('servers').issue(['localhost']);

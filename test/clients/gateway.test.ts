@@ -17,8 +17,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/clients/clients.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
-import { fakeSession, type TestGatewayOptions } from '../support/gateway.ts';
+import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
+import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -28,9 +28,9 @@ import {
   get,
   post,
   until,
-} from '../support/gateway-fixture.ts';
-import { chatStream, completion, http, openedRequest } from '../support/sealed-answers.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+} from '../support/doors/gateway-fixture.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { chatStream, completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;

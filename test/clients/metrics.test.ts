@@ -5,9 +5,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { startProxyProcess } from '../support/program.ts';
-import { startRemote } from '../support/remote.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { startRemote } from '../support/remote/remote.ts';
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 

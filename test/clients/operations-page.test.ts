@@ -4,10 +4,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { program } from '../support/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { program } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const PAGE = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8');
 

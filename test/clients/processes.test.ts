@@ -5,10 +5,10 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { KEY_MARK } from '../support/canaries.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
-import { startStack } from '../support/stack.ts';
+import { KEY_MARK } from '../support/doors/canaries.ts';
+import { startStack } from '../support/doors/stack.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
 const BOB = `${KEY_MARK}token-of-bob`;

@@ -13,8 +13,8 @@ import {
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseClientsFile } from '../../lib/clients/clients-file.ts';
-import { type Ran, runCommand } from '../support/command.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Ran, runCommand } from '../support/processes/command.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const run = (...argv: string[]): Promise<Ran> => runCommand(['clients', ...argv]);
 

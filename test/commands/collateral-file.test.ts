@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { parseCollateral, recordCollateral, storedCollateral } from '../../lib/commands/collateral-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { collateralSource, storedCollateral as vectorCollateral } from '../support/tdx-vectors.ts';
-import { vectorPath } from '../support/verify.ts';
+import { collateralSource, storedCollateral as vectorCollateral } from '../support/evidence/tdx-vectors.ts';
+import { vectorPath } from '../support/evidence/verify.ts';
 
 const refuse = (words: string): Error => new PrivatemodeError('verify_input_invalid', words);
 const TDX = new Uint8Array(readFileSync(vectorPath('synthetic_tdx', 'collateral.json')));

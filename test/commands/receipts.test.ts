@@ -4,9 +4,9 @@ import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:f
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
-import { runCommand } from '../support/command.ts';
-import { receipt } from '../support/receipts.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { receipt } from '../support/doors/receipts.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 let workspace: string;
 let directory: string;

@@ -7,10 +7,10 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { runCommand } from '../support/command.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
 
 const REAL_KEY = 'sk-real-4c1e';
 

@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { STATUS as COMMAND, showStatus } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
-import { type Ran, runCommand } from '../support/command.ts';
+import { type Ran, runCommand } from '../support/processes/command.ts';
 
 const STATUS = {
   ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },

@@ -9,10 +9,10 @@ import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
-import { runCommand } from '../support/command.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT } from '../support/tools.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const EPOCH = { secretId: 's', manifestSha256: 'a'.repeat(64), verdictSha256: 'b'.repeat(64) };
 

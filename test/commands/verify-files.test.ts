@@ -4,8 +4,8 @@ import { spawn } from 'node:child_process';
 import { readFileSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/verify.ts';
+import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/evidence/verify.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const without = (flags: readonly string[], name: string): string[] => {
   const at = flags.indexOf(name);

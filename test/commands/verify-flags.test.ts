@@ -5,7 +5,7 @@ import { VERIFY_FLAGS, verifyRequest } from '../../lib/commands/verify-flags.ts'
 import { parseArgv } from '../../lib/config/argv.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { OUTCOMES } from '../../lib/verdict/outcome.ts';
-import { verifyCommand } from '../support/verify.ts';
+import { verifyCommand } from '../support/evidence/verify.ts';
 
 const OWN_FLAGS = [
   ...['save', 'evidence', 'nonce', 'manifest', 'secret-request', 'secret-response'],

@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { startTestSimulator } from '../support/simulator.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { type Verified, verifyCommand } from '../support/verify.ts';
+import { type Verified, verifyCommand } from '../support/evidence/verify.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const KEY = 'a-key-that-must-not-be-found-anywhere';
 

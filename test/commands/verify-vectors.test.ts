@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { SYNTHETIC_SETS, syntheticCases } from '../support/attestation-vectors.ts';
-import { syntheticVariants } from '../support/tdx-vectors.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/verify.ts';
+import { SYNTHETIC_SETS, syntheticCases } from '../support/evidence/attestation-vectors.ts';
+import { syntheticVariants } from '../support/evidence/tdx-vectors.ts';
+import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/evidence/verify.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 /** Variants that this verifier refuses although the vectors' index says "accept" for the reference (see its README). */
 const STRICTER = ['secret_cert_workload_identity.json', 'platform_outofdate_module_ok.json'];

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { keyOrigin, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
-import { parsed, refused } from '../support/config.ts';
+import { parsed, refused } from '../support/doors/config.ts';
 
 describe('the API key', () => {
   it('is a literal, taken verbatim', () => {

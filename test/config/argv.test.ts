@@ -5,7 +5,7 @@ import { parseArgv } from '../../lib/config/argv.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { parsed, refused } from '../support/config.ts';
+import { parsed, refused } from '../support/doors/config.ts';
 
 const valuesOf = (...argv: string[]): Record<string, string> => Object.fromEntries(parseArgv(argv).values);
 

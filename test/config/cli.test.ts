@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import type { Config } from '../../lib/config/config.ts';
 import { listenFailed, PrivatemodeError } from '../../lib/errors.ts';
 import { VERSION } from '../../lib/version.ts';
-import { type Ran, type RunOptions, runCommand } from '../support/command.ts';
+import { type Ran, type RunOptions, runCommand } from '../support/processes/command.ts';
 
 interface Outcome extends Ran {
   readonly ran: readonly [config: Config, warnings: readonly string[]][];

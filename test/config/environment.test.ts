@@ -3,8 +3,8 @@ import { describe, it } from 'node:test';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { endpointNote, variableOf, withEnvironment } from '../../lib/config/environment.ts';
 import { FLAGS } from '../../lib/config/flags.ts';
-import { runCommand } from '../support/command.ts';
-import { parsed, refused } from '../support/config.ts';
+import { parsed, refused } from '../support/doors/config.ts';
+import { runCommand } from '../support/processes/command.ts';
 
 describe('settings in the environment', () => {
   it('each flag has a variable, but those that are no settings and the one that must be seen', () => {

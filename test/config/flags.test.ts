@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { Config } from '../../lib/config/config.ts';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
-import { configOf, parsed, refused } from '../support/config.ts';
+import { configOf, parsed, refused } from '../support/doors/config.ts';
 
 const SALT = 'a-salt-of-exactly-thirty-two-by.';
 const FILES = { 'key.txt': 'sk-file\n', 'm.json': '{}', 'store.url': ' redis://:in-a-file@store:6380\n' };

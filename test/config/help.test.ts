@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { fitHelp, renderHelp } from '../../lib/config/help.ts';
 import { FLAG_TABLES, renderFlagTable } from '../../scripts/flag-table.ts';
-import { runCommand } from '../support/command.ts';
+import { runCommand } from '../support/processes/command.ts';
 
 /** Words of each page, and the command lines that print it. */
 const PAGES: readonly (readonly [words: readonly string[], ...lines: string[][]])[] = [

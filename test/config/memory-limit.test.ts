@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { memoryLimit } from '../../lib/config/config.ts';
-import { parsed } from '../support/config.ts';
+import { parsed } from '../support/doors/config.ts';
 
 const GIB = 1024 ** 3;
 const MACHINE = 16 * GIB;

@@ -4,8 +4,8 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { AGENT_NAMES } from '../../lib/commands/agents.ts';
-import { runCommand } from '../support/command.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 describe('a mistake on the command line', () => {
   let directory: string;

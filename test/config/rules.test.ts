@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { CAUTIONS, CONTRADICTIONS } from '../../lib/config/rules.ts';
-import { parsed, refused } from '../support/config.ts';
+import { parsed, refused } from '../support/doors/config.ts';
 
 const QUIET = ['--listen-address=127.0.0.1', '--api-key-fallback=always'];
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { parsed, refused } from '../support/config.ts';
+import { parsed, refused } from '../support/doors/config.ts';
 
 const bytes = (count: number): string => 'x'.repeat(count);
 const shared = (salt: string, files: Readonly<Record<string, string | Uint8Array>> = {}) =>

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { readTrustRoots, trustRoots, withSimulatorHint } from '../../lib/config/trust-roots.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const ARK = join(VECTORS, 'attestation/synthetic/test_ark.pem');

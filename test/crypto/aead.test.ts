@@ -5,8 +5,8 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { gcmDecrypt, gcmEncryption, type SecretKey } from '#crypto/aead';
 import * as portable from '../../lib/crypto/portable/aead.ts';
-import { keyOf, wrongKeyOf } from '../support/engine.ts';
-import { hex } from '../support/exchange-fixture.ts';
+import { keyOf, wrongKeyOf } from '../support/evidence/engine.ts';
+import { hex } from '../support/remote/exchange-fixture.ts';
 
 interface Wycheproof {
   readonly testGroups: readonly {

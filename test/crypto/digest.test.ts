@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { constantTimeEqual, sha256, sha384 } from '#crypto/digest';
-import { toHex } from '../support/wycheproof.ts';
+import { toHex } from '../support/evidence/wycheproof.ts';
 
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
 

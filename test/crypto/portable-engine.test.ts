@@ -8,7 +8,7 @@ import { once } from 'node:events';
 import { globSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/program.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const DIRECTORIES = ['attestation', 'crypto', 'envelope', 'session', 'pipeline'];

@@ -5,8 +5,8 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { gcmEncryption, type SecretKey } from '#crypto/aead';
 import { openSlots, sealSlots, slots } from '#crypto/short-messages';
-import { keyOf, wrongKeyOf } from '../support/engine.ts';
-import { hex } from '../support/exchange-fixture.ts';
+import { keyOf, wrongKeyOf } from '../support/evidence/engine.ts';
+import { hex } from '../support/remote/exchange-fixture.ts';
 
 const AAD_BYTES = 16;
 /** The longest ciphertext that is opened or sealed here; how many messages at a time at most. */

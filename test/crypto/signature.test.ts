@@ -16,7 +16,7 @@ import {
   verifyRsaPssSha384,
 } from '#crypto/signature';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { fromHex, wycheproof } from '../support/wycheproof.ts';
+import { fromHex, wycheproof } from '../support/evidence/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

@@ -5,8 +5,8 @@ import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperations } from '../../scripts/operations-page.ts';
-import { INSTALL_BLOCKS } from '../support/install-blocks.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { INSTALL_BLOCKS } from '../packaging/support/install-blocks.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const PAGES = [

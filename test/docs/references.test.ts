@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { ROOT } from '../support/tools.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const SOURCES = ['lib', 'simulator', 'scripts', 'bench', 'bin', 'test'];
 const PAGES = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'bench/README.md', 'deploy/chart/README.md'];

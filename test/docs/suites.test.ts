@@ -5,9 +5,9 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { replaceSection } from '../../scripts/marked-section.ts';
 import { ALONE, isIn, REPEATED } from '../suites.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const CONTRIBUTING = join(ROOT, 'CONTRIBUTING.md');
 const FILES = globSync('test/**/*.test.ts', { cwd: ROOT });

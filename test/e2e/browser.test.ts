@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
-import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
-import { CHAT_PAGE, type PageServer, servePage } from '../support/chat-page.ts';
-import { program } from '../support/foreign-programs.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { type Browser, launchBrowser, type Page } from '../support/doors/browser.ts';
+import { CHAT_PAGE, type PageServer, servePage } from '../support/doors/chat-page.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { program } from '../support/processes/foreign-programs.ts';
 
 const CHROMIUM = program('chromium');
 const CANARY = 'canary-browser-e4d9 shown in a page';

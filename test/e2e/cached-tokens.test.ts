@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { UsageReport } from '../../lib/transparency/usage.ts';
-import { runCommand } from '../support/command.ts';
-import { eventually } from '../support/eventually.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 /** 41,000 tokens in, of which 38,000 came from the cache, and 3 out: as either API says it. */
 const OPENAI = {

@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { after, before, describe, it } from 'node:test';
 import OpenAI from 'openai';
-import { type Stack, startStack } from '../support/stack.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 
 describe('a chat completion', () => {
   let stack: Stack;

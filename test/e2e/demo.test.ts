@@ -6,8 +6,8 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { cleanEnvironment } from '../support/program.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 

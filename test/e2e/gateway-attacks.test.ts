@@ -6,13 +6,14 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
+import { ask, type Outcome, readStream } from '../support/doors/sdk-outcome.ts';
 import {
   essenceOf,
   FIRST_RUN,
   type HonestExchange,
   honestExchanges,
   PLAIN,
-} from '../support/honest-exchanges.ts';
+} from '../support/remote/honest-exchanges.ts';
 import {
   type Ask,
   type Attack,
@@ -23,8 +24,7 @@ import {
   startHostileStack,
   type WireRequest,
   type WireResponse,
-} from '../support/man-in-the-middle.ts';
-import { ask, type Outcome, readStream } from '../support/sdk-outcome.ts';
+} from '../support/remote/man-in-the-middle.ts';
 import {
   inSequence,
   isSealed,
@@ -35,7 +35,7 @@ import {
   type WireMember,
   withUpperCaseIv,
   writeBody,
-} from '../support/wire-text.ts';
+} from '../support/remote/wire-text.ts';
 
 /**
  * `refused`: an error event and a broken connection after an honest beginning, or a 502 in place of a whole answer.

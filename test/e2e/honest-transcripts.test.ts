@@ -15,13 +15,13 @@ import {
   OPENAI_CLIENTS,
   type OpenAIClass,
 } from '../applications/versions.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { CHAT } from '../support/transcripts/chat.ts';
-import { COMPLETIONS } from '../support/transcripts/completions.ts';
-import { EMBEDDINGS } from '../support/transcripts/embeddings.ts';
-import { ERRORS } from '../support/transcripts/errors.ts';
-import { breaches } from '../support/transcripts/grammar.ts';
-import { MESSAGES } from '../support/transcripts/messages.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { CHAT } from '../support/remote/transcripts/chat.ts';
+import { COMPLETIONS } from '../support/remote/transcripts/completions.ts';
+import { EMBEDDINGS } from '../support/remote/transcripts/embeddings.ts';
+import { ERRORS } from '../support/remote/transcripts/errors.ts';
+import { breaches } from '../support/remote/transcripts/grammar.ts';
+import { MESSAGES } from '../support/remote/transcripts/messages.ts';
 import {
   type EndpointName,
   type Members,
@@ -29,9 +29,9 @@ import {
   type TranscriptEvent,
   type TranscriptResponse,
   textOf,
-} from '../support/transcripts/transcript.ts';
-import { TRANSCRIPTION } from '../support/transcripts/transcription.ts';
-import { UNSTRUCTURED } from '../support/transcripts/unstructured.ts';
+} from '../support/remote/transcripts/transcript.ts';
+import { TRANSCRIPTION } from '../support/remote/transcripts/transcription.ts';
+import { UNSTRUCTURED } from '../support/remote/transcripts/unstructured.ts';
 
 /** Every transcript there is. */
 const HONEST: readonly Transcript[] = [

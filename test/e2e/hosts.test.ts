@@ -10,10 +10,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { parseConfig } from '../../lib/config/config.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
-import { type ConnectionWatch, watchConnections } from '../support/connections.ts';
-import { recordingLogger } from '../support/logger.ts';
-import { startTestSimulator } from '../support/simulator.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type ConnectionWatch, watchConnections } from '../support/doors/connections.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 interface Scene {
   readonly simulator: Awaited<ReturnType<typeof startTestSimulator>>;

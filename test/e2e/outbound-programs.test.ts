@@ -5,12 +5,22 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { freePort, program, type RunningProgram, runBeside, waitFor } from '../support/foreign-programs.ts';
-import { serveInspector } from '../support/inspector.ts';
-import { serveConnectProxy } from '../support/loopback.ts';
-import { hostsAt, outboundScene, streamChat } from '../support/outbound-scene.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+import {
+  freePort,
+  program,
+  type RunningProgram,
+  runBeside,
+  waitFor,
+} from '../support/processes/foreign-programs.ts';
+import { serveInspector } from '../support/processes/inspector.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { serveConnectProxy } from '../support/remote/loopback.ts';
+import { hostsAt, outboundScene, streamChat } from '../support/remote/outbound-scene.ts';
+import {
+  createTestAuthority,
+  type ServerCertificate,
+  type TestAuthority,
+} from '../support/remote/tls-authority.ts';
 
 const CANARY = 'canary-programs-0ad7';
 const TINYPROXY = program('tinyproxy');

@@ -5,11 +5,11 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { watchConnections } from '../support/connections.ts';
-import { serveInspector } from '../support/inspector.ts';
-import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
-import { hostsAt, outboundScene, streamChat } from '../support/outbound-scene.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { watchConnections } from '../support/doors/connections.ts';
+import { serveInspector } from '../support/processes/inspector.ts';
+import { serveConnectProxy, serveHttps } from '../support/remote/loopback.ts';
+import { hostsAt, outboundScene, streamChat } from '../support/remote/outbound-scene.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const CANARY = 'canary-outbound-2b8e';
 const WAIT = { timeoutMs: 20_000 };

@@ -8,13 +8,13 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
-import { runCommand } from '../support/command.ts';
-import { eventually } from '../support/eventually.ts';
-import { program } from '../support/foreign-programs.ts';
-import { startProxyProcess } from '../support/program.ts';
-import { sortOf } from '../support/receipts.ts';
-import { deploymentFlags } from '../support/remote.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { sortOf } from '../support/doors/receipts.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { program } from '../support/processes/foreign-programs.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { deploymentFlags } from '../support/remote/remote.ts';
 
 const [JQ, OPENSSL] = [program('jq'), program('openssl')];
 

@@ -1,21 +1,21 @@
 /**
- * The exchanges of test/support/planned-exchanges.ts, byte for byte as the upstream and the application see them, compared with the
+ * The exchanges of test/support/doors/planned-exchanges.ts, byte for byte as the upstream and the application see them, compared with the
  * record beside this file. The record was taken from the gateway as it was; it does not say what is right. It proves that a change
  * that should change nothing changes nothing. After a change that should, record again and read the diff of recorded-exchanges.txt:
  *
  *     npm run record
  *
  * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib. Fixtures that all tests of
- * the gateway use do, and are what to follow where files move: test/support/gateway.ts puts the gateway together; gateway-fixture.ts and
+ * the gateway use do, and are what to follow where files move: test/support/doors/gateway.ts puts the gateway together; gateway-fixture.ts and
  * left-behind.ts name types of it; exchange-fixture.ts imports the cipher, and tls-authority.ts certificates of the simulator.
  */
-import '../support/fixed-randomness.ts';
+import '../support/remote/fixed-randomness.ts';
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it, mock } from 'node:test';
-import { PLANNED } from '../support/planned-exchanges.ts';
-import { record } from '../support/recording.ts';
+import { PLANNED } from '../support/doors/planned-exchanges.ts';
+import { record } from '../support/doors/recording.ts';
 
 const FILE = join(import.meta.dirname, 'recorded-exchanges.txt');
 const RECORDING = process.env['RECORD_EXCHANGES'] === '1';

@@ -5,9 +5,9 @@ import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { startProxyProcess } from '../support/program.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 describe('a start that fails', { timeout: 60_000 }, () => {
   let occupied: Server;

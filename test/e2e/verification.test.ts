@@ -5,11 +5,11 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
-import { CANARY_KEY } from '../support/canaries.ts';
-import { eventually } from '../support/eventually.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { schemaErrors } from '../support/json-schema.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { schemaErrors } from '../packaging/support/json-schema.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
 
 const DOCS = join(import.meta.dirname, '../../docs');
 const SCHEMA = JSON.parse(readFileSync(join(DOCS, 'verification.schema.json'), 'utf8'));

@@ -4,8 +4,8 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { startProxyProcess } from '../support/program.ts';
-import { startRemote } from '../support/remote.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { startRemote } from '../support/remote/remote.ts';
 
 /** Stands before the service and counts the connections to it. */
 async function counting(port: number) {

@@ -6,10 +6,10 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
-import { runCommand } from '../support/command.ts';
-import { schemaErrors } from '../support/json-schema.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
+import { schemaErrors } from '../packaging/support/json-schema.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const SCHEMA = JSON.parse(
   readFileSync(join(import.meta.dirname, '../../docs/verification.schema.json'), 'utf8'),

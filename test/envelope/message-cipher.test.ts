@@ -6,10 +6,16 @@ import {
   type MessageSealer,
   type RequestCipher,
 } from '../../lib/envelope/message-cipher.ts';
-import { wrongKeyOf } from '../support/engine.ts';
-import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalOpen, literalSeal } from '../support/literal-envelope.ts';
-import { sealedMessage } from '../support/sealing.ts';
+import { wrongKeyOf } from '../support/evidence/engine.ts';
+import {
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  hex,
+  inferenceVectors,
+} from '../support/remote/exchange-fixture.ts';
+import { literalOpen, literalSeal } from '../support/remote/literal-envelope.ts';
+import { sealedMessage } from '../support/remote/sealing.ts';
 
 interface MessageVectors {
   readonly vectors: readonly {

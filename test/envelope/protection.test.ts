@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { PROTOCOL_VERSION, protectionHeaders } from '../../lib/envelope/protection.ts';
-import { keyOf, wrongKeyOf } from '../support/engine.ts';
-import { EXCHANGE, hex, inferenceVectors } from '../support/exchange-fixture.ts';
+import { keyOf, wrongKeyOf } from '../support/evidence/engine.ts';
+import { EXCHANGE, hex, inferenceVectors } from '../support/remote/exchange-fixture.ts';
 
 interface PolicyVectors {
   readonly vectors: readonly {

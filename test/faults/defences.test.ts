@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { after, before, describe, it } from 'node:test';
-import { type Stack, startStack } from '../support/stack.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { bodyOf } from './ask.ts';
 
 describe('the defences', () => {

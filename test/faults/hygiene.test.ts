@@ -9,10 +9,10 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
-import { newCanaries, writtenForms } from '../support/canaries.ts';
-import { assertClean, atRest, eventually } from '../support/invariants.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { newCanaries, writtenForms } from '../support/doors/canaries.ts';
+import { assertClean, atRest, eventually } from '../support/doors/invariants.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const CANARIES = newCanaries();
 const { prompt: P, key: K } = CANARIES;

@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { findingsOf, runTests } from '../../scripts/mutation-check.ts';
 import { MUTATIONS } from '../../scripts/mutations/all.ts';
 import { type Mutation, mutated } from '../../scripts/mutations/mutation.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
 const read = (file: string): string => readFileSync(join(ROOT, file), 'utf8');

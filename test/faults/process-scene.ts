@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
-import { type Canaries, newCanaries } from '../support/canaries.ts';
-import { sharedHardware } from '../support/hardware.ts';
-import { assertClean, assertReturned, eventually, resources } from '../support/invariants.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { startRemote } from '../support/remote.ts';
+import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
+import { assertClean, assertReturned, eventually, resources } from '../support/doors/invariants.ts';
+import { sharedHardware } from '../support/evidence/hardware.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { startRemote } from '../support/remote/remote.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
 import { question } from './scenario.ts';
 

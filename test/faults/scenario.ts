@@ -1,8 +1,8 @@
 /** What can go wrong beyond a single answer: a scenario is a row of the reliability page and a test. */
 import type { TestContext } from 'node:test';
-import { type Canaries, newCanaries } from '../support/canaries.ts';
-import { assertReturned, type Guard, guard, resources } from '../support/invariants.ts';
-import { type Stack, sharedHardware, startStack } from '../support/stack.ts';
+import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
+import { assertReturned, type Guard, guard, resources } from '../support/doors/invariants.ts';
+import { type Stack, sharedHardware, startStack } from '../support/doors/stack.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
 
 export interface Scenario {

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { CLIENTS, type Client } from '../applications/ask.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { MATRIX, nameOf, PROXIES } from './matrix.ts';
 
 /** Enough for faults at the fourth event; each word is a further event in five hundred responses. */

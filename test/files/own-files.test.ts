@@ -16,8 +16,8 @@ import {
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
-import { eventually } from '../support/eventually.ts';
-import { NOON, receipt, receiptsOfEachTest } from '../support/receipts.ts';
+import { NOON, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 const here = receiptsOfEachTest();
 const path = (name: string): string => join(here.directory, name);

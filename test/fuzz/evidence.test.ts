@@ -10,8 +10,8 @@ import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
 import { readQeIdentity, readTcbInfo } from '../../lib/attestation/tdx/tcb-info.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { syntheticInput, vectorBytes } from '../support/attestation-vectors.ts';
-import { tdxPlatform } from '../support/tdx-platform.ts';
+import { syntheticInput, vectorBytes } from '../support/evidence/attestation-vectors.ts';
+import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
 
 const { collateral } = tdxPlatform().context;
 const utf8 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');

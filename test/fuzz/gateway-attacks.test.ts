@@ -14,6 +14,7 @@ import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { createTranslator } from '../../lib/responses/translator.ts';
+import { readStream } from '../support/doors/sdk-outcome.ts';
 import {
   asked,
   attacked,
@@ -24,12 +25,11 @@ import {
   recordings,
   unattacked,
   wireTextOf,
-} from '../support/attack-generator.ts';
-import { cutAt } from '../support/chunkings.ts';
-import { fixedCipher } from '../support/exchange-fixture.ts';
-import { essenceOfBody, type HonestExchange, PLAIN } from '../support/honest-exchanges.ts';
-import { readStream } from '../support/sdk-outcome.ts';
-import { sealedMessage } from '../support/sealing.ts';
+} from '../support/remote/attack-generator.ts';
+import { cutAt } from '../support/remote/chunkings.ts';
+import { fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { essenceOfBody, type HonestExchange, PLAIN } from '../support/remote/honest-exchanges.ts';
+import { sealedMessage } from '../support/remote/sealing.ts';
 
 const RECORDINGS = recordings();
 const ERRORS = RECORDINGS.flatMap(({ exchange: { status = 200 } }, index) => (status >= 400 ? [index] : []));

@@ -4,8 +4,8 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createFormReader } from '../../lib/pipeline/form-parts.ts';
-import { cutAt } from '../support/chunkings.ts';
-import { type FormPart, formBody } from '../support/forms.ts';
+import { cutAt } from '../support/remote/chunkings.ts';
+import { type FormPart, formBody } from '../support/remote/forms.ts';
 
 const BOUNDARY = 'a-boundary';
 const TYPE = `multipart/form-data; boundary=${BOUNDARY}`;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { decode, encode, readRegression } from './regression.ts';
 import { filesWithProperties, REGRESSIONS, ROOT, runProperties } from './run-properties.ts';
 

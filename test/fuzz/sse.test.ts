@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { ASKED, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
-import { literalData, literalOpenStream } from '../support/literal-sse.ts';
-import { sealedStream } from '../support/sealed-stream.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { ASKED, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { literalData, literalOpenStream } from '../support/remote/literal-sse.ts';
+import { sealedStream } from '../support/remote/sealed-stream.ts';
 
 type Api = 'chat' | 'messages';
 const APIS = {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { checkHead } from '../../lib/gateway/admission.ts';
-import { refused } from '../support/config.ts';
+import { refused } from '../support/doors/config.ts';
 
 describe('the head of a request', () => {
   const once = [

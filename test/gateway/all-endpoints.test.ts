@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
-import { CANARY, get } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { CANARY, get } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 
 const USER = { role: 'user', content: `${CANARY} hello` };
 

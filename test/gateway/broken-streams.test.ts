@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import type { RawClient } from '../support/raw-client.ts';
-import type { Script, Scripted } from '../support/scripted-upstream.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import type { RawClient } from '../support/doors/raw-client.ts';
+import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
   chunked,
@@ -15,7 +15,7 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 const MESSAGES = chatBody({ stream: true, max_tokens: 5 });

@@ -2,10 +2,16 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
-import { fakeSession, type TestGateway } from '../support/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import type { RawClient } from '../support/raw-client.ts';
-import { chunked, completion, plainError, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import type { RawClient } from '../support/doors/raw-client.ts';
+import {
+  chunked,
+  completion,
+  plainError,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 

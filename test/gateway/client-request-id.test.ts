@@ -1,10 +1,10 @@
 /** The id that a client gives its request: it comes back on whatever is answered, beside ours, and goes no further. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { chatBody, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
-import type { RawAnswer } from '../support/raw-client.ts';
-import type { Script } from '../support/scripted-upstream.ts';
-import { chatStream, completion, http, plainError } from '../support/sealed-answers.ts';
+import { chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import type { RawAnswer } from '../support/doors/raw-client.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
+import { chatStream, completion, http, plainError } from '../support/remote/sealed-answers.ts';
 
 const OURS = /^proxy_[0-9a-f-]{36}$/;
 const sent =

@@ -10,8 +10,8 @@ import {
   ownNames,
   preflightHeaders,
 } from '../../lib/gateway/cors.ts';
-import { refused } from '../support/config.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { refused } from '../support/doors/config.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const NAMES = ['gpu-box', 'proxy.example', '*.lab.example', 'web.example:8443', 'plain.example:80'];
 const OFF: CorsPolicy = { allowedOrigins: [], ownNames: NAMES };

@@ -6,8 +6,8 @@ import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import { completion } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import { completion } from '../support/remote/sealed-answers.ts';
 
 const MIB = 1024 * 1024;
 const PATH = '/v1/messages/count_tokens';

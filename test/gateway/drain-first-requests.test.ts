@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { listen } from '../../lib/server/listen.ts';
-import { until } from '../support/gateway-fixture.ts';
+import { until } from '../support/doors/gateway-fixture.ts';
 
 const REQUEST = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 

@@ -12,7 +12,7 @@ import {
   get,
   post,
   until,
-} from '../support/gateway-fixture.ts';
+} from '../support/doors/gateway-fixture.ts';
 import {
   COMPLETION,
   chatStream,
@@ -21,7 +21,7 @@ import {
   http,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 const SECRETS = [

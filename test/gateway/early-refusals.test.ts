@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
-import { completion, http } from '../support/sealed-answers.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { completion, http } from '../support/remote/sealed-answers.ts';
 
 const limits = { maxBodyBytes: 100_000 };
 const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });

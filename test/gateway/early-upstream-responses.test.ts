@@ -2,8 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import { chatStream, completion, openedRequest, plainError, STREAM_HEAD } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import {
+  chatStream,
+  completion,
+  openedRequest,
+  plainError,
+  STREAM_HEAD,
+} from '../support/remote/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const limits = { maxBodyBytes: 10_000_000 };

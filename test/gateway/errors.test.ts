@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { fakeSession, startGateway, type TestGatewayOptions } from '../support/gateway.ts';
-import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
-import { type RawAnswer, rawClient } from '../support/raw-client.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+import { fakeSession, startGateway, type TestGatewayOptions } from '../support/doors/gateway.ts';
+import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chunked,
   completion,
@@ -15,8 +15,8 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+} from '../support/remote/sealed-answers.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 /** After the upload: this answer. */
 const saying =

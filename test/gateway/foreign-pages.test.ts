@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { CorsPolicy } from '../../lib/gateway/cors.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { completion, plainError } from '../support/sealed-answers.ts';
-import { type Stack, startStack } from '../support/stack.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { completion, plainError } from '../support/remote/sealed-answers.ts';
 
 const PAGE = 'https://chat.example';
 const LISTED: CorsPolicy = { allowedOrigins: [PAGE], ownNames: ['127.0.0.1'] };

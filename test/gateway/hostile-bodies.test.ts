@@ -4,11 +4,18 @@ import { once } from 'node:events';
 import { createServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
-import { startGateway } from '../support/gateway.ts';
-import { answerTo, CANARY, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { completion, openedRequest } from '../support/sealed-answers.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { startGateway } from '../support/doors/gateway.ts';
+import {
+  answerTo,
+  CANARY,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  post,
+} from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { completion, openedRequest } from '../support/remote/sealed-answers.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const nested = (depth: number, open = '[', close = ']'): string => open.repeat(depth) + close.repeat(depth);
 const member = (text: string): string => `{"model":"m","messages":[],${text}}`;

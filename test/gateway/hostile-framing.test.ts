@@ -2,9 +2,17 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { CANARY_KEY } from '../support/canaries.ts';
-import { answerTo, CANARY, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { readAnswer } from '../support/raw-client.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import {
+  answerTo,
+  CANARY,
+  chatBody,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
+import { readAnswer } from '../support/doors/raw-client.ts';
 import {
   chunked,
   completion,
@@ -12,7 +20,7 @@ import {
   LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const BODY = chatBody();
 const CHUNKED = `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`;

@@ -3,9 +3,16 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import fc from 'fast-check';
-import { CANARY, chatBody, type Fixture, gatewayFixture, get, post } from '../support/gateway-fixture.ts';
-import { rawClient, readAnswer } from '../support/raw-client.ts';
-import { completion, http } from '../support/sealed-answers.ts';
+import {
+  CANARY,
+  chatBody,
+  type Fixture,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
+import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
+import { completion, http } from '../support/remote/sealed-answers.ts';
 
 /** Changes a head, given as latin1 text. */
 type Damage = (head: string) => string;

@@ -2,9 +2,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { type RawClient, readAnswer } from '../support/raw-client.ts';
-import { chatStream, chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, readAnswer } from '../support/doors/raw-client.ts';
+import {
+  chatStream,
+  chunked,
+  completion,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const memory = (): number => {
   const { heapUsed, arrayBuffers } = process.memoryUsage();

@@ -7,8 +7,8 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import type { Upstream } from '../../lib/network/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
-import { EPOCH, fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
+import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
 import {
   COMPLETION,
   completion,
@@ -16,7 +16,7 @@ import {
   openedRequest,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const BYTES = 200_000;
 const MIB = 1024 * 1024;

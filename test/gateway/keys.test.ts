@@ -4,10 +4,10 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { CANARY, until } from '../support/gateway-fixture.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { CANARY, until } from '../support/doors/gateway-fixture.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 type Headers = Record<string, string>;
 

@@ -5,9 +5,9 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Attempt, Upstream } from '../../lib/network/upstream.ts';
-import { EPOCH, fakeSession } from '../support/gateway.ts';
-import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
+import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
   chunked,
@@ -17,7 +17,7 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 const SHUTDOWN = new PrivatemodeError('shutting_down', 'the grace is over');

@@ -10,12 +10,12 @@ import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
-import { fakeSession } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, post, until } from '../support/gateway-fixture.ts';
-import { type RawClient, rawClient } from '../support/raw-client.ts';
-import { type ScriptedUpstream, startScriptedUpstream } from '../support/scripted-upstream.ts';
-import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, codeOf, post, until } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { type ScriptedUpstream, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
+import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 interface Scene {
   readonly upstream: ScriptedUpstream;

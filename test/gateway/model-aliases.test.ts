@@ -7,11 +7,11 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { createModelAliases } from '../../lib/api/model-aliases.ts';
-import { eventually } from '../support/eventually.ts';
-import { CANARY } from '../support/gateway-fixture.ts';
-import { DOOR } from '../support/library-door.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { CANARY } from '../support/doors/gateway-fixture.ts';
+import { DOOR } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 60_000 };
 const FLAGS = ['--responses-api', '--receipts', '--disable-prompt-cache=false'];

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
 import { describe, it } from 'node:test';
-import { CANARY, gatewayFixture, get } from '../support/gateway-fixture.ts';
+import { CANARY, gatewayFixture, get } from '../support/doors/gateway-fixture.ts';
 
 describe('one fault', () => {
   it('in the treatment of a request ends that request', async (t) => {

@@ -5,9 +5,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { oneAtATime } from '../../lib/gateway/pipelined-requests.ts';
-import { chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { type RawClient, rawClient } from '../support/raw-client.ts';
-import { chunked, completion, http, LAST_CHUNK } from '../support/sealed-answers.ts';
+import { chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { chunked, completion, http, LAST_CHUNK } from '../support/remote/sealed-answers.ts';
 
 const MODELS = '{"object":"list","data":[]}';
 const times = <T>(count: number, make: (index: number) => T): T[] =>

@@ -1,8 +1,15 @@
 /** Members that leave unencrypted: only values that the API knows, or nothing leaves at all. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { CANARY, chatBody, gatewayFixture, post } from '../support/gateway-fixture.ts';
-import { chunked, DONE, http, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+import { CANARY, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import {
+  chunked,
+  DONE,
+  http,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const CHAT = '/v1/chat/completions';
 const COMPLETIONS = '/v1/completions';

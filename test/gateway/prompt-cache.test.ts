@@ -4,8 +4,8 @@ import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const SALT = 'a literal salt of 32 bytes or more, for all';
 const OWN = 'a salt of the request, which always wins, too';

@@ -11,7 +11,7 @@ import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
 import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
-import { recordingLogger } from '../support/logger.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 
 const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
 const newAccounts = (): Accounts => new Accounts({ log: recordingLogger().log, counters: createCounters() });

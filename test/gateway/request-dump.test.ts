@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { createDumper } from '../../lib/gateway/request-dump.ts';
-import { recordingLogger } from '../support/logger.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 
 const REQUEST = {
   method: 'POST',

@@ -1,9 +1,9 @@
 /** Targets and header values: what Node refuses to send would throw in the middle of a request; others would be injected into it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/gateway-fixture.ts';
-import type { Script } from '../support/scripted-upstream.ts';
-import { completion, openedRaw, plainError } from '../support/sealed-answers.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
+import { completion, openedRaw, plainError } from '../support/remote/sealed-answers.ts';
 
 describe('request targets', { concurrency: true }, () => {
   const refused: [name: string, target: string][] = [

@@ -8,7 +8,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/request-log.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger, type Logger } from '../../lib/observe/log.ts';
-import { fakeSession, type TestGateway } from '../support/gateway.ts';
+import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -17,7 +17,7 @@ import {
   get,
   post,
   until,
-} from '../support/gateway-fixture.ts';
+} from '../support/doors/gateway-fixture.ts';
 import {
   chatStream,
   chunked,
@@ -28,8 +28,8 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
-import { chatChunk } from '../support/sealed-stream.ts';
+} from '../support/remote/sealed-answers.ts';
+import { chatChunk } from '../support/remote/sealed-stream.ts';
 
 type Line = Readonly<Record<string, unknown>>;
 

@@ -11,10 +11,10 @@ import {
   gatewayFixture,
   post,
   until,
-} from '../support/gateway-fixture.ts';
-import type { RawClient } from '../support/raw-client.ts';
-import { chatStream, chunked, http, LAST_CHUNK, sealedAnswers } from '../support/sealed-answers.ts';
-import { startStack } from '../support/stack.ts';
+} from '../support/doors/gateway-fixture.ts';
+import type { RawClient } from '../support/doors/raw-client.ts';
+import { startStack } from '../support/doors/stack.ts';
+import { chatStream, chunked, http, LAST_CHUNK, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 const MIB = 1024 * 1024;
 const JSON_TYPE = { 'Content-Type': 'application/json' };

@@ -6,12 +6,12 @@ import { get } from 'node:http';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import OpenAI from 'openai';
-import { eventually } from '../support/eventually.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { CANARY } from '../support/gateway-fixture.ts';
-import { DOOR, proxyAlone } from '../support/library-door.ts';
-import { type Stack, startStack } from '../support/stack.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { CANARY } from '../support/doors/gateway-fixture.ts';
+import { DOOR, proxyAlone } from '../support/doors/library-door.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 type Call = OpenAI.Responses.ResponseFunctionToolCall;
 

@@ -4,10 +4,10 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { RETRIES } from '../../lib/exchange/retry.ts';
-import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/gateway.ts';
-import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
+import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
   completion,
@@ -16,7 +16,7 @@ import {
   plainError,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const NO_SECRET = 'getting secret for OCSP verification: no secret for ID "x"';
 

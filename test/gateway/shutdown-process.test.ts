@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { answerTo, post, until } from '../support/gateway-fixture.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { type RawClient, rawClient } from '../support/raw-client.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
+import { answerTo, post, until } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 describe('the program, told to stop', { concurrency: true, timeout: 60_000 }, () => {
   let remote: Remote;

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { fakeSession } from '../support/gateway.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -13,9 +13,9 @@ import {
   get,
   post,
   until,
-} from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+} from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
   chunked,
@@ -26,7 +26,7 @@ import {
   plainError,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
 

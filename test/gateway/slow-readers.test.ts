@@ -8,11 +8,11 @@ import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
-import { createFakeClock } from '../support/fake-clock.ts';
-import type { TestGatewayOptions } from '../support/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { readAnswer } from '../support/raw-client.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+import type { TestGatewayOptions } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { readAnswer } from '../support/doors/raw-client.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chunked,
   completion,
@@ -21,7 +21,7 @@ import {
   LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const MINUTE = 60_000;
 const KIB = 1024;

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { codeOf, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import type { Script, Scripted } from '../support/scripted-upstream.ts';
-import { completion } from '../support/sealed-answers.ts';
+import { codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
+import { completion } from '../support/remote/sealed-answers.ts';
 
 const answering: Script = async (scripted) => scripted.write(completion(await scripted.body()));
 

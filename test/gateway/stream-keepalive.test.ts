@@ -7,8 +7,21 @@ import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI from 'openai';
 import { keepStreamAlive } from '../../lib/gateway/stream-keepalive.ts';
-import { answerTo, chatBody, type Fixture, gatewayFixture, post, until } from '../support/gateway-fixture.ts';
-import { chunked, completion, LAST_CHUNK, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
+import {
+  answerTo,
+  chatBody,
+  type Fixture,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
+import {
+  chunked,
+  completion,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const INTERVAL = 20;
 const ON = { settings: { streamKeepalive: INTERVAL } };

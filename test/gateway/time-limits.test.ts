@@ -6,11 +6,19 @@ import type { Server } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { EPOCH, fakeSession, NEXT_EPOCH, startGateway } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/sealed-answers.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { EPOCH, fakeSession, NEXT_EPOCH, startGateway } from '../support/doors/gateway.ts';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('limits of time', { concurrency: true }, () => {
   describe('time-outs of the listener', { concurrency: true }, () => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createTokenEstimate } from '../../lib/pipeline/token-estimate.ts';
-import { fakeSession } from '../support/gateway.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   CANARY,
@@ -11,7 +11,7 @@ import {
   gatewayFixture,
   post,
   until,
-} from '../support/gateway-fixture.ts';
+} from '../support/doors/gateway-fixture.ts';
 
 const PATH = '/v1/messages/count_tokens';
 

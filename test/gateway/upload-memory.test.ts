@@ -10,9 +10,9 @@ import {
   gatewayFixture,
   post,
   until,
-} from '../support/gateway-fixture.ts';
-import type { RawClient } from '../support/raw-client.ts';
-import type { Scripted } from '../support/scripted-upstream.ts';
+} from '../support/doors/gateway-fixture.ts';
+import type { RawClient } from '../support/doors/raw-client.ts';
+import type { Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   chunked as chunkOf,
   completion,
@@ -21,7 +21,7 @@ import {
   openedRequest,
   STREAM_HEAD,
   sealedAnswers,
-} from '../support/sealed-answers.ts';
+} from '../support/remote/sealed-answers.ts';
 
 const BUDGET = 100_000;
 /** A client whose body is announced with that length, and does not come. */

@@ -5,9 +5,17 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { answerTo, chatBody, codeOf, gatewayFixture, get, post, until } from '../support/gateway-fixture.ts';
-import type { Script } from '../support/scripted-upstream.ts';
-import { completion, exchangeOf, http, openedRequest } from '../support/sealed-answers.ts';
+import {
+  answerTo,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  get,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
+import { completion, exchangeOf, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 describe('an upstream request', () => {
   it('seals and sends a request with Expect like any other', async (t) => {

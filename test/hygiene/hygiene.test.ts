@@ -4,9 +4,9 @@ import { execFile } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { assertNoCanary, canaryIn, KEY_MARK, MARK } from '../support/canaries.ts';
-import { cleanEnvironment } from '../support/program.ts';
-import { ROOT } from '../support/tools.ts';
+import { assertNoCanary, canaryIn, KEY_MARK, MARK } from '../support/doors/canaries.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { ROOT } from '../support/processes/tools.ts';
 import { canariesBelow } from './written.ts';
 
 /** What is planted here must not be found by a run of the tests that is searched itself. */

@@ -12,9 +12,9 @@ import type { AttestedSession } from '../../lib/session/session.ts';
 import { judge } from '../../lib/verdict/judge.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
-import { syntheticInput } from '../support/attestation-vectors.ts';
-import { EPOCH } from '../support/gateway.ts';
-import { recordingLogger } from '../support/logger.ts';
+import { EPOCH } from '../support/doors/gateway.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
+import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 
 const SECRET = Buffer.alloc(32, 0x5a);
 const wiped = (bytes: Uint8Array): boolean => bytes.length === 32 && bytes.every((byte) => byte === 0);

@@ -1,7 +1,7 @@
 /** Files that a run wrote, searched for canaries. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import { canaryIn, KEY_MARK, MARK } from '../support/canaries.ts';
+import { canaryIn, KEY_MARK, MARK } from '../support/doors/canaries.ts';
 
 /** Where prompts or keys belong, and what must not be there all the same. Paths are those below the searched directory. */
 const EXPECTED: readonly { readonly path: RegExp; readonly why: string; readonly forbidden?: string }[] = [

@@ -18,7 +18,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/limits/count-log.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const NOON = Date.UTC(2026, 11, 1, 12);
 const MIDNIGHT = Date.UTC(2026, 11, 2);

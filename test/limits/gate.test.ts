@@ -11,7 +11,7 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
 import { createRequestGate, type Entering, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import type { TestGatewayOptions } from '../support/gateway.ts';
+import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -21,9 +21,9 @@ import {
   get,
   post,
   until,
-} from '../support/gateway-fixture.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import type { Script } from '../support/scripted-upstream.ts';
+} from '../support/doors/gateway-fixture.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
   chunked,
@@ -35,8 +35,8 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from '../support/sealed-answers.ts';
-import { chatChunk } from '../support/sealed-stream.ts';
+} from '../support/remote/sealed-answers.ts';
+import { chatChunk } from '../support/remote/sealed-stream.ts';
 
 const MODELS = '{"object":"list","data":[]}';
 const REFUSAL = () => new PrivatemodeError('max_concurrent_reached', 'so it is', { retryAfter: 7 });

@@ -9,12 +9,12 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { CANARY_KEY, KEY_MARK } from '../support/canaries.ts';
-import { eventually } from '../support/eventually.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/redis-server.ts';
-import { deploymentFlags, type Remote, startRemote } from '../support/remote.ts';
+import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/processes/redis-server.ts';
+import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
 
 const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
 type Dialect = keyof typeof DIALECTS;

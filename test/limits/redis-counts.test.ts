@@ -9,12 +9,12 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
 import { openRedisCounts } from '../../lib/limits/redis-counts.ts';
-import { eventually } from '../support/eventually.ts';
-import { freePort } from '../support/foreign-programs.ts';
-import { keyOf, type Replica, redisOfSuite, replica } from '../support/redis-replica.ts';
-import { ask, REDIS, startRedis } from '../support/redis-server.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { keyOf, type Replica, redisOfSuite, replica } from '../support/processes/redis-replica.ts';
+import { ask, REDIS, startRedis } from '../support/processes/redis-server.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const LIMITS = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
 

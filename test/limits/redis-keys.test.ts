@@ -7,8 +7,8 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { openRedisConnection, type StoreError, script } from '../../lib/limits/redis-connection.ts';
 import type { RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
-import { keyOf, type Replica, redisOfSuite } from '../support/redis-replica.ts';
-import { ask, REDIS } from '../support/redis-server.ts';
+import { keyOf, type Replica, redisOfSuite } from '../support/processes/redis-replica.ts';
+import { ask, REDIS } from '../support/processes/redis-server.ts';
 
 const LIMITS = { requestsPerMinute: 5, tokensPerDay: 100, maxConcurrent: 5 };
 let clients = 0;

@@ -4,11 +4,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT } from '../support/tools.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 process.env['TEST_STORE'] = 'valkey-server';
-const { ask, REDIS, startRedis } = await import('../support/redis-server.ts');
+const { ask, REDIS, startRedis } = await import('../support/processes/redis-server.ts');
 await import('./redis-counts.test.ts');
 await import('./redis-keys.test.ts');
 

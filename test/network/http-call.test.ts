@@ -6,8 +6,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { Agent } from 'undici';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createHttpCall, type HttpRequest, type HttpResponse } from '../../lib/network/http-call.ts';
-import { serveHttps } from '../support/loopback.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { serveHttps } from '../support/remote/loopback.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const authority = createTestAuthority('Test Root');
 const certificate = authority.issue(['localhost']);

@@ -11,11 +11,15 @@ import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
 import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
 import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
-import { startGateway } from '../support/gateway.ts';
-import { answerTo, chatBody, codeOf, get, post } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+import { startGateway } from '../support/doors/gateway.ts';
+import { answerTo, chatBody, codeOf, get, post } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import {
+  createTestAuthority,
+  type ServerCertificate,
+  type TestAuthority,
+} from '../support/remote/tls-authority.ts';
 
 let authority: TestAuthority;
 let certificate: ServerCertificate;

@@ -5,13 +5,13 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
-import { serveConnectProxy, serveHttps } from '../support/loopback.ts';
+import { serveConnectProxy, serveHttps } from '../support/remote/loopback.ts';
 import {
   caFile,
   createTestAuthority,
   type ServerCertificate,
   type TestAuthority,
-} from '../support/tls-authority.ts';
+} from '../support/remote/tls-authority.ts';
 
 let ours: TestAuthority;
 let inspector: TestAuthority;

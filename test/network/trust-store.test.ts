@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { loadTrustStore } from '../../lib/network/trust-store.ts';
-import { caFile, createTestAuthority } from '../support/tls-authority.ts';
+import { caFile, createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const ours = createTestAuthority('Test Root');
 const inspector = createTestAuthority('Corp TLS Inspection');

@@ -8,8 +8,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
 import type { UpstreamFailure } from '../../lib/network/upstream-failure.ts';
-import { keptOfEach } from '../support/kept.ts';
-import { type Script, startScriptedUpstream } from '../support/scripted-upstream.ts';
+import { keptOfEach } from '../support/processes/kept.ts';
+import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
 
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
 

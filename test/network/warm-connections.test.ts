@@ -12,9 +12,13 @@ import type { TLSSocket, TlsOptions } from 'node:tls';
 import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
-import { serveConnectProxy } from '../support/loopback.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { createTestAuthority, type ServerCertificate, type TestAuthority } from '../support/tls-authority.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { serveConnectProxy } from '../support/remote/loopback.ts';
+import {
+  createTestAuthority,
+  type ServerCertificate,
+  type TestAuthority,
+} from '../support/remote/tls-authority.ts';
 
 let authority: TestAuthority;
 let genuine: ServerCertificate;

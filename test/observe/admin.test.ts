@@ -13,7 +13,7 @@ import { healthzAnswer, type Readiness, readyzAnswer } from '../../lib/observe/h
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/transparency/verification-document.ts';
-import { createTestAuthority } from '../support/tls-authority.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('readiness', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createLogger, type Logger, statusLine } from '../../lib/observe/log.ts';
-import { recordingLogger } from '../support/logger.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 
 const ESCAPE = '\x1b';
 

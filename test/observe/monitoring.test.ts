@@ -17,9 +17,9 @@ import {
   panelsOf,
   RULES,
   type RuleFile,
-} from '../support/monitoring.ts';
-import { type Series, seriesOf, wrongIn } from '../support/promql.ts';
-import { ROOT } from '../support/tools.ts';
+} from '../packaging/support/monitoring.ts';
+import { type Series, seriesOf, wrongIn } from '../packaging/support/promql.ts';
+import { ROOT } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const dashboard = (): Dashboard => JSON.parse(read(DASHBOARD)) as Dashboard;

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { after, before, describe, it } from 'node:test';
-import { type Browser, launchBrowser, type Page } from '../support/browser.ts';
-import { program } from '../support/foreign-programs.ts';
+import { type Browser, launchBrowser, type Page } from '../support/doors/browser.ts';
 import {
   failedScene,
   type Scene,
@@ -12,7 +11,8 @@ import {
   verifiedScene,
   withClients,
   withNewManifest,
-} from '../support/status-page.ts';
+} from '../support/doors/status-page.ts';
+import { program } from '../support/processes/foreign-programs.ts';
 
 const CHROMIUM = program('chromium');
 const AXE = readFileSync(new URL('../../node_modules/axe-core/axe.min.js', import.meta.url), 'utf8');

@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parsed } from '../support/config.ts';
-import { python } from '../support/foreign-programs.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { parsed } from '../support/doors/config.ts';
+import { python } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const PYTHON = python();
 const PLIST = join(ROOT, 'deploy/launchd/privatemode-proxy.plist');

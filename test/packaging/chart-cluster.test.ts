@@ -5,7 +5,9 @@ import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { FLAGS } from '../../lib/config/flags.ts';
 import { valueRows } from '../../scripts/chart-readme.ts';
-import { serveCluster } from '../support/fake-cluster.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, runAside } from '../support/processes/tools.ts';
+import { serveCluster } from './support/fake-cluster.ts';
 import {
   CHART,
   type Cluster,
@@ -16,10 +18,8 @@ import {
   render,
   type Values,
   validate,
-} from '../support/helm.ts';
-import { installBlock } from '../support/install-blocks.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, runAside } from '../support/tools.ts';
+} from './support/helm.ts';
+import { installBlock } from './support/install-blocks.ts';
 
 /** Everything that is off by default, switched on. */
 const EVERYTHING: Values = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { HELM, refusal, render, type Values } from '../support/helm.ts';
+import { HELM, refusal, render, type Values } from './support/helm.ts';
 
 const config = (values: Values): Values => ({ config: values });
 const claim = (more: Values): Values =>

@@ -6,8 +6,9 @@ import { parse } from 'yaml';
 import { FLAGS, LISTED, type Row } from '../../lib/config/flags.ts';
 import { VERSION } from '../../lib/version.ts';
 import { renderReadme, valueRows } from '../../scripts/chart-readme.ts';
-import { everyPair, FACTORS, type Level, type PodSpec } from '../support/chart-levels.ts';
-import { parsed } from '../support/config.ts';
+import { parsed } from '../support/doors/config.ts';
+import { run } from '../support/processes/tools.ts';
+import { everyPair, FACTORS, type Level, type PodSpec } from './support/chart-levels.ts';
 import {
   CHART,
   HELM,
@@ -16,8 +17,7 @@ import {
   render,
   type Values,
   validate,
-} from '../support/helm.ts';
-import { run } from '../support/tools.ts';
+} from './support/helm.ts';
 
 const objectOf = (objects: readonly KubernetesObject[], kind: string): KubernetesObject =>
   objects.find((object) => object.kind === kind) ?? assert.fail(`no ${kind} was rendered`);

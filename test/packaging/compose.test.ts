@@ -3,12 +3,12 @@ import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { parsed } from '../support/config.ts';
-import { parseDockerfile } from '../support/dockerfile.ts';
-import { program } from '../support/foreign-programs.ts';
-import { installBlock } from '../support/install-blocks.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { parsed } from '../support/doors/config.ts';
+import { program } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
+import { parseDockerfile } from './support/dockerfile.ts';
+import { installBlock } from './support/install-blocks.ts';
 
 const DIRECTORY = join(ROOT, 'deploy/compose');
 const SOURCE = readFileSync(join(DIRECTORY, 'compose.yaml'), 'utf8');

@@ -3,9 +3,9 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from '
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
-import { type Instruction, parseDockerfile, type Stage } from '../support/dockerfile.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
+import { type Instruction, parseDockerfile, type Stage } from './support/dockerfile.ts';
 
 const SOURCE = readFileSync(join(ROOT, 'Dockerfile'), 'utf8');
 

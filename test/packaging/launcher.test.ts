@@ -14,7 +14,7 @@ import {
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { launcher } from '../../scripts/launcher.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 describe('the first module of the npm package', () => {
   let directory: string;

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { parsed } from '../support/config.ts';
-import { program } from '../support/foreign-programs.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT, run } from '../support/tools.ts';
+import { parsed } from '../support/doors/config.ts';
+import { program } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const UNITS = join(ROOT, 'deploy/systemd');
 const ANALYZE = program('systemd-analyze', { from: 'scripts/install-system-tools.sh' });

@@ -4,10 +4,16 @@ import fc from 'fast-check';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import type { Asked } from '../../lib/pipeline/decrypter.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
-import { cutAt, everyChunking } from '../support/chunkings.ts';
-import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalSeal, literalSealObject } from '../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
+import { cutAt, everyChunking } from '../support/remote/chunkings.ts';
+import {
+  ASKED,
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  inferenceVectors,
+} from '../support/remote/exchange-fixture.ts';
+import { literalSeal, literalSealObject } from '../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 
 interface UnaryVector {
   readonly name: string;

@@ -2,10 +2,16 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
-import { byteByByte, cutAt, everyChunking } from '../support/chunkings.ts';
-import { ASKED, countingIvs, EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalSealObject } from '../support/literal-envelope.ts';
-import { chatChunk, DONE, openEvent, sealedStream } from '../support/sealed-stream.ts';
+import { byteByByte, cutAt, everyChunking } from '../support/remote/chunkings.ts';
+import {
+  ASKED,
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  inferenceVectors,
+} from '../support/remote/exchange-fixture.ts';
+import { literalSealObject } from '../support/remote/literal-envelope.ts';
+import { chatChunk, DONE, openEvent, sealedStream } from '../support/remote/sealed-stream.ts';
 
 interface SseVector {
   readonly name: string;

@@ -7,8 +7,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
-import { until } from '../support/gateway-fixture.ts';
-import { keptOfEach } from '../support/kept.ts';
+import { until } from '../support/doors/gateway-fixture.ts';
+import { keptOfEach } from '../support/processes/kept.ts';
 
 const IDLE = 300;
 /** All that is due without waiting for anything. */

@@ -8,10 +8,16 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { sealedSlices } from '../../lib/pipeline/encrypt-body.ts';
 import { type EncryptedStream, encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { everyChunking } from '../support/chunkings.ts';
-import { countingIvs, EXCHANGE, fixedCipher, hex, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalUnsealObject } from '../support/literal-envelope.ts';
-import { bytesOf, jsonBody, prepare, rawBodyOf, watched } from '../support/sealing.ts';
+import { everyChunking } from '../support/remote/chunkings.ts';
+import {
+  countingIvs,
+  EXCHANGE,
+  fixedCipher,
+  hex,
+  inferenceVectors,
+} from '../support/remote/exchange-fixture.ts';
+import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
+import { bytesOf, jsonBody, prepare, rawBodyOf, watched } from '../support/remote/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
 import type { FormParts } from '../../lib/pipeline/form-parts.ts';
 import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
 import {
   countingIvs,
   EXCHANGE,
@@ -12,11 +12,11 @@ import {
   hex,
   inferenceVectors,
   listedIvs,
-} from '../support/exchange-fixture.ts';
-import { type FormPart, formBody, literalParts } from '../support/forms.ts';
-import { literalOpen } from '../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { bytesOf, formBodyOf } from '../support/sealing.ts';
+} from '../support/remote/exchange-fixture.ts';
+import { type FormPart, formBody, literalParts } from '../support/remote/forms.ts';
+import { literalOpen } from '../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { bytesOf, formBodyOf } from '../support/remote/sealing.ts';
 
 interface FormVectors {
   readonly multipart: readonly {

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
-import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { chatChunk, sealedStream } from '../support/remote/sealed-stream.ts';
 
 /** The code with which these chunks fail, under that limit in bytes. */
 function failure(

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { injectSalt, randomSalt } from '../../lib/pipeline/inject-salt.ts';
-import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalUnsealObject } from '../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { jsonBody, prepare, sealText, takeIn } from '../support/sealing.ts';
+import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/remote/exchange-fixture.ts';
+import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { jsonBody, prepare, sealText, takeIn } from '../support/remote/sealing.ts';
 
 interface SaltVectors {
   readonly vectors: readonly {

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
-import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
-import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.ts';
 
 const sealed = () => sealedStream(['id', 'usage']);
 

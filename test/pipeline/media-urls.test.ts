@@ -6,9 +6,9 @@ import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import type { OpenedRequest } from '../../simulator/inference/request.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { jsonBody, takeIn } from '../support/sealing.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { jsonBody, takeIn } from '../support/remote/sealing.ts';
 
 const SECRET = 'geheimer-ort.example';
 

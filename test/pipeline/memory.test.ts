@@ -5,9 +5,9 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { RequestBody } from '../../lib/pipeline/request-body.ts';
-import { ASKED, fixedCipher } from '../support/exchange-fixture.ts';
-import { chatChunk, sealedStream } from '../support/sealed-stream.ts';
-import { formBodyOf, jsonBody, rawBodyOf } from '../support/sealing.ts';
+import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { chatChunk, sealedStream } from '../support/remote/sealed-stream.ts';
+import { formBodyOf, jsonBody, rawBodyOf } from '../support/remote/sealing.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;

@@ -5,11 +5,11 @@ import fc from 'fast-check';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { createRequestBody } from '../../lib/pipeline/request-body.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/exchange-fixture.ts';
-import { literalUnsealObject } from '../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../support/plain-members.ts';
-import { type JsonEndpoint, jsonBody, prepare, sealText } from '../support/sealing.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/remote/exchange-fixture.ts';
+import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { type JsonEndpoint, jsonBody, prepare, sealText } from '../support/remote/sealing.ts';
 
 const { mustReject } = inferenceVectors<{
   readonly mustReject: readonly { readonly name: string; readonly input: string }[];

@@ -3,9 +3,9 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
-import { inferenceVectors } from '../support/exchange-fixture.ts';
-import { jsonBody, prepare } from '../support/sealing.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { inferenceVectors } from '../support/remote/exchange-fixture.ts';
+import { jsonBody, prepare } from '../support/remote/sealing.ts';
 
 interface ShardVectors {
   readonly vectors: readonly {

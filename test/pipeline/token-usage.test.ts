@@ -4,10 +4,10 @@ import { describe, it } from 'node:test';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { type TokenUsage, tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
-import { byteByByte } from '../support/chunkings.ts';
-import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/exchange-fixture.ts';
-import { literalSealObject } from '../support/literal-envelope.ts';
-import { chatChunk, DONE, sealedStream } from '../support/sealed-stream.ts';
+import { byteByByte } from '../support/remote/chunkings.ts';
+import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
+import { literalSealObject } from '../support/remote/literal-envelope.ts';
+import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.ts';
 
 function streamUsage(wire: string, id: 'chat' | 'messages', usage: 'every' | 'last' | 'none' = 'every') {
   const whole = [Buffer.from(wire)];

@@ -7,7 +7,7 @@ import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-b
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
 import { RequestTranslation } from '../../lib/responses/request.ts';
 import { writeReasoning } from '../../lib/responses/response-object.ts';
-import { byteByByte } from '../support/chunkings.ts';
+import { byteByByte } from '../support/remote/chunkings.ts';
 import { chatOf, type Json, translated, translateRequest } from './chat-side.ts';
 
 const call = (more: Json = {}) => ({

@@ -9,7 +9,7 @@ import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
 import { readReasoning } from '../../lib/responses/response-object.ts';
 import { ResponseStream } from '../../lib/responses/stream.ts';
 import { translateBody } from '../../lib/responses/translator.ts';
-import { byteByByte, cutAt } from '../support/chunkings.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
 import {
   callPiece,
   chatStream,

@@ -11,12 +11,12 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { claimSocket, listen, removeStale } from '../../lib/server/listen.ts';
-import { runCommand } from '../support/command.ts';
-import { program as foreign, runBeside, waitFor } from '../support/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/program.ts';
-import { type Remote, startRemote } from '../support/remote.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { ROOT } from '../support/tools.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { program as foreign, runBeside, waitFor } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const ACTIVATE = foreign('systemd-socket-activate', { from: 'scripts/install-system-tools.sh' });
 const QUESTION = JSON.stringify({

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inheritedSocket, serviceManager } from '../../lib/server/systemd.ts';
-import { refused } from '../support/config.ts';
+import { refused } from '../support/doors/config.ts';
 
 const PID = 42;
 

@@ -16,11 +16,11 @@ import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { loadTls } from '../../lib/server/tls.ts';
 import { watchFiles } from '../../lib/watch-files.ts';
-import { fakeSession } from '../support/gateway.ts';
-import { get, until } from '../support/gateway-fixture.ts';
-import { rawClient } from '../support/raw-client.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
-import { createTestAuthority, type ServerCertificate } from '../support/tls-authority.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { get, until } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
 const authority = createTestAuthority('application side');
 const issue = (name: string): ServerCertificate => authority.issue([name, 'localhost']);

@@ -4,8 +4,8 @@ import { inspect } from 'node:util';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { createClientKeys } from '../../lib/session/client-keys.ts';
 import type { Epoch } from '../../lib/session/session.ts';
-import { createFakeClock, settle } from '../support/fake-clock.ts';
-import { fails, sessionScene } from '../support/fake-remote.ts';
+import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
+import { fails, sessionScene } from '../support/remote/fake-remote.ts';
 
 const MINUTE = 60_000;
 const WAIT = { timeoutMs: 30_000 };

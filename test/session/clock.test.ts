@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pause, systemClock } from '../../lib/session/clock.ts';
-import { createFakeClock, settle } from '../support/fake-clock.ts';
+import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
 
 function run(program: string) {
   return spawnSync(process.execPath, ['--input-type=module', '-e', program], {

@@ -8,8 +8,8 @@ import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
-import { issueArkCrl } from '../support/snp-platform.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { issueArkCrl } from '../support/evidence/snp-platform.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
 const file = (name: string): Uint8Array => new Uint8Array(readFileSync(join(VECTORS, name)));

@@ -10,7 +10,7 @@ import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { SecretResponse } from '../../lib/session/control-api.ts';
 import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
-import { isMadeOf } from '../support/engine.ts';
+import { isMadeOf } from '../support/evidence/engine.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors');
 const read = (path: string) => JSON.parse(readFileSync(join(VECTORS, path), 'utf8'));

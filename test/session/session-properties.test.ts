@@ -3,8 +3,8 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import type { Epoch } from '../../lib/session/session.ts';
-import { settle } from '../support/fake-clock.ts';
-import { fails, type SessionScene, sessionScene } from '../support/fake-remote.ts';
+import { settle } from '../support/remote/fake-clock.ts';
+import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
 const CODES: readonly (ErrorCode | 'none' | 'slow')[] = [
   'none',

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { settle } from '../support/fake-clock.ts';
-import { fails, type SessionScene, sessionScene } from '../support/fake-remote.ts';
+import { settle } from '../support/remote/fake-clock.ts';
+import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
 const MINUTE = 60_000;
 const WAIT = { timeoutMs: 30_000 };

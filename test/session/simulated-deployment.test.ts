@@ -17,10 +17,10 @@ import { type AttestedSession, createSession, type SessionDeps } from '../../lib
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
-import { isMadeOf } from '../support/engine.ts';
-import { eventually } from '../support/eventually.ts';
-import { rootsOf, startTestSimulator } from '../support/simulator.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { isMadeOf } from '../support/evidence/engine.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { rootsOf, startTestSimulator } from '../support/remote/simulator.ts';
 
 interface Scene {
   readonly simulator: Simulator;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { Agent, fetch, type RequestInit, type Response } from 'undici';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { startTestSimulator } from '../support/simulator.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const PREFLIGHT: RequestInit = {
   method: 'OPTIONS',

@@ -8,10 +8,10 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createModel } from '../../simulator/inference/model.ts';
-import { eventually } from '../support/eventually.ts';
-import { type InferenceServer, membersOf, SALT, startInference } from '../support/inference-server.ts';
-import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
 
 interface Received {
   readonly method: string;

@@ -8,8 +8,8 @@ import {
   type InferenceServer,
   membersOf,
   startInference,
-} from '../support/inference-server.ts';
-import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/literal-client.ts';
+} from '../support/remote/inference-server.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
 
 describe('the endpoints of the simulator', () => {
   let server: InferenceServer;

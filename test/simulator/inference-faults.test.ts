@@ -10,8 +10,8 @@ import {
   type InferenceServer,
   membersOf,
   startInference,
-} from '../support/inference-server.ts';
-import { Attempt, call, libraryHeaders, modelsHeaders } from '../support/literal-client.ts';
+} from '../support/remote/inference-server.ts';
+import { Attempt, call, libraryHeaders, modelsHeaders } from '../support/remote/literal-client.ts';
 
 const TEXT = 't0 t1 t2 t3 t4 t5';
 type Dialect = 'chat' | 'messages';

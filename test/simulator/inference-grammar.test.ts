@@ -8,10 +8,10 @@ import {
   type InferenceServer,
   membersOf,
   startInference,
-} from '../support/inference-server.ts';
-import { Attempt, call, goodHeaders, PLAIN } from '../support/literal-client.ts';
-import { breaches } from '../support/transcripts/grammar.ts';
-import type { Members, TranscriptEvent } from '../support/transcripts/transcript.ts';
+} from '../support/remote/inference-server.ts';
+import { Attempt, call, goodHeaders, PLAIN } from '../support/remote/literal-client.ts';
+import { breaches } from '../support/remote/transcripts/grammar.ts';
+import type { Members, TranscriptEvent } from '../support/remote/transcripts/transcript.ts';
 
 interface Chunk {
   readonly choices: readonly {

@@ -1,7 +1,7 @@
 /** What the server refuses, how it says so, and what it notes against a client without refusing it. */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
-import { type InferenceServer, membersOf, SALT, startInference } from '../support/inference-server.ts';
+import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
 import {
   type Answer,
   Attempt,
@@ -10,7 +10,7 @@ import {
   libraryHeaders,
   newSecret,
   PLAIN,
-} from '../support/literal-client.ts';
+} from '../support/remote/literal-client.ts';
 
 /** The refusal's message; asserts its shape and mark. */
 function refusal(answer: Answer, status: number): string {

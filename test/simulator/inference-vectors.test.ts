@@ -12,7 +12,7 @@ import { createOpener, createSealer, openMembers, sealMembers } from '../../simu
 import { checkGpuPolicy } from '../../simulator/inference/gpu-policy.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import { openRequest } from '../../simulator/inference/request.ts';
-import { Attempt } from '../support/literal-client.ts';
+import { Attempt } from '../support/remote/literal-client.ts';
 
 const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');
 

@@ -5,8 +5,8 @@ import { controlRoutes, isLoopback } from '../../simulator/control.ts';
 import { createFaults, FAULTS } from '../../simulator/faults.ts';
 import type { Exchange } from '../../simulator/route.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { createLiteralRecipient } from '../support/literal-hpke.ts';
-import { call, post, startTestSimulator, withSimulator } from '../support/simulator.ts';
+import { createLiteralRecipient } from '../support/remote/literal-hpke.ts';
+import { call, post, startTestSimulator, withSimulator } from '../support/remote/simulator.ts';
 
 const NONCE = Buffer.alloc(32, 1).toString('base64');
 const ATTEST = '/privatemode/v1/attest';

@@ -12,8 +12,14 @@ import { FAULTS, type FaultName } from '../../simulator/faults.ts';
 import { createHardware } from '../../simulator/hardware.ts';
 import { toPem } from '../../simulator/pki/certificate.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { RSA_KEYS } from '../support/hardware.ts';
-import { type Answer, attestationDocument, call, rootsOf, startTestSimulator } from '../support/simulator.ts';
+import { RSA_KEYS } from '../support/evidence/hardware.ts';
+import {
+  type Answer,
+  attestationDocument,
+  call,
+  rootsOf,
+  startTestSimulator,
+} from '../support/remote/simulator.ts';
 
 /** Certificate collateral from the simulator's own vendor endpoints, as the proxy would fetch it from AMD and Intel. */
 function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): CollateralSource {

@@ -17,7 +17,7 @@ import { issuePck, issuePckCrl, issuePlatformCa, issueTcbSigning } from '../../s
 import { createMesh, issueWorkload } from '../../simulator/pki/mesh.ts';
 import { sgxExtension } from '../../simulator/pki/sgx-extension.ts';
 import { issueServerCertificate } from '../../simulator/pki/tls.ts';
-import { sharedHardware } from '../support/simulator.ts';
+import { sharedHardware } from '../support/remote/simulator.ts';
 
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const TCB = { bootloader: 12, tee: 0, snp: 28, microcode: 200 };

@@ -6,11 +6,11 @@ import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { eventually } from '../support/eventually.ts';
-import { createLiteralRecipient } from '../support/literal-hpke.ts';
-import { startProgram } from '../support/program.ts';
-import { attestationDocument, call, post } from '../support/simulator.ts';
-import { ROOT } from '../support/tools.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { startProgram } from '../support/processes/program.ts';
+import { ROOT } from '../support/processes/tools.ts';
+import { createLiteralRecipient } from '../support/remote/literal-hpke.ts';
+import { attestationDocument, call, post } from '../support/remote/simulator.ts';
 
 const BIN = join(ROOT, 'bin/privatemode-simulator.ts');
 

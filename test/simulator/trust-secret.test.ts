@@ -7,7 +7,7 @@ import { after, before, beforeEach, describe, it } from 'node:test';
 import { parseCertificate } from '../../lib/attestation/x509/certificate.ts';
 import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { createLiteralRecipient } from '../support/literal-hpke.ts';
+import { createLiteralRecipient } from '../support/remote/literal-hpke.ts';
 import {
   attestationDocument,
   call,
@@ -15,7 +15,7 @@ import {
   sharedHardware,
   startTestSimulator,
   withSimulator,
-} from '../support/simulator.ts';
+} from '../support/remote/simulator.ts';
 
 const SECRET_PATH = '/privatemode/v1/secret';
 interface Exchanged {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { manifestChanges, manifestHistory } from '../../lib/transparency/manifest-changes.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 describe('what changed between two manifests', () => {
   const before = {

@@ -7,7 +7,7 @@ import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const A = new Uint8Array(Buffer.from('{"manifest":"A"}\n'));
 const B = new Uint8Array(Buffer.from('{"manifest":"B"}\n'));

@@ -6,7 +6,7 @@ import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { HttpCall } from '../../lib/network/http-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
-import { temporaryDirectory } from '../support/temporary-directory.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   assert.ok(error instanceof PrivatemodeError, String(error));

@@ -4,8 +4,8 @@ import { appendFileSync, readFileSync, renameSync, rmSync, writeFileSync } from 
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
-import { eventually } from '../support/eventually.ts';
-import { NOON, receipt, receiptsOfEachTest, sortOf } from '../support/receipts.ts';
+import { NOON, receipt, receiptsOfEachTest, sortOf } from '../support/doors/receipts.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 const DAY_MS = 86_400_000;
 const here = receiptsOfEachTest();

@@ -16,7 +16,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import { sumUsage } from '../../lib/transparency/usage.ts';
-import { receipt, receiptsOfEachTest, sortOf } from '../support/receipts.ts';
+import { receipt, receiptsOfEachTest, sortOf } from '../support/doors/receipts.ts';
 
 const here = receiptsOfEachTest();
 const path = (name: string): string => join(here.directory, name);

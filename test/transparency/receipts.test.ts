@@ -20,7 +20,6 @@ import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { eventually } from '../support/eventually.ts';
 import {
   MANIFEST,
   NOON,
@@ -30,7 +29,8 @@ import {
   sortOf,
   VERDICT,
   VERDICT_SHA256,
-} from '../support/receipts.ts';
+} from '../support/doors/receipts.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 let workspace: string;
 let directory: string;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify.ts';
 import { verificationDocument, verificationText } from '../../lib/transparency/verification-document.ts';
-import { syntheticInput } from '../support/attestation-vectors.ts';
+import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 
 describe('what the verification document leaves out', () => {
   const EPOCH = {

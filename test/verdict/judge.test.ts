@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { judge } from '../../lib/verdict/judge.ts';
 import type { Judgement } from '../../lib/verdict/verdict.ts';
-import { syntheticInput } from '../support/attestation-vectors.ts';
+import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 
 /** Accepted evidence whose secret exchange ends with this error. */
 function judgeFailing(error: Error): Promise<Judgement> {

@@ -10,7 +10,7 @@ import { renderJson } from '../../lib/verdict/json.ts';
 import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verdict/outcome.ts';
 import { renderText, type TextReport } from '../../lib/verdict/text.ts';
 import type { Judgement, VerdictReport } from '../../lib/verdict/verdict.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from '../support/verify.ts';
+import { flagsOf, secretFlagsOf, verifyCommand } from '../support/evidence/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({
   ...{ id, outcome, found, expected: 'what should be', source: 'attestation.md 8' },

@@ -7,7 +7,7 @@ import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
-import { recordingLogger } from '../support/logger.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 
 it('a worker that is gone gives its places back at once', async (t) => {
   const worker = Object.assign(new EventEmitter(), {

@@ -19,7 +19,7 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../../simulator/pki/extensions.ts';
-import { RSA_KEYS } from '../../support/hardware.ts';
+import { RSA_KEYS } from '../../support/evidence/hardware.ts';
 import {
   ARK,
   ASK,
@@ -43,7 +43,7 @@ import {
   TCB,
   VCEK,
   vcekParts,
-} from '../../support/snp-platform.ts';
+} from '../../support/evidence/snp-platform.ts';
 
 const judge = (changes: Changes): Promise<Verdict> => verify(attestedBy(changes));
 const failures = ({ checks }: Verdict): string[] =>

@@ -7,8 +7,8 @@ import { parseManifest } from '../../../lib/attestation/manifest.ts';
 import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
-import { fromHex, toHex } from '../../support/wycheproof.ts';
+import { vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
+import { fromHex, toHex } from '../../support/evidence/wycheproof.ts';
 
 const GOLDEN = Uint8Array.from({ length: 48 }, (_, index) => index + 1);
 const hex = (value: bigint): string => value.toString(16).padStart(96, '0');

@@ -9,8 +9,8 @@ import {
   measurements,
 } from '../../../lib/attestation/snp/launch.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
-import { vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
-import { fromHex, toHex } from '../../support/wycheproof.ts';
+import { vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
+import { fromHex, toHex } from '../../support/evidence/wycheproof.ts';
 
 interface Expected {
   readonly snp: {

@@ -11,8 +11,8 @@ import { decodeOneCertificate, parseCertificate } from '../../../lib/attestation
 import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
 import { sameName } from '../../../lib/attestation/x509/name.ts';
 import { verifySignedBy } from '../../../lib/attestation/x509/signed.ts';
-import { OFFLINE, vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
-import { parseReport } from '../../support/snp-report.ts';
+import { OFFLINE, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
+import { parseReport } from '../../support/evidence/snp-report.ts';
 
 interface Row {
   readonly report: string;

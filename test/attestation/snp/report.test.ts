@@ -12,9 +12,9 @@ import {
 } from '../../../lib/attestation/snp/report.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
-import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../../support/attestation-vectors.ts';
-import { parseReport } from '../../support/snp-report.ts';
-import { toHex } from '../../support/wycheproof.ts';
+import { SYNTHETIC_SETS, vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
+import { parseReport } from '../../support/evidence/snp-report.ts';
+import { toHex } from '../../support/evidence/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

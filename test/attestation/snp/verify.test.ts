@@ -15,7 +15,7 @@ import {
   vectorJson,
   vectorNames,
   withMembers,
-} from '../../support/attestation-vectors.ts';
+} from '../../support/evidence/attestation-vectors.ts';
 
 /** The check that each rejected variant must fail first. */
 const FIRST_FAILURE: Readonly<Record<SyntheticSet, Readonly<Record<string, string>>>> = {

@@ -34,7 +34,12 @@ import {
   keyUsage,
   vendorExtension,
 } from '../../../simulator/pki/extensions.ts';
-import { trustText, vectorBytes, vectorNames, vectorText } from '../../support/attestation-vectors.ts';
+import {
+  trustText,
+  vectorBytes,
+  vectorNames,
+  vectorText,
+} from '../../support/evidence/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

@@ -19,7 +19,7 @@ import {
   sequence,
   time,
 } from '../../../simulator/pki/der.ts';
-import { trustText, vectorBytes, vectorText } from '../../support/attestation-vectors.ts';
+import { trustText, vectorBytes, vectorText } from '../../support/evidence/attestation-vectors.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

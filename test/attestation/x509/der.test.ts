@@ -22,7 +22,7 @@ import {
 } from '../../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { integer, octetString, oid, sequence, time } from '../../../simulator/pki/der.ts';
-import { fromHex, toHex } from '../../support/wycheproof.ts';
+import { fromHex, toHex } from '../../support/evidence/wycheproof.ts';
 
 const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';

@@ -6,8 +6,8 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../../lib/transparency/check-receipts.ts';
-import { eventually } from '../../support/invariants.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
+import { eventually } from '../../support/doors/invariants.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { type ApiStyle, bodyOf, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 

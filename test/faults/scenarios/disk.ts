@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { assertReturned, eventually, resources } from '../../support/invariants.ts';
+import { assertReturned, eventually, resources } from '../../support/doors/invariants.ts';
 import { processScene } from '../process-scene.ts';
 import { type Scenario, scene } from '../scenario.ts';
 

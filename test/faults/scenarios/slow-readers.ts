@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { eventually } from '../../support/invariants.ts';
+import { eventually } from '../../support/doors/invariants.ts';
 import { send } from '../ask.ts';
 import { type ProcessScene, processScene } from '../process-scene.ts';
 import { question, type Scenario, scene } from '../scenario.ts';

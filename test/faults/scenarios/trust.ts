@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { eventually } from '../../support/invariants.ts';
+import { eventually } from '../../support/doors/invariants.ts';
 import { type Scenario, type Scene, scene } from '../scenario.ts';
 
 /** Keeps secrets for five seconds, uses them for four. */

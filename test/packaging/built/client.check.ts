@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, statSync, symlinkSync, writeFileS
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
-import { CANARY_KEY } from '../../support/canaries.ts';
+import { CANARY_KEY } from '../../support/doors/canaries.ts';
 import {
   npm,
   PACKAGES,
@@ -12,10 +12,10 @@ import {
   RUNTIMES,
   runIn,
   simulatedService,
-} from '../../support/client-package.ts';
-import { startTestSimulator } from '../../support/simulator.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
-import { ROOT, run } from '../../support/tools.ts';
+} from '../../support/doors/client-package.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
+import { startTestSimulator } from '../../support/remote/simulator.ts';
 
 const tool = (name: string): string => join(ROOT, 'node_modules/.bin', name);
 

@@ -5,7 +5,7 @@ import { after, before, beforeEach, describe, it, type TestContext } from 'node:
 import { build } from 'esbuild';
 import { writeTrustAnchors } from '../../../simulator/directory.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
-import { CANARY_KEY } from '../../support/canaries.ts';
+import { CANARY_KEY } from '../../support/doors/canaries.ts';
 import {
   NEXT,
   type PackedClient,
@@ -13,10 +13,15 @@ import {
   RUNTIMES,
   runIn,
   simulatedService,
-} from '../../support/client-package.ts';
-import { freePort, type RunningProgram, runBeside, waitFor } from '../../support/foreign-programs.ts';
-import { sharedHardware, startTestSimulator } from '../../support/simulator.ts';
-import { ROOT } from '../../support/tools.ts';
+} from '../../support/doors/client-package.ts';
+import {
+  freePort,
+  type RunningProgram,
+  runBeside,
+  waitFor,
+} from '../../support/processes/foreign-programs.ts';
+import { ROOT } from '../../support/processes/tools.ts';
+import { sharedHardware, startTestSimulator } from '../../support/remote/simulator.ts';
 
 const EXAMPLES = join(ROOT, 'examples');
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');

@@ -14,16 +14,16 @@ import {
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { binary, HOST } from '../../support/built.ts';
-import { buildStages, parseDockerfile } from '../../support/dockerfile.ts';
-import { readElfNeeds } from '../../support/elf.ts';
-import { program } from '../../support/foreign-programs.ts';
-import { installBlock } from '../../support/install-blocks.ts';
-import { type Program, startProgram } from '../../support/program.ts';
-import { type Remote, startRemote } from '../../support/remote.ts';
-import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
-import { ROOT, run } from '../../support/tools.ts';
+import { program } from '../../support/processes/foreign-programs.ts';
+import { type Program, startProgram } from '../../support/processes/program.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
+import { type Remote, startRemote } from '../../support/remote/remote.ts';
+import { binary, HOST } from '../support/built.ts';
+import { buildStages, parseDockerfile } from '../support/dockerfile.ts';
+import { readElfNeeds } from '../support/elf.ts';
+import { installBlock } from '../support/install-blocks.ts';
+import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
 
 const UNSHARE = program('unshare', { from: 'scripts/install-system-tools.sh' });
 const PORT = 28_764;

@@ -2,13 +2,13 @@ import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { HOST } from '../../support/built.ts';
-import { splitInstallBlock } from '../../support/install-blocks.ts';
-import { startProgram, withoutSettings } from '../../support/program.ts';
-import { type Remote, startRemote } from '../../support/remote.ts';
-import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
-import { ROOT, run } from '../../support/tools.ts';
+import { startProgram, withoutSettings } from '../../support/processes/program.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
+import { type Remote, startRemote } from '../../support/remote/remote.ts';
+import { HOST } from '../support/built.ts';
+import { splitInstallBlock } from '../support/install-blocks.ts';
+import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
 
 /** A checkout as somebody has it who has just cloned: what git knows, and a key. */
 function freshCheckout(): string {

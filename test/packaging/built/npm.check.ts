@@ -5,10 +5,10 @@ import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
 import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
-import { HOST } from '../../support/built.ts';
-import { withoutSettings } from '../../support/program.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
-import { ROOT, run } from '../../support/tools.ts';
+import { withoutSettings } from '../../support/processes/program.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
+import { HOST } from '../support/built.ts';
 
 /** The newest of the oldest line that package.json's `engines` allows. */
 const OLDER_NODE = '24.21.0';

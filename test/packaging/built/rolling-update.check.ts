@@ -4,14 +4,14 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { binary, HOST } from '../../support/built.ts';
-import type { PodSpec } from '../../support/chart-levels.ts';
-import { eventually } from '../../support/eventually.ts';
-import { render } from '../../support/helm.ts';
-import { type Program, startProgram } from '../../support/program.ts';
-import { type Remote, startRemote } from '../../support/remote.ts';
-import { streamsUnderLoad, tally } from '../../support/streams-under-load.ts';
-import { temporaryDirectory } from '../../support/temporary-directory.ts';
+import { eventually } from '../../support/processes/eventually.ts';
+import { type Program, startProgram } from '../../support/processes/program.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { type Remote, startRemote } from '../../support/remote/remote.ts';
+import { binary, HOST } from '../support/built.ts';
+import type { PodSpec } from '../support/chart-levels.ts';
+import { render } from '../support/helm.ts';
+import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
 
 const REPLICAS = 2;
 const VALUES = {

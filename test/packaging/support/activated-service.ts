@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
-import { cleanEnvironment } from './program.ts';
+import { cleanEnvironment } from '../../support/processes/program.ts';
 
 /**
  * Holds the socket as descriptor 3 and takes orders. The variables name the process that gets it, so each start goes

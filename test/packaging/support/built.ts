@@ -1,8 +1,8 @@
 /** What the packaging run has built before its checks (npm run test:packaging). */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Architecture } from '../../scripts/node-runtime.ts';
-import { ROOT } from './tools.ts';
+import type { Architecture } from '../../../scripts/node-runtime.ts';
+import { ROOT } from '../../support/processes/tools.ts';
 
 export const DIST = join(ROOT, 'dist/bin/privatemode-proxy.js');
 export const HOST: Architecture = process.arch === 'arm64' ? 'arm64' : 'amd64';

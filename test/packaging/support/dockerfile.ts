@@ -1,7 +1,7 @@
 /** A Dockerfile as instructions, and as much of a builder as proves its commands without a container engine. */
 import { cpSync, existsSync, mkdirSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { ROOT, run } from './tools.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
 
 export interface Instruction {
   /** `FROM`, `RUN` … */

@@ -2,9 +2,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import { program } from './foreign-programs.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
-import { ROOT, run } from './tools.ts';
+import { program } from '../../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
 
 export const CHART = join(ROOT, 'deploy/chart');
 const FROM = { from: 'scripts/install-chart-tools.sh' };

@@ -1,7 +1,7 @@
 /** The shell blocks of docs/install.md: what people copy is what the checks run. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { ROOT } from './tools.ts';
+import { ROOT } from '../../support/processes/tools.ts';
 
 /** Every block by the name in the comment before it. */
 export const INSTALL_BLOCKS: ReadonlyMap<string, string> = new Map(

@@ -16,9 +16,9 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { eventually } from './eventually.ts';
-import { program } from './foreign-programs.ts';
-import { runAside } from './tools.ts';
+import { eventually } from '../../support/processes/eventually.ts';
+import { program } from '../../support/processes/foreign-programs.ts';
+import { runAside } from '../../support/processes/tools.ts';
 
 const FROM = { from: 'scripts/install-system-tools.sh' };
 

@@ -6,22 +6,29 @@ import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from '../../../lib/pipeline/json/json-index.ts';
 import { encryptionOrder } from '../../../lib/pipeline/json/member-names.ts';
-import { byteByByte, cutAt } from '../../support/chunkings.ts';
+import { byteByByte, cutAt } from '../../support/remote/chunkings.ts';
 import {
   countingIvs,
   EXCHANGE,
   fixedCipher,
   inferenceVectors,
   listedIvs,
-} from '../../support/exchange-fixture.ts';
+} from '../../support/remote/exchange-fixture.ts';
 import {
   type LiteralMember,
   literalOrder,
   literalSealObject,
   literalUnsealObject,
-} from '../../support/literal-envelope.ts';
-import { PLAIN_MEMBERS } from '../../support/plain-members.ts';
-import { bytesOf, type JsonEndpoint, jsonBody, prepare, sealText, watched } from '../../support/sealing.ts';
+} from '../../support/remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../../support/remote/plain-members.ts';
+import {
+  bytesOf,
+  type JsonEndpoint,
+  jsonBody,
+  prepare,
+  sealText,
+  watched,
+} from '../../support/remote/sealing.ts';
 
 interface RequestVectors {
   readonly vectors: readonly {

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember, type JsonVisitor } from '../../../lib/pipeline/json/json-index.ts';
-import { byteByByte, cutAt, everyChunking } from '../../support/chunkings.ts';
+import { byteByByte, cutAt, everyChunking } from '../../support/remote/chunkings.ts';
 
 function index(chunks: Iterable<Uint8Array>, options = {}): readonly JsonMember[] {
   const scan = createJsonIndex(options);

@@ -6,9 +6,9 @@ import { EventDecrypter } from '../../../lib/pipeline/decrypt-events.ts';
 import type { JsonKind } from '../../../lib/pipeline/json/json-index.ts';
 import { KnownEvents, patternOf } from '../../../lib/pipeline/sse/known-events.ts';
 import { EventMatch, scanEvent } from '../../../lib/pipeline/sse/read-event.ts';
-import { ASKED, EXCHANGE, fixedCipher } from '../../support/exchange-fixture.ts';
-import { chatChunk, DONE, sealedStream } from '../../support/sealed-stream.ts';
-import { sealedMessage } from '../../support/sealing.ts';
+import { ASKED, EXCHANGE, fixedCipher } from '../../support/remote/exchange-fixture.ts';
+import { chatChunk, DONE, sealedStream } from '../../support/remote/sealed-stream.ts';
+import { sealedMessage } from '../../support/remote/sealing.ts';
 
 const KNOWN = '{"id":"c1","choices":"s:00:11:22","n":[0,10,-3.05e7],"usage":{"a":0,"b":12},"z":"s:33"}';
 const plain = new Map<string, readonly JsonKind[]>([

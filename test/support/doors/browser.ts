@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Program } from './foreign-programs.ts';
-import { cleanEnvironment } from './program.ts';
+import type { Program } from '../processes/foreign-programs.ts';
+import { cleanEnvironment } from '../processes/program.ts';
 
 export interface Page {
   /** Value of an expression, awaited where it is a promise; has to be JSON. */

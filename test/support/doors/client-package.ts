@@ -16,9 +16,9 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import type { Simulator } from '../../simulator/simulator.ts';
-import { cleanEnvironment, withoutSettings } from './program.ts';
-import { ROOT, run } from './tools.ts';
+import type { Simulator } from '../../../simulator/simulator.ts';
+import { cleanEnvironment, withoutSettings } from '../processes/program.ts';
+import { ROOT, run } from '../processes/tools.ts';
 
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
   devDependencies: Record<string, string>;

@@ -4,10 +4,10 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { build } from 'esbuild';
-import type { Simulator } from '../../simulator/simulator.ts';
+import type { Simulator } from '../../../simulator/simulator.ts';
 import type { Browser, Page } from './browser.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
+const ROOT = join(import.meta.dirname, '../../..');
 const PAGE = readFileSync(join(ROOT, 'examples/browser/index.html'), 'utf8');
 const OUT = '/dist/privatemode-ai/portable';
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { type Config, type ParsedConfig, parseConfig } from '../../lib/config/config.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+import { type Config, type ParsedConfig, parseConfig } from '../../../lib/config/config.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
 
 /** parseConfig over files that exist in the test only. */
 export function parsed(

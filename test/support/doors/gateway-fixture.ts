@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Upstream } from '../../lib/network/upstream.ts';
+import type { Upstream } from '../../../lib/network/upstream.ts';
+import { eventually } from '../processes/eventually.ts';
+import { type Reply, type ScriptedUpstream, startScriptedUpstream } from '../remote/scripted-upstream.ts';
 import { MARK } from './canaries.ts';
-import { eventually } from './eventually.ts';
 import { fakeSession, startGateway, type TestGateway, type TestGatewayOptions } from './gateway.ts';
 import { watchScene } from './left-behind.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
-import { type Reply, type ScriptedUpstream, startScriptedUpstream } from './scripted-upstream.ts';
 
 /** Part of every prompt; must not appear where it has no business. */
 export const CANARY = `${MARK}prompt-5d1f9`;

@@ -1,25 +1,25 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { CorsPolicy } from '../../lib/gateway/cors.ts';
-import type { GatewayDeps, GatewaySettings } from '../../lib/gateway/deps.ts';
-import { createGateway, type Gateway } from '../../lib/gateway/gateway.ts';
-import { createResponseBudget, createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import { ObservedResponse } from '../../lib/gateway/observed-response.ts';
-import type { ReaderWatchOptions } from '../../lib/gateway/slow-readers.ts';
-import { connectUpstream, gatewayDeps } from '../../lib/gateway-server.ts';
-import { createOutbound } from '../../lib/network/outbound.ts';
-import type { Upstream } from '../../lib/network/upstream.ts';
-import { type Counters, createCounters } from '../../lib/observe/counters.ts';
-import { createLogger } from '../../lib/observe/log.ts';
-import type { RequestObservation } from '../../lib/observe/metrics.ts';
-import { drain } from '../../lib/server/drain.ts';
-import { type ListenerOptions, listen } from '../../lib/server/listen.ts';
-import type { Epoch, Session } from '../../lib/session/session.ts';
+import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
+import type { GatewayDeps, GatewaySettings } from '../../../lib/gateway/deps.ts';
+import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
+import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
+import { ObservedResponse } from '../../../lib/gateway/observed-response.ts';
+import type { ReaderWatchOptions } from '../../../lib/gateway/slow-readers.ts';
+import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
+import { createOutbound } from '../../../lib/network/outbound.ts';
+import type { Upstream } from '../../../lib/network/upstream.ts';
+import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
+import { createLogger } from '../../../lib/observe/log.ts';
+import type { RequestObservation } from '../../../lib/observe/metrics.ts';
+import { drain } from '../../../lib/server/drain.ts';
+import { type ListenerOptions, listen } from '../../../lib/server/listen.ts';
+import type { Epoch, Session } from '../../../lib/session/session.ts';
+import { keyOf } from '../evidence/engine.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
+import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
-import { keyOf } from './engine.ts';
-import { EXCHANGE } from './exchange-fixture.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
 
 export const EPOCH: Epoch = {
   secretId: EXCHANGE.id,

@@ -6,8 +6,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
+import { eventually as reached } from '../processes/eventually.ts';
 import type { Canaries } from './canaries.ts';
-import { eventually as reached } from './eventually.ts';
 import { proxyAlone } from './library-door.ts';
 import type { Stack } from './stack.ts';
 

@@ -2,8 +2,8 @@
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { getEventListeners } from 'node:events';
 import type { Readable } from 'node:stream';
-import type { Upstream, UpstreamResponse } from '../../lib/network/upstream.ts';
-import type { Session } from '../../lib/session/session.ts';
+import type { Upstream, UpstreamResponse } from '../../../lib/network/upstream.ts';
+import type { Session } from '../../../lib/session/session.ts';
 
 export interface SceneWatch {
   /** Both see what passes through them. */

@@ -3,9 +3,9 @@
  * through the global fetch, which official clients and tests use.
  */
 import { Agent, fetch as undiciFetch } from 'undici';
-import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../lib/client/fetch.ts';
-import type { PrivatemodeOptions } from '../../lib/client/options.ts';
-import type { Simulator } from '../../simulator/simulator.ts';
+import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../../lib/client/fetch.ts';
+import type { PrivatemodeOptions } from '../../../lib/client/options.ts';
+import type { Simulator } from '../../../simulator/simulator.ts';
 
 export const DOOR = process.env['TEST_DOOR'] === 'library' ? 'library' : 'proxy';
 

@@ -1,4 +1,4 @@
-import { createLogger, type Logger } from '../../lib/observe/log.ts';
+import { createLogger, type Logger } from '../../../lib/observe/log.ts';
 
 /** A logger at level debug whose lines can be read back, each as the object it is in JSON. */
 export function recordingLogger(): { readonly log: Logger; readonly lines: Record<string, unknown>[] } {

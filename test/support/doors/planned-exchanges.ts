@@ -2,15 +2,12 @@
  * The exchanges that are recorded: what applications send and how the service answers, sealed under a fixed secret. All literal, so that
  * the same bytes go in every time.
  */
-import { EXCHANGE } from './exchange-fixture.ts';
-import { formBody } from './forms.ts';
-import { fakeSession, NEXT_SECRET } from './gateway.ts';
-import { chatBody, get, post } from './gateway-fixture.ts';
-import { type HonestExchange, honestExchanges, PATHS } from './honest-exchanges.ts';
-import { literalOrder, literalSeal } from './literal-envelope.ts';
-import { PLAIN_MEMBERS } from './plain-members.ts';
-import { type PlannedExchange, UPSTREAM_DATE } from './recording.ts';
-import type { Script } from './scripted-upstream.ts';
+import { EXCHANGE } from '../remote/exchange-fixture.ts';
+import { formBody } from '../remote/forms.ts';
+import { type HonestExchange, honestExchanges, PATHS } from '../remote/honest-exchanges.ts';
+import { literalOrder, literalSeal } from '../remote/literal-envelope.ts';
+import { PLAIN_MEMBERS } from '../remote/plain-members.ts';
+import type { Script } from '../remote/scripted-upstream.ts';
 import {
   chunked,
   completion,
@@ -22,7 +19,10 @@ import {
   STREAM_HEAD,
   sealedAnswers,
   tampered,
-} from './sealed-answers.ts';
+} from '../remote/sealed-answers.ts';
+import { fakeSession, NEXT_SECRET } from './gateway.ts';
+import { chatBody, get, post } from './gateway-fixture.ts';
+import { type PlannedExchange, UPSTREAM_DATE } from './recording.ts';
 
 const HONEST: ReadonlyMap<string, HonestExchange> = new Map(
   honestExchanges().map((exchange) => [exchange.name, exchange]),

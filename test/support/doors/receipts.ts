@@ -4,10 +4,10 @@ import { createHash, createPrivateKey, sign } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach } from 'node:test';
-import type { ReceiptFinding } from '../../lib/transparency/check-chain.ts';
-import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { openReceiptLog, type ReceiptLogOptions } from '../../lib/transparency/receipt-log.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
+import type { ReceiptFinding } from '../../../lib/transparency/check-chain.ts';
+import type { RequestReceipt } from '../../../lib/transparency/receipt.ts';
+import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/transparency/receipt-log.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
 
 export const MANIFEST = 'a'.repeat(64);
 export const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });

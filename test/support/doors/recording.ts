@@ -4,9 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { type Script, startScriptedUpstream } from '../remote/scripted-upstream.ts';
 import { startGateway, type TestGatewayOptions } from './gateway.ts';
 import { type RawAnswer, type RawClient, rawClient, readAnswer } from './raw-client.ts';
-import { type Script, startScriptedUpstream } from './scripted-upstream.ts';
 
 /** One request: its bytes, or several pieces of them that arrive one after the other. */
 export type Sent = Buffer | readonly Buffer[];

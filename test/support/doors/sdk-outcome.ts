@@ -7,7 +7,7 @@ import {
   essenceOfEvent,
   type HonestExchange,
   PATHS,
-} from './honest-exchanges.ts';
+} from '../remote/honest-exchanges.ts';
 
 type Json = Record<string, unknown>;
 

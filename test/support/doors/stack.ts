@@ -1,17 +1,17 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Config, parseConfig } from '../../lib/config/config.ts';
-import { createLogger } from '../../lib/observe/log.ts';
-import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
-import type { Lifetimes } from '../../lib/session/lifetimes.ts';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
+import { type Config, parseConfig } from '../../../lib/config/config.ts';
+import { createLogger } from '../../../lib/observe/log.ts';
+import { type RunningProxy, startProxy } from '../../../lib/proxy.ts';
+import type { Lifetimes } from '../../../lib/session/lifetimes.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
+import { sharedHardware } from '../evidence/hardware.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
+import { deploymentFlags } from '../remote/remote.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
-import { sharedHardware } from './hardware.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
-import { deploymentFlags } from './remote.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
 
-export { sharedHardware } from './hardware.ts';
+export { sharedHardware } from '../evidence/hardware.ts';
 
 export interface Stack {
   readonly simulator: Simulator;

@@ -1,13 +1,13 @@
 /** The status page on a server of its own, with what the proxy would say given by the test. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { loadStatusPage } from '../../lib/observe/status-page.ts';
-import type { FinishedRequest, StatusReport, TrafficSecond } from '../../lib/observe/status-report.ts';
-import type { EnforcedManifest } from '../../lib/transparency/manifest-changes.ts';
-import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
-import { chainOfTrust } from '../../lib/verdict/chain-of-trust.ts';
-import type { VerdictReport } from '../../lib/verdict/verdict.ts';
-import { flagsOf, secretFlagsOf, verifyCommand } from './verify.ts';
+import { loadStatusPage } from '../../../lib/observe/status-page.ts';
+import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
+import type { EnforcedManifest } from '../../../lib/transparency/manifest-changes.ts';
+import type { VerificationDocument } from '../../../lib/transparency/verification-document.ts';
+import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
+import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
+import { flagsOf, secretFlagsOf, verifyCommand } from '../evidence/verify.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
 export interface Scene {

@@ -1,9 +1,9 @@
 /** The files of test/vectors/attestation as inputs of the verifier (READMEs there). */
 import { readdirSync, readFileSync } from 'node:fs';
-import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
+import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
 
-const VECTORS = new URL('../vectors/', import.meta.url);
+const VECTORS = new URL('../../vectors/', import.meta.url);
 
 export const vectorBytes = (path: string): Uint8Array =>
   new Uint8Array(readFileSync(new URL(`attestation/${path}`, VECTORS)));

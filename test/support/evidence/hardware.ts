@@ -5,14 +5,14 @@
 import { createPrivateKey, type KeyObject } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { createHardware, type Hardware } from '../../simulator/hardware.ts';
+import { createHardware, type Hardware } from '../../../simulator/hardware.ts';
 
 type RsaKey = 'ark' | 'ask' | 'exponent3' | 'small';
 
 /** `small` has 2048 bits, the others 4096; `exponent3` has that public exponent, the others 65537. */
 export const RSA_KEYS = Object.fromEntries(
   Object.entries(
-    JSON.parse(readFileSync(join(import.meta.dirname, '../vectors/rsa/keys.json'), 'utf8')) as object,
+    JSON.parse(readFileSync(join(import.meta.dirname, '../../vectors/rsa/keys.json'), 'utf8')) as object,
   ).map(([name, der]) => [
     name,
     createPrivateKey({ key: Buffer.from(der, 'base64'), format: 'der', type: 'pkcs8' }),

@@ -1,5 +1,5 @@
 /** Secret-exchange responses of test/vectors/attestation as inputs of the mesh checks. */
-import type { SecretResponseInput } from '../../lib/attestation/mesh.ts';
+import type { SecretResponseInput } from '../../../lib/attestation/mesh.ts';
 import {
   SYNTHETIC_NOW,
   type SyntheticSet,

@@ -4,13 +4,13 @@
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { sha256 } from '#crypto/digest';
-import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
-import { idKeyDigest } from '../../lib/attestation/snp/launch.ts';
-import { type TcbParts, tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
-import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../lib/attestation/snp/report.ts';
-import type { CollateralSource, TrustRoots, VerifyInput } from '../../lib/attestation/verify.ts';
-import { signReport as signedBy } from '../../simulator/evidence/snp.ts';
-import { encodeSnpAttestation } from '../../simulator/evidence/snp-message.ts';
+import { reportData, transitionDigest } from '../../../lib/attestation/document.ts';
+import { idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
+import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
+import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../../lib/attestation/snp/report.ts';
+import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify.ts';
+import { signReport as signedBy } from '../../../simulator/evidence/snp.ts';
+import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
 import {
   ASK_SERIAL,
   amdExtensions,
@@ -21,7 +21,7 @@ import {
   askRequest,
   vcekParts as partsOf,
   vcekRequest,
-} from '../../simulator/pki/amd.ts';
+} from '../../../simulator/pki/amd.ts';
 import {
   type CertificateRequest,
   type CrlRequest,
@@ -29,8 +29,8 @@ import {
   issueCrl,
   type Name,
   toPem,
-} from '../../simulator/pki/certificate.ts';
-import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
+} from '../../../simulator/pki/certificate.ts';
+import { basicConstraints, keyUsage } from '../../../simulator/pki/extensions.ts';
 import { OFFLINE } from './attestation-vectors.ts';
 import { RSA_KEYS } from './hardware.ts';
 

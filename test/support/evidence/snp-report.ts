@@ -5,8 +5,8 @@ import {
   type SnpReport,
   type SnpReportField,
   serializeReport,
-} from '../../lib/attestation/snp/report.ts';
-import { malformed } from '../../lib/crypto/der.ts';
+} from '../../../lib/attestation/snp/report.ts';
+import { malformed } from '../../../lib/crypto/der.ts';
 
 /**
  * The fields of a binary report. Throws evidence_malformed for another length, reserved bytes that are not zero, or

@@ -3,10 +3,10 @@
  * which can be changed before it is signed. Keys are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { type CertificateRequest, issueCertificate } from '../../simulator/pki/certificate.ts';
-import { boolean, enumerated } from '../../simulator/pki/der.ts';
-import { vendorExtension } from '../../simulator/pki/extensions.ts';
+import { SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { type CertificateRequest, issueCertificate } from '../../../simulator/pki/certificate.ts';
+import { boolean, enumerated } from '../../../simulator/pki/der.ts';
+import { vendorExtension } from '../../../simulator/pki/extensions.ts';
 import {
   intelName,
   intelRootRequest,
@@ -16,9 +16,9 @@ import {
   ROOT_CRL_URL,
   rootIssuer,
   tcbSigningRequest,
-} from '../../simulator/pki/intel.ts';
-import { encodeSgx, type SgxParts, sgxParts } from '../../simulator/pki/sgx-extension.ts';
-import { TDX_PLATFORM } from '../../simulator/tdx-platform.ts';
+} from '../../../simulator/pki/intel.ts';
+import { encodeSgx, type SgxParts, sgxParts } from '../../../simulator/pki/sgx-extension.ts';
+import { TDX_PLATFORM } from '../../../simulator/tdx-platform.ts';
 
 export { encodeSgx, intelName, ROOT_CRL_URL, type SgxParts };
 

@@ -1,14 +1,14 @@
 /** Cases of the TDX checks: a platform on which one thing is wrong, and the checks that must refuse it. */
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { allAccepted, type Check } from '../../lib/attestation/check.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { type CertificateRequest, issueCertificate, toPem } from '../../simulator/pki/certificate.ts';
+import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify.ts';
+import { type CertificateRequest, issueCertificate, toPem } from '../../../simulator/pki/certificate.ts';
 import {
   basicConstraints,
   crlDistributionPoint,
   type EncodedExtension,
-} from '../../simulator/pki/extensions.ts';
+} from '../../../simulator/pki/extensions.ts';
 import { ISSUERS, p256, ROOT_CRL_URL } from './tdx-authorities.ts';
 import { type Changes, tdxPlatform } from './tdx-platform.ts';
 

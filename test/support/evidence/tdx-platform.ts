@@ -3,13 +3,13 @@
  * vectors do not vary.
  */
 import { sha256 } from '#crypto/digest';
-import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
-import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
-import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../lib/attestation/tdx/quote.ts';
-import type { CollateralSource } from '../../lib/attestation/verify.ts';
-import { signedJson } from '../../simulator/collateral/intel-pcs.ts';
-import { publicPoint, signedQuote } from '../../simulator/evidence/tdx.ts';
-import { type CrlRequest, issueCrl, toPem } from '../../simulator/pki/certificate.ts';
+import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
+import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
+import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';
+import type { CollateralSource } from '../../../lib/attestation/verify.ts';
+import { signedJson } from '../../../simulator/collateral/intel-pcs.ts';
+import { publicPoint, signedQuote } from '../../../simulator/evidence/tdx.ts';
+import { type CrlRequest, issueCrl, toPem } from '../../../simulator/pki/certificate.ts';
 import {
   type CertificateChanges,
   type Change,

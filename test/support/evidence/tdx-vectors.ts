@@ -1,9 +1,9 @@
 /** The fixed TDX vectors (test/vectors/attestation/README.md) as inputs of the verifier. */
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { CollateralSource, VerifyInput } from '../../lib/attestation/verify.ts';
+import type { CollateralSource, VerifyInput } from '../../../lib/attestation/verify.ts';
 
-const VECTORS = resolve(import.meta.dirname, '../vectors/attestation');
+const VECTORS = resolve(import.meta.dirname, '../../vectors/attestation');
 
 export const vector = (...path: readonly string[]): Uint8Array =>
   new Uint8Array(readFileSync(join(VECTORS, ...path)));
@@ -51,7 +51,7 @@ export function collateralSource(stored: StoredCollateral): CollateralSource {
 }
 
 export const INTEL_ROOT = readFileSync(
-  resolve(import.meta.dirname, '../vectors/trust/intel_sgx_root_ca.pem'),
+  resolve(import.meta.dirname, '../../vectors/trust/intel_sgx_root_ca.pem'),
   'utf8',
 );
 

@@ -1,9 +1,9 @@
 /** The `verify` command in this process: arguments in, what it wrote and its exit code out. */
 import { join } from 'node:path';
-import type { VerdictReport } from '../../lib/verdict/verdict.ts';
-import { type Ran, type RunOptions, runCommand } from './command.ts';
+import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
+import { type Ran, type RunOptions, runCommand } from '../processes/command.ts';
 
-const VECTORS = join(import.meta.dirname, '../vectors/attestation');
+const VECTORS = join(import.meta.dirname, '../../vectors/attestation');
 
 export interface Verified extends Ran {
   /** What stdout holds, where it holds JSON and nothing else. */

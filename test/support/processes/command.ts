@@ -1,6 +1,6 @@
 /** A command of the program in this process: arguments in, what it wrote and its exit code out. */
-import { main } from '../../lib/cli.ts';
-import type { Io } from '../../lib/commands/command.ts';
+import { main } from '../../../lib/cli.ts';
+import type { Io } from '../../../lib/commands/command.ts';
 
 export interface Ran {
   readonly code: number;

@@ -2,8 +2,8 @@
 import { type AddressInfo, connect as connectPlain, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { connect, createServer, type TLSSocket } from 'node:tls';
-import type { Simulator } from '../../simulator/simulator.ts';
-import type { ServerCertificate } from './tls-authority.ts';
+import type { Simulator } from '../../../simulator/simulator.ts';
+import type { ServerCertificate } from '../remote/tls-authority.ts';
 
 export interface Inspector {
   readonly port: number;

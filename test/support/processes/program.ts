@@ -4,9 +4,9 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { searchLog } from './canaries.ts';
+import { searchLog } from '../doors/canaries.ts';
 
-const SOURCES = join(import.meta.dirname, '../../bin/privatemode-proxy.ts');
+const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
 
 export interface Program {
   readonly process: ChildProcess;

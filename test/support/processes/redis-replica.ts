@@ -1,7 +1,7 @@
 /** What replicas of a gateway count in a Redis, and that Redis. */
 import { after, before } from 'node:test';
-import type { RequestCounts } from '../../lib/limits/limits.ts';
-import { openRedisCounts, type RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import type { RequestCounts } from '../../../lib/limits/limits.ts';
+import { openRedisCounts, type RedisCountsOptions } from '../../../lib/limits/redis-counts.ts';
 import { type RedisServer, startRedis } from './redis-server.ts';
 
 /** A key of a client. */

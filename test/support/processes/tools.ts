@@ -3,7 +3,7 @@ import { execFile, type SpawnSyncReturns, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { withoutSettings } from './program.ts';
 
-export const ROOT = join(import.meta.dirname, '../..');
+export const ROOT = join(import.meta.dirname, '../../..');
 
 /** Runs a program to its end, bounded in time; the environment is our own unless given. */
 export function run(

@@ -2,9 +2,9 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SecretKey } from '#crypto/aead';
-import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
-import type { Asked } from '../../lib/pipeline/decrypter.ts';
-import { keyOf } from './engine.ts';
+import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
+import type { Asked } from '../../../lib/pipeline/decrypter.ts';
+import { keyOf } from '../evidence/engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 
 export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
@@ -12,7 +12,7 @@ export const hex = (text: string): Buffer => Buffer.from(text, 'hex');
 /** A file of test/vectors/inference, parsed. */
 export function inferenceVectors<T>(name: string): T {
   return JSON.parse(
-    readFileSync(join(import.meta.dirname, '../vectors/inference', `${name}.json`), 'utf8'),
+    readFileSync(join(import.meta.dirname, '../../vectors/inference', `${name}.json`), 'utf8'),
   ) as T;
 }
 

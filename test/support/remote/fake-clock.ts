@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/session/clock.ts';
+import type { Clock } from '../../../lib/session/clock.ts';
 
 /** A clock whose hands the test turns. */
 export interface FakeClock extends Clock {

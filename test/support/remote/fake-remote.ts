@@ -1,13 +1,13 @@
 /** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
-import type { Check } from '../../lib/attestation/check.ts';
-import type { Verdict, VerifyInput } from '../../lib/attestation/verify.ts';
-import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import type { ControlApi } from '../../lib/session/control-api.ts';
-import type { SessionEvent } from '../../lib/session/events.ts';
-import type { ManifestSource } from '../../lib/session/manifest-source.ts';
-import { SUITE } from '../../lib/session/secret-exchange.ts';
-import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
-import type { ManifestRecord } from '../../lib/transparency/manifest-log.ts';
+import type { Check } from '../../../lib/attestation/check.ts';
+import type { Verdict, VerifyInput } from '../../../lib/attestation/verify.ts';
+import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
+import type { ControlApi } from '../../../lib/session/control-api.ts';
+import type { SessionEvent } from '../../../lib/session/events.ts';
+import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
+import { SUITE } from '../../../lib/session/secret-exchange.ts';
+import { type AttestedSession, createSession, type SessionDeps } from '../../../lib/session/session.ts';
+import type { ManifestRecord } from '../../../lib/transparency/manifest-log.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));

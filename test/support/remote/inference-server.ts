@@ -3,13 +3,13 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { ModelOptions } from '../../simulator/context.ts';
-import { createFaults, type Faults } from '../../simulator/faults.ts';
-import type { Exchange, ExchangeLog } from '../../simulator/inference/exchanges.ts';
-import { createInferenceHandler } from '../../simulator/inference/handler.ts';
-import { createRecorder, type Recorder } from '../../simulator/recorder.ts';
-import { createSecretStore, type MutableSecretStore } from '../../simulator/secrets.ts';
-import { eventually } from './eventually.ts';
+import type { ModelOptions } from '../../../simulator/context.ts';
+import { createFaults, type Faults } from '../../../simulator/faults.ts';
+import type { Exchange, ExchangeLog } from '../../../simulator/inference/exchanges.ts';
+import { createInferenceHandler } from '../../../simulator/inference/handler.ts';
+import { createRecorder, type Recorder } from '../../../simulator/recorder.ts';
+import { createSecretStore, type MutableSecretStore } from '../../../simulator/secrets.ts';
+import { eventually } from '../processes/eventually.ts';
 import {
   type Answer,
   Attempt,

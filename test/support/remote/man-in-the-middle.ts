@@ -7,15 +7,15 @@ import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:
 import { Agent, createServer, request as httpsRequest } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { join } from 'node:path';
-import { parseConfig } from '../../lib/config/config.ts';
-import { createLogger } from '../../lib/observe/log.ts';
-import { startProxy } from '../../lib/proxy.ts';
-import { type Simulator, startSimulator } from '../../simulator/simulator.ts';
+import { parseConfig } from '../../../lib/config/config.ts';
+import { createLogger } from '../../../lib/observe/log.ts';
+import { startProxy } from '../../../lib/proxy.ts';
+import { type Simulator, startSimulator } from '../../../simulator/simulator.ts';
+import { clientOptions, DOOR, openLibraryDoor } from '../doors/library-door.ts';
+import { sharedHardware } from '../doors/stack.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { type HonestExchange, PATHS } from './honest-exchanges.ts';
-import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
 import { deploymentFlags } from './remote.ts';
-import { sharedHardware } from './stack.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
 import { createTestAuthority } from './tls-authority.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 

@@ -2,12 +2,12 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { parseConfig } from '../../lib/config/config.ts';
-import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
-import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
-import { recordingLogger } from './logger.ts';
+import { parseConfig } from '../../../lib/config/config.ts';
+import { type RunningProxy, startProxy } from '../../../lib/proxy.ts';
+import type { Simulator, SimulatorOptions } from '../../../simulator/simulator.ts';
+import { recordingLogger } from '../doors/logger.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { startTestSimulator } from './simulator.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
 
 type Lines = Record<string, unknown>[];
 

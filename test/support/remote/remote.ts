@@ -1,9 +1,9 @@
 /** A simulated deployment for programs in other processes: where it is, and what they must be told to trust it. */
 import { join } from 'node:path';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
-import { CANARY_KEY } from './canaries.ts';
-import { sharedHardware } from './hardware.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
+import { CANARY_KEY } from '../doors/canaries.ts';
+import { sharedHardware } from '../evidence/hardware.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
 
 export interface Remote {
   readonly simulator: Simulator;

@@ -1,8 +1,8 @@
 /** Runs the three steps of a request in a test: take in, salt, encrypt. */
-import type { MessageSealer, RequestCipher } from '../../lib/envelope/message-cipher.ts';
-import { encryptStream } from '../../lib/pipeline/encrypt-stream.ts';
-import { injectSalt, type SaltedBody } from '../../lib/pipeline/inject-salt.ts';
-import { createRequestBody, type ParsedBody, type RequestBody } from '../../lib/pipeline/request-body.ts';
+import type { MessageSealer, RequestCipher } from '../../../lib/envelope/message-cipher.ts';
+import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
+import { injectSalt, type SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
+import { createRequestBody, type ParsedBody, type RequestBody } from '../../../lib/pipeline/request-body.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
 
 export interface JsonEndpoint {

@@ -1,11 +1,11 @@
 /** Simulated deployments for tests, and a plain HTTPS client to talk to them. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { TrustRoots } from '../../lib/attestation/verify.ts';
-import { type Simulator, type SimulatorOptions, startSimulator } from '../../simulator/simulator.ts';
-import { sharedHardware } from './hardware.ts';
+import type { TrustRoots } from '../../../lib/attestation/verify.ts';
+import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
+import { sharedHardware } from '../evidence/hardware.ts';
 
-export { sharedHardware } from './hardware.ts';
+export { sharedHardware } from '../evidence/hardware.ts';
 
 /** A simulator on the shared hardware unless told otherwise. The caller closes it. */
 export async function startTestSimulator(options: SimulatorOptions = {}): Promise<Simulator> {

@@ -2,9 +2,9 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { toPem } from '../../simulator/pki/certificate.ts';
-import { issueServerCertificate, issueTlsCa, type ServerCertificate } from '../../simulator/pki/tls.ts';
-import { temporaryDirectory } from './temporary-directory.ts';
+import { toPem } from '../../../simulator/pki/certificate.ts';
+import { issueServerCertificate, issueTlsCa, type ServerCertificate } from '../../../simulator/pki/tls.ts';
+import { temporaryDirectory } from '../processes/temporary-directory.ts';
 
 export type { ServerCertificate };
 
