@@ -10,8 +10,9 @@ import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
 import { newCanaries, writtenForms } from '../support/doors/canaries.ts';
-import { assertClean, atRest, eventually } from '../support/doors/invariants.ts';
+import { assertClean, atRest } from '../support/doors/invariants.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const CANARIES = newCanaries();
@@ -244,9 +245,8 @@ describe('secrets hygiene', () => {
         readdirSync(folder, { recursive: true, withFileTypes: true })
           .filter((file) => file.isFile())
           .map(({ parentPath, name }) => join(parentPath, name));
-      await eventually('two dumps with what was said', () =>
-        dumps().filter((path) => readFileSync(path, 'utf8').includes(P)).length === 2 ? [] : dumps(),
-      );
+      const saying = (): string[] => dumps().filter((path) => readFileSync(path, 'utf8').includes(P));
+      await eventually('two dumps with what was said', () => saying().length === 2);
       for (const path of dumps()) {
         const text = readFileSync(path, 'utf8');
         for (const secret of [...writtenForms(K), ...secretsOf(dumping)])

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
-import { assertClean, assertReturned, eventually, resources } from '../support/doors/invariants.ts';
+import { assertClean, assertReturned, resources } from '../support/doors/invariants.ts';
 import { sharedHardware } from '../support/evidence/hardware.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
 import { ask, type ChatResponse, type Question } from './ask.ts';
@@ -19,7 +20,7 @@ export interface ProcessScene {
   readonly directory: string;
   log(): string;
   /** Resolves when the remote has been verified. */
-  ready(): Promise<void>;
+  ready(): Promise<unknown>;
   ask(overrides?: Partial<Question>): Promise<ChatResponse>;
   /** SIGTERM unless it has ended already, exit code 0, and every invariant that shows from outside. */
   finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
@@ -59,12 +60,13 @@ export async function processScene(
     directory,
     log: proxy.log,
     ready: () =>
-      eventually('the secret', () => (proxy.log().includes('Secret updated') ? [] : ['none']), 15_000),
+      eventually(
+        () => `the secret in ${proxy.log()}`,
+        () => proxy.log().includes('Secret updated'),
+      ),
     ask: (overrides) => ask(proxy.url, { ...question(canaries), ...overrides }),
     async finish({ upstream, shown = [] }) {
-      await eventually('requests at rest', () =>
-        simulator.exchanges.inFlight() === 0 ? [] : [`${simulator.exchanges.inFlight()} in the service`],
-      );
+      await eventually('requests at rest', () => simulator.exchanges.inFlight() === 0);
       assert.equal(simulator.counts['inference'], upstream, 'requests that reached the service');
       assert.deepEqual(simulator.exchanges.violations(), [], 'rules of the wire');
       assert.equal(simulator.recorder.containing(canaries.prompt).length, 0, 'plaintext on the wire');

@@ -6,7 +6,7 @@ import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../../lib/transparency/check-receipts.ts';
-import { eventually } from '../../support/doors/invariants.ts';
+import { eventually } from '../../support/processes/eventually.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { type ApiStyle, bodyOf, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
@@ -18,21 +18,22 @@ interface Window {
   /** How much of the body is sent. */
   readonly part?: number;
   /** Resolves when the client is in that window. */
-  readonly reached: (s: Scene, socket: Socket) => Promise<void>;
+  readonly reached: (s: Scene, socket: Socket) => Promise<unknown>;
   readonly upstream: 0 | 1;
 }
 
-const inService = (s: Scene): Promise<void> =>
-  eventually('the request in the service', () =>
-    s.stack.simulator.exchanges.inFlight() === 1 ? [] : ['no'],
-  );
+const inService = (s: Scene): Promise<unknown> =>
+  eventually('the request in the service', () => s.stack.simulator.exchanges.inFlight() === 1);
 
 async function received(socket: Socket, text: string): Promise<void> {
   let all = '';
   socket.on('data', (chunk: Buffer) => {
     all += chunk;
   });
-  await eventually(`${text} at the client`, () => (all.includes(text) ? [] : [all]));
+  await eventually(
+    () => `${text} at the client: ${all}`,
+    () => all.includes(text),
+  );
 }
 
 const WINDOWS: readonly Window[] = [
@@ -41,7 +42,7 @@ const WINDOWS: readonly Window[] = [
     phase: 'before_headers',
     model: 'sim-echo',
     part: 0.5,
-    reached: (s) => eventually('the request', () => (s.stack.proxy.counters.inFlight === 1 ? [] : ['none'])),
+    reached: (s) => eventually('the request', () => s.stack.proxy.counters.inFlight === 1),
     upstream: 0,
   },
   {
@@ -92,11 +93,9 @@ const leaving = (how: keyof typeof LEAVING, window: Window, style: ApiStyle): Sc
     await window.reached(s, socket);
     const goneAt = Date.now();
     LEAVING[how](socket);
-    await eventually('the end of the request', () => (s.stack.proxy.counters.inFlight === 0 ? [] : ['none']));
+    await eventually('the end of the request', () => s.stack.proxy.counters.inFlight === 0);
     if (window.upstream === 1) {
-      await eventually('the end at the service', () =>
-        s.stack.simulator.exchanges.inFlight() === 0 ? [] : ['none'],
-      );
+      await eventually('the end at the service', () => s.stack.simulator.exchanges.inFlight() === 0);
       const { closedEarlyAt = Number.POSITIVE_INFINITY } = s.stack.simulator.exchanges.last() ?? {};
       assert.ok(closedEarlyAt - goneAt < PROMPT, `closed after ${closedEarlyAt - goneAt} ms`);
     }
@@ -127,13 +126,11 @@ const pipelining: Scenario = {
     const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
     socket.write(request.repeat(AHEAD));
     const { exchanges } = s.stack.simulator;
-    await eventually('one at the service', () =>
-      exchanges.inFlight() === 1 ? [] : [`${exchanges.inFlight()}`],
-    );
+    await eventually('one at the service', () => exchanges.inFlight() === 1);
     assert.ok((await s.ask()).terminal);
     assert.equal(exchanges.inFlight(), 1);
     socket.destroy();
-    await eventually('the end of all', () => (s.stack.proxy.counters.inFlight === 0 ? [] : ['running']));
+    await eventually('the end of all', () => s.stack.proxy.counters.inFlight === 0);
     await s.finish({ upstream: 2 });
   },
 };

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { assertReturned, eventually, resources } from '../../support/doors/invariants.ts';
+import { assertReturned, resources } from '../../support/doors/invariants.ts';
+import { eventually } from '../../support/processes/eventually.ts';
 import { processScene } from '../process-scene.ts';
 import { type Scenario, scene } from '../scenario.ts';
 
@@ -46,9 +47,8 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const s = await processScene(t, { limits: 'ulimit -f 1' });
       await eventually(
-        'the failure in the log',
-        () => (s.log().includes('manifest_log_failed') ? [] : [s.log()]),
-        15_000,
+        () => `the failure in ${s.log()}`,
+        () => s.log().includes('manifest_log_failed'),
       );
       assert.equal((await fetch(`${s.url}/readyz`)).status, 503);
       assert.match(s.log(), /EFBIG|ENOSPC/);
@@ -63,8 +63,9 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
       await s.ready();
       const response = await s.ask({ padding: 1 << 20 });
       assert.ok(response.terminal, response.body);
-      await eventually('the warning', () =>
-        s.log().includes('A request dump could not be written') ? [] : [s.log()],
+      await eventually(
+        () => `the warning in ${s.log()}`,
+        () => s.log().includes('A request dump could not be written'),
       );
       rmSync(join(s.directory, 'workspace/requests'), { recursive: true }); // dumps hold the prompt, as they should
       await s.finish({ upstream: 1 });

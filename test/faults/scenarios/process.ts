@@ -4,7 +4,7 @@ import { writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { eventually } from '../../support/doors/invariants.ts';
+import { eventually } from '../../support/processes/eventually.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import type { ChatResponse } from '../ask.ts';
 import { type ProcessScene, processScene } from '../process-scene.ts';
@@ -15,11 +15,9 @@ const STREAMS = 100;
 /** So many streams, all of which have begun. */
 async function streams(s: ProcessScene, model: string): Promise<Promise<ChatResponse>[]> {
   const asked = Array.from({ length: STREAMS }, () => s.ask({ model }));
-  const underWay = (): string[] => {
-    const begun = s.simulator.exchanges.all().filter(({ written }) => written > 0).length;
-    return begun >= STREAMS ? [] : [`${begun} of ${STREAMS}`];
-  };
-  await eventually('all streams under way', underWay, 30_000, 20); // a machine that is busy takes its time
+  const begun = (): number => s.simulator.exchanges.all().filter(({ written }) => written > 0).length;
+  const streams = (): string => `${STREAMS} streams under way, not ${begun()}`;
+  await eventually(streams, () => begun() >= STREAMS, 30_000, 20); // a machine that is busy takes its time
   return asked;
 }
 
@@ -74,11 +72,14 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
       });
       await s.ready();
       const running = s.ask({ model: 'sim-40x30' });
-      await eventually('the stream', () => (s.simulator.exchanges.inFlight() === 1 ? [] : ['not yet']));
+      await eventually('the stream', () => s.simulator.exchanges.inFlight() === 1);
       const next = `${s.canaries.key}-next`;
       writeFileSync(keyFile, next);
       s.proxy.process.kill('SIGHUP');
-      await eventually('the reload', () => (s.log().includes('was read again') ? [] : [s.log()]));
+      await eventually(
+        () => `the reload in ${s.log()}`,
+        () => s.log().includes('was read again'),
+      );
       s.simulator.setApiKeys([next]);
       assert.ok((await s.ask()).terminal, 'the new key is not used');
       assert.deepEqual(kinds([await running]), new Set(['200 clean true undefined']));
@@ -136,7 +137,10 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
         socket.once('close', () => closed++);
         sockets.push(socket);
       }
-      await eventually('closed connections', () => (closed > 100 ? [] : [`${closed} closed`]));
+      await eventually(
+        () => `a hundred closed connections, not ${closed}`,
+        () => closed > 100,
+      );
       const refused = await s.ask();
       assert.notEqual(refused.status, 200);
       for (const socket of sockets) socket.destroy();

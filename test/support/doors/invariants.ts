@@ -6,14 +6,14 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { join } from 'node:path';
-import { eventually as reached } from '../processes/eventually.ts';
+import { eventually } from '../processes/eventually.ts';
 import type { Canaries } from './canaries.ts';
 import { proxyAlone } from './library-door.ts';
 import type { Stack } from './stack.ts';
 
 export interface Guard {
   /**
-   * Asserts every invariant, waiting up to `PATIENCE` for what ends by itself. `upstream` is the number of inference
+   * Asserts every invariant, waiting for what ends by itself. `upstream` is the number of inference
    * requests since the last call; `shown` what clients were shown that must hold no canary: errors and headers.
    */
   verify(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
@@ -22,9 +22,6 @@ export interface Guard {
 /** Of this process, since the beginning: the runtime warns of listeners that pile up, among other things. */
 const warnings: string[] = [];
 process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
-
-/** ms for sockets and timers to go: the control path keeps a connection for four seconds. */
-const PATIENCE = 8_000;
 
 /**
  * Watches one stack, and the files below `directories`; listeners and warnings of the whole process. Sockets and timers are
@@ -75,11 +72,12 @@ export async function guard(
 
 /** Nothing of a request is running any more, on either side. */
 export async function atRest(stack: Stack): Promise<void> {
-  await eventually('requests at rest', () => {
-    const inFlight = proxyAlone('counters') ? 0 : stack.proxy.counters.inFlight;
-    const running = `${stack.simulator.exchanges.inFlight()} in the service, ${inFlight} in the proxy`;
-    return running === '0 in the service, 0 in the proxy' ? [] : [running];
-  });
+  const inService = (): number => stack.simulator.exchanges.inFlight();
+  const inProxy = (): number => (proxyAlone('counters') ? 0 : stack.proxy.counters.inFlight);
+  await eventually(
+    () => `the end of ${inService()} requests in the service, ${inProxy()} in the proxy`,
+    () => inService() + inProxy() === 0,
+  );
 }
 
 /** Asserts that no file below `directory` contains any of these texts. */
@@ -114,8 +112,13 @@ export function resources(): Resources {
 const PASSING = new Set(['FSReqCallback', 'FSReqPromise', 'FileHandle', 'Immediate', 'GetAddrInfoReqWrap']);
 
 /** Waits until there is no more of anything than there was. */
-export const assertReturned = (baseline: Resources): Promise<void> =>
-  eventually('back to the baseline', () => excess(resources(), baseline));
+export async function assertReturned(baseline: Resources): Promise<void> {
+  const more = (): string[] => excess(resources(), baseline);
+  await eventually(
+    () => `an end of ${more().join('; ')}`,
+    () => more().length === 0,
+  );
+}
 
 const excess = (now: Resources, baseline: Resources): string[] =>
   [...now]
@@ -124,21 +127,6 @@ const excess = (now: Resources, baseline: Resources): string[] =>
 
 const listeners = (): Record<string, number> =>
   Object.fromEntries(process.eventNames().map((name) => [String(name), process.listenerCount(name)]));
-
-/** Asks every `interval` ms until `unmet` finds nothing; fails after `ms` with what it found last. */
-export async function eventually(
-  what: string,
-  unmet: () => readonly string[],
-  ms = PATIENCE,
-  interval?: number,
-): Promise<void> {
-  let found: readonly string[] = [];
-  const isMet = (): boolean => {
-    found = unmet();
-    return found.length === 0;
-  };
-  await reached(() => `${what}: ${found.join('; ')}`, isMet, ms, interval);
-}
 
 function status(url: string): Promise<number> {
   const { promise, resolve, reject } = Promise.withResolvers<number>();
