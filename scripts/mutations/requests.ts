@@ -8,8 +8,8 @@ export const REQUESTS: readonly Mutation[] = [
     edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
     tests: [
       {
-        file: 'test/faults/defences.test.ts',
-        names: ['the defences headers that tell who asks do not reach the service'],
+        file: 'test/faults/hygiene.test.ts',
+        names: ['prompt, key and secret leave no trace after headers that tell who asks'],
       },
     ],
   },
@@ -135,8 +135,11 @@ export const REQUESTS: readonly Mutation[] = [
     edits: [{ find: 'if (foreign !== undefined) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
-        file: 'test/faults/defences.test.ts',
-        names: ['the defences a web page of another origin spends no key: 403, and nothing leaves'],
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'the gateway, before anything leaves, refuses a request of a web page of another origin (Origin: https://evil.example): 403 origin_forbidden',
+          'the gateway, before anything leaves, refuses a request of a web page of another origin (Sec-Fetch-Site: cross-site): 403 origin_forbidden',
+        ],
       },
     ],
   },

@@ -47,6 +47,17 @@ function form(...fields: (readonly [string, string | Blob])[]): RequestInit {
 
 const CHAT = '/v1/chat/completions';
 
+/** What programs and networks add of the user. */
+const TELLING = {
+  cookie: P,
+  'user-agent': P,
+  'x-forwarded-for': P,
+  referer: P,
+  'x-session-id': P,
+  'x-stainless-os': P,
+  'privatemode-shard-key': P,
+};
+
 const GOOD: readonly Attempt[] = [
   { what: 'a chat', path: CHAT, init: post(chat('sim-echo')), status: 200 },
   { what: 'a stream', path: CHAT, init: post(chat('sim-echo', { stream: true })), status: 200 },
@@ -80,6 +91,7 @@ const GOOD: readonly Attempt[] = [
   },
   { what: 'a document', path: '/unstructured/general', init: form(['files', new Blob([P])]), status: 200 },
   { what: 'the models', path: '/v1/models', init: { headers: { cookie: `session=${P}` } }, status: 200 },
+  { what: 'headers that tell who asks', path: CHAT, init: post(chat('sim-echo'), TELLING), status: 200 },
 ];
 
 const BAD: readonly Attempt[] = [
@@ -162,7 +174,7 @@ const secretsOf = ({ simulator }: Stack): string[] =>
     return (['hex', 'base64', 'base64url', 'latin1'] as const).map((encoding) => bytes.toString(encoding));
   });
 
-describe('secrets hygiene', () => {
+describe('prompt, key and secret', () => {
   const temporary = process.env['TMPDIR'];
   const directory = temporaryDirectory('privatemode-hygiene-');
   let stack: Stack;
@@ -180,7 +192,7 @@ describe('secrets hygiene', () => {
   });
 
   for (const attempt of [...GOOD, ...BAD]) {
-    it(`${attempt.what} leaves no trace of prompt, key or secret`, async () => {
+    it(`leave no trace after ${attempt.what}`, async () => {
       const shown = await shownBy(stack, attempt);
       await atRest(stack);
       const forbidden = [...writtenForms(P), ...writtenForms(K), ...secretsOf(stack)];
@@ -190,10 +202,11 @@ describe('secrets hygiene', () => {
       }
       assertClean(directory, forbidden);
       assert.equal(stack.simulator.recorder.containing(P).length, 0, 'plaintext on the wire');
+      assert.deepEqual(stack.simulator.exchanges.violations(), [], 'rules of the wire');
     });
   }
 
-  it('was looked for in files that were really written', () => {
+  it('were looked for in files that were really written', () => {
     const files = readdirSync(directory, { recursive: true, withFileTypes: true }).filter((file) =>
       file.isFile(),
     );
@@ -201,7 +214,7 @@ describe('secrets hygiene', () => {
     assert.ok(stack.logLines.length > 50, `${stack.logLines.length} lines`);
   });
 
-  it('keeps the secret in a key object, which shows nothing of it', () => {
+  it('are not shown by the session, which keeps the secret in a key object', () => {
     const epoch = stack.proxy.session.current();
     assert.ok(epoch?.key instanceof KeyObject);
     assert.equal(epoch.key.type, 'secret');
@@ -209,7 +222,7 @@ describe('secrets hygiene', () => {
     for (const text of shown) for (const secret of secretsOf(stack)) assert.ok(!text.includes(secret));
   });
 
-  it('wipes the copy of the secret that the exchange hands out', async (t) => {
+  it('are not kept twice: the copy of the secret that the exchange hands out is wiped', async (t) => {
     let handedOut: Uint8Array | undefined;
     const receive = SUITE.ReceiveExport.bind(SUITE);
     t.mock.method(SUITE, 'ReceiveExport', async (...given: Parameters<typeof receive>) => {
@@ -235,7 +248,7 @@ describe('secrets hygiene', () => {
     assert.deepEqual(handedOut, new Uint8Array(32));
   });
 
-  it('dumps hold the prompt, as they are asked to, and no credential; only their owner may read them', async () => {
+  it('in dumps: the prompt, as asked for, and no credential; only their owner may read them', async () => {
     const dumping = await startStack({ apiKey: K, flags: ['--dump-requests'] });
     try {
       await shownBy(dumping, { ...GOOD[4]!, status: 200 });

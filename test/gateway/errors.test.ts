@@ -1,10 +1,22 @@
-/** What a client is told, by cause, in both styles (docs/protocol/inference.md section 11, "a better mapping"). */
+/**
+ * Errors that the fault matrix (test/faults/matrix.ts) cannot arm: requests that are refused before anything leaves, a service that is not
+ * attested or not reached, and responses that the simulated service never gives. What a client sees of every other fault, in both API styles, is
+ * the matrix; the form of each code is test/api/error-format.test.ts; whether a head is read at all is test/exchange/response-head.test.ts.
+ */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { fakeSession, startGateway, type TestGatewayOptions } from '../support/doors/gateway.ts';
-import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { fakeSession, startGateway } from '../support/doors/gateway.ts';
+import {
+  answerTo,
+  CANARY,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { type RawAnswer, rawClient } from '../support/doors/raw-client.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
@@ -18,6 +30,11 @@ import {
 } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
+const JSON_TYPE = { 'Content-Type': 'application/json' };
+const MESSAGES = { path: '/v1/messages' };
+/** How an error begins and ends in the Anthropic style. */
+const ANTHROPIC = /^\{"type":"error",.*"request_id":"proxy_[0-9a-f-]{36}"\}$/;
+
 /** After the upload: this answer. */
 const saying =
   (answer: (body: Buffer) => string | Uint8Array): Script =>
@@ -25,95 +42,13 @@ const saying =
     await scripted.write(answer(await scripted.body()));
   };
 
-interface Cause {
-  readonly script?: Script;
-  readonly body?: string;
-  readonly headers?: readonly string[];
-  readonly options?: Omit<TestGatewayOptions, 'upstream'>;
-  readonly status: number;
-  readonly code: ErrorCode;
-  readonly words?: RegExp;
-}
-
-const JSON_TYPE = { 'Content-Type': 'application/json' };
-
-/** Of an answer of the service, which is 502. */
-const answered = (code: ErrorCode, answer: (body: Buffer) => string | Uint8Array): Cause => ({
-  ...{ script: saying(answer), status: 502, code },
-});
-
-const CAUSES: Readonly<Record<string, Cause>> = {
-  'bad JSON': { status: 400, code: 'invalid_json', body: '{' },
-  'a form where JSON belongs': {
-    ...{ status: 400, code: 'invalid_json', body: `--b\r\n${CANARY}` },
-    headers: ['Content-Type: multipart/form-data; boundary=b'],
-    words:
-      /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
-  },
-  'text where JSON belongs': {
-    ...{
-      status: 400,
-      code: 'invalid_json',
-      body: CANARY,
-      headers: ['content-type: Text/Plain;charset=UTF-8'],
-    },
-    words: /the body is text\/plain, and this endpoint takes JSON/,
-  },
-  'no model': { status: 400, code: 'missing_model', body: '{"messages":[]}' },
-  'a local media URL': {
-    status: 400,
-    code: 'media_url_refused',
-    body: chatBody({
-      messages: [{ role: 'user', content: [{ type: 'video_url', video_url: { url: `https://${CANARY}` } }] }],
-    }),
-  },
-  'a compressed body': { status: 415, code: 'unsupported_encoding', headers: ['Content-Encoding: gzip'] },
-  'a body over the limit': { status: 413, code: 'body_too_large', options: { limits: { maxBodyBytes: 20 } } },
-  'a redirect': answered(
-    'upstream_redirect',
-    () => 'HTTP/1.1 308 Moved\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n',
-  ),
-  'a success that says it is not encrypted': answered('response_not_encrypted', () =>
-    http(200, '{"choices":[]}', { ...JSON_TYPE, 'Privatemode-Encrypted': 'false' }),
-  ),
-  'a plain success': answered('response_not_authentic', () => http(200, '{"choices":[]}', JSON_TYPE)),
-  'a forged answer': answered('response_not_authentic', (body) => tampered(completion(body))),
-  'an answer that is no JSON': answered('response_malformed', () => http(200, '<html>', JSON_TYPE)),
-  'a compressed answer': answered('response_malformed', () =>
-    http(200, gzipSync('{}').toString('latin1'), { 'Content-Encoding': 'gzip', 'Content-Length': '22' }),
-  ),
-  'a head beyond all measure': answered('response_malformed', () =>
-    http(200, '{}', { X: 'y'.repeat(100_000) }),
-  ),
-};
-
-const STYLES = {
-  openai: {
-    path: '/v1/chat/completions',
-    codeIn: (json: never) => (json as { error: { code: string } }).error.code,
-  },
-  anthropic: {
-    path: '/v1/messages',
-    codeIn(json: never) {
-      const { type, error, request_id } = json as {
-        type: string;
-        error: { code: string };
-        request_id: string;
-      };
-      assert.equal(type, 'error');
-      assert.match(request_id, /^proxy_/);
-      return error.code;
-    },
-  },
-} as const;
-
-/** The rules that hold for every error answer of ours. */
-function assertOurs(answer: RawAnswer, style: keyof typeof STYLES, status: number, code: ErrorCode): void {
-  assert.deepEqual([answer.status, STYLES[style].codeIn(JSON.parse(answer.body) as never)], [status, code]);
+/** The rules that hold for every error answer of ours, in either API style. */
+function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
+  assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
   assert.equal(status, ERRORS[code].status);
   assert.equal(answer.headers['privatemode-encrypted'], 'false');
   assert.equal(answer.headers['content-type'], 'application/json');
-  assert.match(answer.headers[style === 'openai' ? 'x-request-id' : 'request-id'] ?? '', /^proxy_/);
+  assertOnlyOurs(answer);
   assert.ok(
     answer.body.includes(JSON.stringify(ERRORS[code].remedy).slice(1, -1)),
     'it does not say what to do',
@@ -131,52 +66,6 @@ function assertInert({ headers }: RawAnswer): void {
   assert.equal(headers['content-security-policy'], 'sandbox');
 }
 
-for (const style of ['openai', 'anthropic'] as const) {
-  describe(`errors in the ${style} style`, { concurrency: true }, () => {
-    for (const [name, { script, body, headers, options, status, code, words }] of Object.entries(CAUSES)) {
-      it(`${name}: ${status} ${code}`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t, options);
-        if (script !== undefined) upstream.on(script);
-        const answer = await ask(
-          post(body ?? chatBody(), { path: STYLES[style].path, headers: headers ?? [] }),
-        );
-        assertOurs(answer, style, status, code);
-        if (words !== undefined) assert.match(answer.body, words);
-        assert.equal(upstream.requests.length, script === undefined ? 0 : 1);
-      });
-    }
-
-    const session = (Object.keys(ERRORS) as ErrorCode[]).filter((code) =>
-      /^(not_ready|api_key_|attestation_|evidence_|manifest_|collateral_|secret_exchange|control_api)/.test(
-        code,
-      ),
-    );
-    it(`a remote that is not attested: ${session.join(', ')}`, async (t) => {
-      for (const code of session) {
-        const acquire = async (): Promise<never> => {
-          throw new PrivatemodeError(code, 'words');
-        };
-        const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
-        const answer = await ask(post(chatBody(), { path: STYLES[style].path }));
-        assertOurs(answer, style, ERRORS[code].status, code);
-        assert.equal(upstream.connections.total, 0);
-      }
-    });
-
-    it('a client that takes events only gets its error as one', async (t) => {
-      const { ask } = await gatewayFixture(t);
-      const answer = await ask(
-        post('{', { path: STYLES[style].path, headers: ['Accept: text/event-stream'] }),
-      );
-      assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
-      assert.match(
-        answer.body,
-        style === 'openai' ? /^data: \{"error":.*\n\n$/ : /^event: error\ndata: .*\n\n$/,
-      );
-    });
-  });
-}
-
 /** Of id, date and cache headers. */
 function assertOnlyOurs({ headers }: RawAnswer): void {
   const ids = [headers['x-request-id'], headers['request-id']].filter((id) => id !== undefined);
@@ -187,112 +76,99 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
   for (const name of ['age', 'expires', 'etag']) assert.equal(headers[name], undefined, name);
 }
 
-describe('errors of the service', { concurrency: true }, () => {
-  for (const status of [400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503, 504]) {
-    it(`a plain ${status} that says so is shown as it is`, async (t) => {
+describe('the gateway, before anything leaves,', { concurrency: true }, () => {
+  const refused: [what: string, status: number, code: ErrorCode, request: Buffer, words?: RegExp][] = [
+    ['a body that is no JSON', 400, 'invalid_json', post('{')],
+    ['the same in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
+    [
+      'a form where JSON belongs',
+      ...([400, 'invalid_json'] as const),
+      post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] }),
+      /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
+    ],
+    [
+      'text where JSON belongs',
+      ...([400, 'invalid_json'] as const),
+      post(CANARY, { headers: ['content-type: Text/Plain;charset=UTF-8'] }),
+      /the body is text\/plain, and this endpoint takes JSON/,
+    ],
+    ...['Origin: https://evil.example', 'Sec-Fetch-Site: cross-site'].map(
+      (header): [string, number, ErrorCode, Buffer] => [
+        `a request of a web page of another origin (${header})`,
+        ...([403, 'origin_forbidden'] as const),
+        post(chatBody(), { headers: [header] }),
+      ],
+    ),
+  ];
+  for (const [what, status, code, request, words] of refused) {
+    it(`refuses ${what}: ${status} ${code}`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(
-        saying(() =>
-          plainError(status, 'words of the service', {
-            ...{ 'Retry-After': '7', 'X-RateLimit-Limit': '9' },
-            ...{
-              'X-Request-Id': 'req_forged',
-              'Request-Id': 'req_forged',
-              Date: 'Thu, 01 Jan 2099 00:00:00 GMT',
-            },
-            ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
-          }),
-        ),
-      );
-      const answer = await ask(post());
-      assert.equal(answer.status, status);
-      assert.equal(answer.body, '{"error":{"message":"words of the service","type":"server_error"}}');
-      assert.equal(answer.headers['content-type'], 'application/json');
-      assert.equal(answer.headers['privatemode-encrypted'], 'false');
-      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-      assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
-      assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
-      assertInert(answer);
-      assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
-      assertOnlyOurs(answer);
-    });
-
-    it(`a sealed ${status} is opened`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(
-        saying((body) =>
-          http(status, sealedAnswers(body).object({ error: { message: 'the model says no' } }), JSON_TYPE),
-        ),
-      );
-      const answer = await ask(post());
-      assert.equal(answer.status, status);
-      assert.match(answer.body, /"message":"the model says no"/);
-      assert.equal(answer.headers['privatemode-encrypted'], undefined);
-      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined);
-      assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
-      assertInert(answer);
-      assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
-    });
-
-    it(`a ${status} of whom nobody knows keeps its status, and not its text`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      const text = 'upstream connect error, visit https://evil.example';
-      upstream.on(saying(() => http(status, text, { 'Content-Type': 'text/plain', 'Retry-After': '7' })));
-      const answer = await ask(post());
-      assert.equal(answer.status, status);
-      assert.match(answer.body, /"code":"response_malformed"/);
-      assert.ok(!answer.body.includes('evil'));
-      assert.equal(answer.headers['retry-after'], '7');
-      assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
+      const answer = await ask(request);
+      assertOurs(answer, status, code);
+      if (words !== undefined) assert.match(answer.body, words);
+      assert.equal(upstream.connections.total, 0);
     });
   }
+
+  const session = (Object.keys(ERRORS) as ErrorCode[]).filter((code) =>
+    /^(not_ready|api_key_|attestation_|evidence_|manifest_|collateral_|secret_exchange|control_api)/.test(
+      code,
+    ),
+  );
+  for (const code of session) {
+    it(`refuses every request while the service is not attested: ${code}`, async (t) => {
+      const acquire = async (): Promise<never> => {
+        throw new PrivatemodeError(code, 'words');
+      };
+      const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
+      assertOurs(await ask(post()), ERRORS[code].status, code);
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
+
+  it('tells a client that takes events only its error as an event of the API style', async (t) => {
+    const headers = ['Accept: text/event-stream'];
+    const { ask } = await gatewayFixture(t);
+    const openai = await ask(post('{', { headers }));
+    const anthropic = await ask(post('{', { headers, ...MESSAGES }));
+    for (const answer of [openai, anthropic])
+      assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
+    assert.match(openai.body, /^data: \{"error":.*\n\n$/);
+    assert.match(anthropic.body, /^event: error\ndata: .*\n\n$/);
+  });
 });
 
-describe('what the service says in clear', { concurrency: true }, () => {
-  const PLAIN = { 'Privatemode-Encrypted': 'false' };
-  const types: [declared: Record<string, string>, shown: string][] = [
-    [{ 'Content-Type': 'text/html' }, 'text/plain; charset=utf-8'],
-    [{ 'Content-Type': 'text/event-stream' }, 'text/plain; charset=utf-8'],
-    [{ 'Content-Type': 'text/javascript' }, 'text/plain; charset=utf-8'],
-    [{}, 'text/plain; charset=utf-8'],
-    [{ 'Content-Type': 'application/json; charset=utf-7' }, 'application/json'],
-  ];
-  for (const [declared, shown] of types) {
-    for (const status of [400, 500]) {
-      it(`an error ${status} of type ${JSON.stringify(declared)} is ${shown}, byte for byte`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t);
-        const text = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
-        upstream.on(saying(() => http(status, text, { ...PLAIN, ...declared })));
-        const answer = await ask(post(chatBody({ stream: true })));
-        assert.deepEqual([answer.status, answer.headers['content-type']], [status, shown]);
-        assert.equal(answer.body, text);
-        assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-        assertInert(answer);
-      });
-    }
+describe('a response of the service', { concurrency: true }, () => {
+  const html = (): string => http(200, '<html>', JSON_TYPE);
+  const longHead = (): string => http(200, '{}', { X: 'y'.repeat(100_000) });
+  const changed = (body: Buffer): string => tampered(completion(body));
+  for (const [what, answer, code] of [
+    ['that is no JSON', html, 'response_malformed'],
+    ['with a head beyond all measure', longHead, 'response_malformed'],
+    ['that was changed on the way', changed, 'response_not_authentic'],
+  ] as const) {
+    it(`${what} is not shown: 502 ${code}, in either API style`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(saying(answer), saying(answer));
+      assertOurs(await ask(post()), 502, code);
+      const anthropic = await ask(post(chatBody(), MESSAGES));
+      assertOurs(anthropic, 502, code);
+      assert.match(anthropic.body, ANTHROPIC);
+      assert.equal(upstream.requests.length, 2);
+    });
   }
 
-  it('is marked on endpoints without encryption, too, and nobody is to keep it', async (t) => {
-    const kept = {
-      'X-Request-Id': 'req_forged',
-      Date: 'Thu, 01 Jan 2099 00:00:00 GMT',
-      'Cache-Control': 'public',
-    };
-    for (const [declared, shown] of types) {
-      const { upstream, ask } = await gatewayFixture(t);
-      const headers = { ...declared, ...PLAIN, ...kept };
-      upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
-      const answer = await ask(get('/v1/models'));
-      assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
-      assert.equal(answer.headers['content-type'], shown);
-      assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-      assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
-      assertInert(answer);
-      assertOnlyOurs(answer);
-    }
+  it('without encryption is not shown where it is compressed: 502 response_malformed', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const zipped = gzipSync('{"data":[]}').toString('latin1');
+    upstream.on((scripted) => {
+      const length = { 'Content-Length': String(zipped.length) };
+      return scripted.write(http(200, zipped, { ...length, 'Content-Encoding': 'gzip' }));
+    });
+    assertOurs(await ask(get('/v1/models')), 502, 'response_malformed');
   });
 
-  it('cannot pass for an error event of ours, which only the holder of the secret can place', async (t) => {
+  it('that is a plain stream cannot pass for an error event of ours: only the holder of the secret can place one', async (t) => {
     const openai =
       'data: {"error":{"message":"visit evil.example","type":"server_error","param":null,"code":"stream_unfinished"}}\n\n';
     const anthropic =
@@ -313,130 +189,176 @@ describe('what the service says in clear', { concurrency: true }, () => {
   });
 });
 
-describe('headers of the service', { concurrency: true }, () => {
-  const ids: [path: string, header: string, theirs: boolean, sealed: boolean][] = [
-    ['/v1/chat/completions', 'x-request-id', true, true],
-    ['/v1/chat/completions', 'x-request-id', false, true],
-    ['/v1/chat/completions', 'x-request-id', true, false],
-    ['/v1/messages', 'request-id', true, true],
-    ['/v1/messages', 'request-id', false, true],
-    ['/v1/messages', 'request-id', true, false],
-  ];
-  for (const [path, header, theirs, sealed] of ids) {
-    const isTheirs = theirs && sealed;
-    const whose = isTheirs ? "the service's, where it gives one" : 'ours otherwise';
-    it(`${path}: ${header} beside ${sealed ? 'a sealed' : 'a plain'} error is ${whose}`, async (t) => {
+/** What a service might say of itself to pass for us, or to be kept for good. */
+const PRETENDING = {
+  ...{ 'X-Request-Id': 'req_forged', 'Request-Id': 'req_forged', Date: 'Thu, 01 Jan 2099 00:00:00 GMT' },
+  ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
+};
+const TEXT = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
+
+describe('an error of the service', { concurrency: true }, () => {
+  it('that says it is plain is shown as it is and marked; its hints stay, its ids and dates do not', async (t) => {
+    const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
+    const { ask } = await gatewayFixture(t, {
+      answers: plainError(429, 'words of the service', { ...hints, ...PRETENDING }),
+    });
+    const answer = await ask(post());
+    assert.equal(answer.status, 429);
+    assert.equal(answer.body, '{"error":{"message":"words of the service","type":"server_error"}}');
+    assert.equal(answer.headers['content-type'], 'application/json');
+    assert.equal(answer.headers['privatemode-encrypted'], 'false');
+    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+    assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
+    assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
+    assertInert(answer);
+    assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
+    assertOnlyOurs(answer);
+  });
+
+  it('that says it is plain is text for a browser, byte for byte, whatever type it declares', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(
+      saying(() => http(500, TEXT, { 'Privatemode-Encrypted': 'false', 'Content-Type': 'text/html' })),
+    );
+    const answer = await ask(post(chatBody({ stream: true })));
+    assert.deepEqual([answer.status, answer.headers['content-type']], [500, 'text/plain; charset=utf-8']);
+    assert.equal(answer.body, TEXT);
+    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+    assertInert(answer);
+  });
+
+  it('that is sealed is opened, and named with what protected it', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const error = { error: { message: 'the model says no' } };
+    upstream.on(saying((body) => http(429, sealedAnswers(body).object(error), JSON_TYPE)));
+    const answer = await ask(post());
+    assert.equal(answer.status, 429);
+    assert.match(answer.body, /"message":"the model says no"/);
+    assert.equal(answer.headers['privatemode-encrypted'], undefined);
+    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], undefined);
+    assert.equal(answer.headers['privatemode-proxy-error'], undefined, 'it is not our own');
+    assertInert(answer);
+    assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
+  });
+
+  it('that is neither sealed nor plain keeps its status and its hints, and not its text', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const text = 'upstream connect error, visit https://evil.example';
+    upstream.on(saying(() => http(429, text, { 'Content-Type': 'text/plain', 'Retry-After': '7' })));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
+    assert.ok(!answer.body.includes('evil'));
+    assert.equal(answer.headers['retry-after'], '7');
+    assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
+  });
+
+  for (const [style, path, header] of [
+    ['OpenAI', '/v1/chat/completions', 'x-request-id'],
+    ['Anthropic', '/v1/messages', 'request-id'],
+  ] as const) {
+    it(`in the ${style} style has its own request id where it is sealed and has one, else ours`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
-      const given = theirs ? { [header]: 'req_of-the-service' } : {};
-      const error = { error: { message: 'no' } };
+      const theirs = { [header]: 'req_of-the-service' };
+      const sealed = (headers: Record<string, string>): Script =>
+        saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
       upstream.on(
-        saying((body) =>
-          sealed
-            ? http(400, sealedAnswers(body).object(error), { ...JSON_TYPE, ...given })
-            : plainError(400, 'no', given),
-        ),
+        sealed(theirs),
+        sealed({}),
+        saying(() => plainError(400, 'no', theirs)),
       );
-      const answer = await ask(post(chatBody(), { path }));
-      assert.match(answer.headers[header] ?? '', isTheirs ? /^req_of-the-service$/ : /^proxy_[0-9a-f-]{36}$/);
+      const ids: (string | undefined)[] = [];
+      while (ids.length < 3) ids.push((await ask(post(chatBody(), { path }))).headers[header]);
+      assert.equal(ids[0], 'req_of-the-service');
+      for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
     });
   }
+});
 
-  it('never include its mark of encryption', async (t) => {
+describe('a list of the service, which is never sealed,', { concurrency: true }, () => {
+  it('is marked, inert, and nobody is to keep it; its own mark is not passed on', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(saying((body) => completion(body, { 'Privatemode-Encrypted': 'true' })));
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, answer.headers['privatemode-encrypted']], [200, undefined]);
-  });
-
-  it('that would bind a browser, forge a receipt or break the framing stay behind', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const forged = {
-      ...{
-        'Set-Cookie': 'a=b',
-        'Strict-Transport-Security': 'max-age=1',
-        'Alt-Svc': 'h3=":1"',
-        'Clear-Site-Data': '"*"',
-      },
-      ...{
-        'Privatemode-Proxy-Secret-Id': 'forged',
-        'Access-Control-Allow-Origin': '*',
-        'Privatemode-Proxy-Error': 'forged',
-        'Privatemode-Proxy-Unauthenticated': 'false',
-        ...{ Refresh: '0; url=https://evil.example', Link: '<https://evil.example>; rel=preload' },
-        ...{ 'WWW-Authenticate': 'Basic realm="x"', 'Service-Worker-Allowed': '/', Location: '/evil' },
-        ...{ 'Content-Type': 'text/html', 'Content-Disposition': 'attachment', Vary: '*' },
-        Connection: 'X-Hop',
-        'X-Hop': 'y',
-      },
-      ...{ 'Keep-Alive': 'timeout=1', 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3', Server: 'vllm' },
-    };
-    upstream.on(saying((body) => completion(body, forged)));
-    const { headers, status } = await ask(post());
-    assert.equal(status, 200);
-    for (const name of ['set-cookie', 'strict-transport-security', 'alt-svc', 'clear-site-data', 'x-hop']) {
-      assert.equal(headers[name], undefined, name);
-    }
-    assert.equal(headers['access-control-allow-origin'], undefined);
-    assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
-    assert.notEqual(headers['keep-alive'], 'timeout=1');
-    assert.equal(headers['content-type'], 'application/json');
-    assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
-    // By allow-list: whatever else there is on the answer, we put there.
-    assert.deepEqual(Object.keys(headers).toSorted(), [
-      ...['connection', 'content-length', 'content-security-policy', 'content-type', 'date', 'keep-alive'],
-      ...[
-        'privatemode-proxy-attested-at',
-        'privatemode-proxy-manifest-sha256',
-        'privatemode-proxy-request-id',
-      ],
-      ...['privatemode-proxy-secret-id', 'request-id', 'x-content-type-options', 'x-ratelimit-remaining'],
-      'x-request-id',
-    ]);
+    const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
+    upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
+    const answer = await ask(get('/v1/models'));
+    assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
+    assert.equal(answer.headers['content-type'], 'text/plain; charset=utf-8');
+    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
+    assert.equal(answer.headers['privatemode-encrypted'], undefined, 'its own mark is not passed on');
+    assertInert(answer);
+    assertOnlyOurs(answer);
   });
 });
 
-describe('answers of endpoints without encryption', { concurrency: true }, () => {
-  it('are not shown where they are compressed', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const zipped = gzipSync('{"data":[]}').toString('latin1');
-    upstream.on((scripted) => {
-      const length = { 'Content-Length': String(zipped.length) };
-      return scripted.write(http(200, zipped, { ...length, 'Content-Encoding': 'gzip' }));
-    });
-    assertOurs(await ask(get('/v1/models')), 'openai', 502, 'response_malformed');
-  });
+it('headers of the service that would bind a browser, forge a receipt or break the framing do not reach the client', async (t) => {
+  const { upstream, ask } = await gatewayFixture(t);
+  const forged = {
+    'Set-Cookie': 'a=b',
+    'Strict-Transport-Security': 'max-age=1',
+    'Alt-Svc': 'h3=":1"',
+    'Clear-Site-Data': '"*"',
+    'Privatemode-Proxy-Secret-Id': 'forged',
+    'Access-Control-Allow-Origin': '*',
+    'Privatemode-Proxy-Error': 'forged',
+    'Privatemode-Proxy-Unauthenticated': 'false',
+    'Privatemode-Encrypted': 'true',
+    Refresh: '0; url=https://evil.example',
+    Link: '<https://evil.example>; rel=preload',
+    'WWW-Authenticate': 'Basic realm="x"',
+    'Service-Worker-Allowed': '/',
+    Location: '/evil',
+    'Content-Type': 'text/html',
+    'Content-Disposition': 'attachment',
+    Vary: '*',
+    Connection: 'X-Hop',
+    'X-Hop': 'y',
+    'Keep-Alive': 'timeout=1',
+    Server: 'vllm',
+  };
+  const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
+  upstream.on(saying((body) => completion(body, { ...forged, ...passed })));
+  const { headers, status } = await ask(post());
+  assert.equal(status, 200);
+  assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
+  assert.notEqual(headers['keep-alive'], 'timeout=1');
+  assert.equal(headers['content-type'], 'application/json');
+  assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
+  // By allow-list: whatever else there is on the answer, we put there.
+  const ours =
+    'connection content-length content-security-policy content-type date keep-alive x-content-type-options';
+  const receipt = ['attested-at', 'manifest-sha256', 'request-id', 'secret-id'].map(
+    (name) => `privatemode-proxy-${name}`,
+  );
+  const rest = ['request-id', 'x-ratelimit-remaining', 'x-request-id'];
+  assert.deepEqual(Object.keys(headers).toSorted(), [...ours.split(' '), ...receipt, ...rest].toSorted());
 });
 
-describe('whom the data path trusts', () => {
-  it('a certificate of an unknown authority: 502 that says whose, and what to do, once', async (t) => {
-    const { upstream, gateway: other } = await gatewayFixture(t);
-    const stranger = await startGateway({
-      upstream: { port: upstream.port, ca: createTestAuthority('another').pem },
-    });
-    const client = rawClient(stranger.port);
-    t.after(async () => {
-      client.socket.destroy();
-      await stranger.close();
-    });
-    client.send(post());
-    const answer = await answerTo(client);
-    assertOurs(answer, 'openai', 502, 'upstream_tls_untrusted');
-    for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream']) {
-      assert.ok(answer.body.includes(words), words);
-    }
-    assert.equal(answer.headers['x-should-retry'], 'false');
-    assert.equal(upstream.requests.length, 0);
-    assert.equal(other.active(), 0);
-  });
-
-  it('a service that cannot be reached: 502', async (t) => {
-    const gateway = await startGateway({ upstream: { port: 1, ca: createTestAuthority('nobody').pem } });
+describe('a service', () => {
+  /** One request through a gateway of its own in front of this service. */
+  async function askThrough(t: TestContext, service: { port: number; ca: string }, request: string | Buffer) {
+    const gateway = await startGateway({ upstream: service });
     const client = rawClient(gateway.port);
     t.after(async () => {
       client.socket.destroy();
       await gateway.close();
     });
-    client.send(get('/v1/models'));
-    assertOurs(await answerTo(client), 'openai', 502, 'upstream_unreachable');
+    client.send(request);
+    return answerTo(client);
+  }
+
+  it('with a certificate of an unknown authority gets no request: 502 that says whose it is and what to do, not to be repeated', async (t) => {
+    const { upstream } = await gatewayFixture(t);
+    const service = { port: upstream.port, ca: createTestAuthority('another').pem };
+    const answer = await askThrough(t, service, post());
+    assertOurs(answer, 502, 'upstream_tls_untrusted');
+    for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream']) {
+      assert.ok(answer.body.includes(words), words);
+    }
+    assert.equal(answer.headers['x-should-retry'], 'false');
+    assert.equal(upstream.requests.length, 0);
+  });
+
+  it('that cannot be reached: 502 upstream_unreachable', async (t) => {
+    const service = { port: 1, ca: createTestAuthority('nobody').pem };
+    assertOurs(await askThrough(t, service, get('/v1/models')), 502, 'upstream_unreachable');
   });
 });
