@@ -1,11 +1,11 @@
 /** What an application does with Anthropic's own client, through proxy and simulator: the same table for each major. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
 import type Anthropic from '@anthropic-ai/sdk';
 import type { ContentBlock, MessageParam, Tool } from '@anthropic-ai/sdk/resources/messages';
 import { CLIENT, proxyAlone } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
+import { describeMajors } from './majors.ts';
 import { ANTHROPIC_CLIENTS, type AnthropicClass, all, watchedFetch } from './versions.ts';
 
 const CANARY = 'canary-anthropic-9c47 the quick brown fox';
@@ -166,37 +166,15 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
   },
 };
 
-for (const [name, Client] of Object.entries(ANTHROPIC_CLIENTS)) {
-  describe(name, () => {
-    let scene: Scene;
-    before(async () => {
-      // Keys are the clients' own here, so that what becomes of them shows.
-      const stack = await startStack({ apiKey: null });
-      const client = new Client({ baseURL: stack.url, apiKey: 'sk-own', maxRetries: 0, timeout: 10_000 });
-      scene = { stack, Client, client };
-    });
-    after(() => scene.stack.close());
-
-    for (const [what, run] of Object.entries(CASES)) {
-      it(what, { skip: what === OWN_KEYS && proxyAlone('caller keys') }, () => run(scene));
-    }
-
-    it('never let the remote see prompt, answer, or itself, and broke no rule of the wire', () => {
-      const { recorder, exchanges } = scene.stack.simulator;
-      assert.ok(exchanges.all().length >= Object.keys(CASES).length, 'nearly nothing was recorded');
-      for (const word of ['canary-anthropic-9c47', 'get_weather', 'x-stainless', 'Anthropic/JS']) {
-        assert.deepEqual(
-          recorder.containing(word).map(({ path }) => path),
-          [],
-          word,
-        );
-      }
-      assert.deepEqual(exchanges.violations(), []);
-    });
-  });
-}
-
-it('there are two majors of it', () => {
-  const majors = Object.keys(ANTHROPIC_CLIENTS).map((name) => Number(/ (\d+)\./.exec(name)?.[1]));
-  assert.equal((majors[0] as number) - 1, majors[1]);
+describeMajors<AnthropicClass, Scene>({
+  clients: ANTHROPIC_CLIENTS,
+  cases: CASES,
+  async start(Client) {
+    // Keys are the clients' own here, so that what becomes of them shows.
+    const stack = await startStack({ apiKey: null });
+    const client = new Client({ baseURL: stack.url, apiKey: 'sk-own', maxRetries: 0, timeout: 10_000 });
+    return { stack, Client, client };
+  },
+  hidden: ['canary-anthropic-9c47', 'get_weather', 'x-stainless', 'Anthropic/JS'],
+  skips: { [OWN_KEYS]: proxyAlone('caller keys') },
 });

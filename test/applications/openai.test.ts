@@ -1,12 +1,12 @@
 /** What an application does with OpenAI's own client, through proxy and simulator: the same table for each major. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
-import { after, before, describe, it } from 'node:test';
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
 import { CLIENT } from '../support/doors/library-door.ts';
 import { startStack } from '../support/doors/stack.ts';
+import { describeMajors } from './majors.ts';
 import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
-import { all, OPENAI_CLIENTS } from './versions.ts';
+import { all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
@@ -126,48 +126,13 @@ const CASES: typeof CHAT_CASES = {
   },
 };
 
-for (const [name, Client] of Object.entries(OPENAI_CLIENTS)) {
-  describe(name, () => {
-    let scene: Scene;
-    before(async () => {
-      const stack = await startStack();
-      scene = {
-        stack,
-        Client,
-        client: new Client({
-          baseURL: `${stack.url}/v1`,
-          apiKey: 'the key of another vendor',
-          maxRetries: 0,
-          timeout: 10_000,
-        }),
-      };
-    });
-    after(() => scene.stack.close());
-
-    for (const [what, run] of Object.entries(CASES)) it(what, () => run(scene));
-
-    it('never let the remote see prompt, answer, its key, or itself, and broke no rule of the wire', () => {
-      const { recorder, exchanges } = scene.stack.simulator;
-      assert.ok(exchanges.all().length >= Object.keys(CASES).length, 'nearly nothing was recorded');
-      for (const word of [
-        'canary-openai-5d1e',
-        'get_weather',
-        'another vendor',
-        'x-stainless',
-        'OpenAI/JS',
-      ]) {
-        assert.deepEqual(
-          recorder.containing(word).map(({ path }) => path),
-          [],
-          word,
-        );
-      }
-      assert.deepEqual(exchanges.violations(), []);
-    });
-  });
-}
-
-it('there are two majors of it', () => {
-  const majors = Object.keys(OPENAI_CLIENTS).map((name) => Number(/ (\d+)\./.exec(name)?.[1]));
-  assert.equal((majors[0] as number) - 1, majors[1]);
+describeMajors<OpenAIClass, Scene>({
+  clients: OPENAI_CLIENTS,
+  cases: CASES,
+  async start(Client) {
+    const stack = await startStack();
+    const [baseURL, apiKey] = [`${stack.url}/v1`, 'the key of another vendor'];
+    return { stack, Client, client: new Client({ baseURL, apiKey, maxRetries: 0, timeout: 10_000 }) };
+  },
+  hidden: ['canary-openai-5d1e', 'get_weather', 'another vendor', 'x-stainless', 'OpenAI/JS'],
 });
