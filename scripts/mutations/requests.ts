@@ -250,9 +250,9 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/api/endpoints.test.ts',
         names: [
-          'endpoints that are forwarded POST /v1/messages?beta=true&api_key=k goes out as /v1/messages?beta=true',
-          'endpoints that are forwarded POST /v1/messages?beta=1;key=k goes out as /v1/messages',
-          'endpoints that are forwarded GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc goes out as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
+          'forwarded endpoints: POST /v1/messages?beta=true&api_key=k goes out as /v1/messages?beta=true',
+          'forwarded endpoints: POST /v1/messages?beta=1;key=k goes out as /v1/messages',
+          'forwarded endpoints: GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc goes out as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
         ],
       },
     ],

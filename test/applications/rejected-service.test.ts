@@ -33,7 +33,7 @@ for (const { fault, managedManifest, check } of REJECTED) {
 
     for (const [name, client] of CLIENTS) {
       for (const stream of [false, true]) {
-        it(`${name}${stream ? ', for a stream' : ''}: the code of the check, within ten seconds`, async () => {
+        it(`${name} raises the code of the check within ten seconds${stream ? ', for a stream' : ''}`, async () => {
           const { url, simulator } = stack;
           const { fetch, sent } = watchedFetch();
           const asked: Asked = { ...ASKED, baseURL: url + client.base, stream, fetch };
@@ -67,7 +67,7 @@ describe('a service whose evidence is bad for four seconds', { concurrency: true
   after(() => stack.close());
 
   for (const [name, client] of CLIENTS) {
-    it(`${name}: the answer`, async () => {
+    it(`${name} gets the answer`, async () => {
       const asked: Asked = { ...ASKED, baseURL: stack.url + client.base, stream: true, fetch };
       assert.equal(await client.ask(asked), 'hello');
     });

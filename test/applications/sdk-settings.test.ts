@@ -94,7 +94,7 @@ describe('settings of docs/agents.md', { timeout: 120_000 }, () => {
         assertAnswers(settings(heading, language, place()), {}),
       );
 
-      it(`${heading}: so do the variables in ${language}`, { skip }, () =>
+      it(`${heading}: the variables give a client in ${language} that works`, { skip }, () =>
         assertAnswers(bare, variables(settings(heading, 'sh', place()))),
       );
     }

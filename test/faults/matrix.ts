@@ -99,9 +99,14 @@ export const MATRIX: readonly FaultRow[] = [
   row('fault=no_secret', 'the worker knows no secret at all', serviceError(500, RENEWED), { proxy: 'fresh' }),
   row('fault=gpu_status:good', "the worker's GPU certificate is good", complete()),
   row('fault=gpu_status:unknown', "nobody knows the status of the worker's GPU certificate", complete()),
-  row('fault=gpu_status:unknown', 'the same, and the flags do not allow it', serviceError(500), {
-    proxy: 'strict',
-  }),
+  row(
+    'fault=gpu_status:unknown',
+    "nobody knows the status of the worker's GPU certificate, and the flags do not allow that",
+    serviceError(500),
+    {
+      proxy: 'strict',
+    },
+  ),
   row(
     `fault=gpu_status:revoked,${revokedAt(47)}`,
     "the worker's GPU certificate was revoked an hour less ago than the grace period",
@@ -117,7 +122,7 @@ export const MATRIX: readonly FaultRow[] = [
     { label: 'gpu_status:revoked 49 hours ago' },
   ),
   row('fault=early_413', 'the service answers 413 before the body arrived', serviceError(413)),
-  row('fault=early_413', 'the same, while a large upload is under way', serviceError(413), {
+  row('fault=early_413', 'the service answers 413 while a large upload is under way', serviceError(413), {
     uploadBytes: 4 << 20,
   }),
   row('fault=early_413_abrupt', 'the service answers 413 and closes at once', serviceError(413)),
@@ -143,7 +148,7 @@ export const MATRIX: readonly FaultRow[] = [
   ),
   row(
     'fault-once=reset_before_headers',
-    'the same on a connection that was kept alive: it may have been closed meanwhile',
+    'a connection that was kept alive is reset before the answer begins: it may have been closed meanwhile',
     complete(STALE),
     { connection: 'reused' },
   ),
@@ -157,7 +162,7 @@ export const MATRIX: readonly FaultRow[] = [
   ),
   row(
     'fault=reset_before_headers',
-    'the same, beginning with one that was kept alive',
+    'every connection is reset before the answer begins, the first of which was kept alive',
     refused('upstream_reset', STALE),
     {
       connection: 'reused',

@@ -5,8 +5,8 @@ import type { Server } from 'node:http';
 import { describe, it } from 'node:test';
 import { CANARY, gatewayFixture, get } from '../support/doors/gateway-fixture.ts';
 
-describe('one fault', () => {
-  it('in the treatment of a request ends that request', async (t) => {
+describe('a fault', () => {
+  it('of the program in one request ends that request alone', async (t) => {
     let faults = 1;
     const { gateway, ask, client } = await gatewayFixture(t, {
       deps: {
@@ -24,7 +24,7 @@ describe('one fault', () => {
     assert.match(gateway.logLines.join(''), /A request could not be treated/);
   });
 
-  it('in accepting a connection does not end the listener', async (t) => {
+  it('of the machine in accepting a connection does not end the listener', async (t) => {
     const { ask } = await gatewayFixture(t);
     let server: Server | undefined;
     const seen = (message: unknown): void => {
