@@ -58,102 +58,65 @@ const TELLING = {
   'privatemode-shard-key': P,
 };
 
+const good = (what: string, init: RequestInit, path = CHAT): Attempt => ({ what, path, init, status: 200 });
+const bad = (what: string, init: RequestInit, status = 400, path = CHAT): Attempt => ({
+  ...{ what, path, init, status },
+});
+
+const TOOLS = [{ type: 'function', function: { name: 'f', description: P } }];
+const FILE_IMAGE = [{ type: 'image_url', image_url: { url: `file:///${P}` } }];
+const ANTHROPIC = { 'x-api-key': K, 'anthropic-version': '2023-06-01' };
+const MESSAGE = good(
+  'a message',
+  post(chat('sim-echo', { max_tokens: 9, system: P }), ANTHROPIC),
+  '/v1/messages',
+);
+const SPEECH = form(['model', 'sim'], ['prompt', P], ['file', new Blob([P])]);
+const TRANSCRIPTIONS = '/v1/audio/transcriptions';
+
 const GOOD: readonly Attempt[] = [
-  { what: 'a chat', path: CHAT, init: post(chat('sim-echo')), status: 200 },
-  { what: 'a stream', path: CHAT, init: post(chat('sim-echo', { stream: true })), status: 200 },
-  {
-    what: 'tools and images',
-    path: CHAT,
-    init: post(chat('sim-tools', { tools: [{ type: 'function', function: { name: 'f', description: P } }] })),
-    status: 200,
-  },
-  {
-    what: 'a completion',
-    path: '/v1/completions',
-    init: post({ model: 'sim-echo', prompt: P }),
-    status: 200,
-  },
-  {
-    what: 'a message',
-    path: '/v1/messages',
-    init: post(chat('sim-echo', { max_tokens: 9, system: P }), {
-      'x-api-key': K,
-      'anthropic-version': '2023-06-01',
-    }),
-    status: 200,
-  },
-  { what: 'embeddings', path: '/v1/embeddings', init: post({ model: 'sim', input: P }), status: 200 },
-  {
-    what: 'a transcription',
-    path: '/v1/audio/transcriptions',
-    init: form(['model', 'sim'], ['prompt', P], ['file', new Blob([P])]),
-    status: 200,
-  },
-  { what: 'a document', path: '/unstructured/general', init: form(['files', new Blob([P])]), status: 200 },
-  { what: 'the models', path: '/v1/models', init: { headers: { cookie: `session=${P}` } }, status: 200 },
-  { what: 'headers that tell who asks', path: CHAT, init: post(chat('sim-echo'), TELLING), status: 200 },
+  good('a chat', post(chat('sim-echo'))),
+  good('a stream', post(chat('sim-echo', { stream: true }))),
+  good('tools and images', post(chat('sim-tools', { tools: TOOLS }))),
+  good('a completion', post({ model: 'sim-echo', prompt: P }), '/v1/completions'),
+  MESSAGE,
+  good('embeddings', post({ model: 'sim', input: P }), '/v1/embeddings'),
+  good('a transcription', SPEECH, TRANSCRIPTIONS),
+  good('a document', form(['files', new Blob([P])]), '/unstructured/general'),
+  good('the models', { headers: { cookie: `session=${P}` } }, '/v1/models'),
+  good('headers that tell who asks', post(chat('sim-echo'), TELLING)),
+  good('a lost secret', post(chat('sim-echo+fault-once=no_secret'))),
 ];
 
 const BAD: readonly Attempt[] = [
-  { what: 'no JSON', path: CHAT, init: post(`{"model":"m","messages":"${P}`), status: 400 },
-  { what: 'text after the JSON', path: CHAT, init: post(`{"model":"m"} ${P}`), status: 400 },
-  { what: 'a repeated member', path: CHAT, init: post(`{"model":"m","${P}":1,"${P}":2}`), status: 400 },
-  {
-    what: 'a member no service can address',
-    path: CHAT,
-    init: post({ model: 'm', [`${P}|x`]: P }),
-    status: 400,
-  },
-  { what: 'a short salt', path: CHAT, init: post(chat('m', { cache_salt: P.slice(0, 20) })), status: 400 },
-  { what: 'no model', path: CHAT, init: post({ messages: P }), status: 400 },
-  { what: 'a model that is none', path: CHAT, init: post(chat(`m\n${P}`)), status: 400 },
-  {
-    what: 'media of a scheme that is refused',
-    path: CHAT,
-    init: post({
-      model: 'm',
-      messages: [{ role: 'user', content: [{ type: 'image_url', image_url: { url: `file:///${P}` } }] }],
-    }),
-    status: 400,
-  },
-  {
-    what: 'a repeated field',
-    path: '/v1/audio/transcriptions',
-    init: form(['model', 'sim'], [P, P], [P, P]),
-    status: 400,
-  },
-  {
-    what: 'a broken form',
-    path: '/v1/audio/transcriptions',
-    init: post(P, { 'content-type': `multipart/form-data; boundary=${P}` }),
-    status: 400,
-  },
-  { what: 'an unknown path', path: `/v1/${P}`, init: {}, status: 404 },
-  { what: 'a path with a backslash', path: `/unstructured/%5c${P}`, init: post(P), status: 400 },
-  {
-    what: 'a page of another origin',
-    path: CHAT,
-    init: post(chat('m'), { origin: 'https://evil.example' }), // is logged
-    status: 403,
-  },
-  {
-    what: 'an origin that no browser writes',
-    path: CHAT,
-    init: post(chat('m'), { origin: `https://evil.example/${P}` }),
-    status: 403,
-  },
-  { what: 'an encoded body', path: CHAT, init: post(P, { 'content-encoding': P }), status: 415 },
-  { what: 'a large body', path: CHAT, init: post(chat('m', { padding: P.repeat(5_000) })), status: 413 },
-  { what: 'an error of the model', path: CHAT, init: post(chat('sim-error-422')), status: 422 },
-  { what: 'an error of the service', path: CHAT, init: post(chat('sim-echo+fault=status:500')), status: 500 },
-  { what: 'a forged answer', path: CHAT, init: post(chat('sim-echo+fault=flip_tag')), status: 502 },
-  {
-    what: 'a broken stream',
-    path: CHAT,
-    init: post(chat('sim-echo+fault=flip_tag', { stream: true })),
-    status: 0,
-  },
-  { what: 'a lost secret', path: CHAT, init: post(chat('sim-echo+fault-once=no_secret')), status: 200 },
+  bad('no JSON', post(`{"model":"m","messages":"${P}`)),
+  bad('text after the JSON', post(`{"model":"m"} ${P}`)),
+  bad('a repeated member', post(`{"model":"m","${P}":1,"${P}":2}`)),
+  bad('a member no service can address', post({ model: 'm', [`${P}|x`]: P })),
+  bad('a short salt', post(chat('m', { cache_salt: P.slice(0, 20) }))),
+  bad('no model', post({ messages: P })),
+  bad('a model that is none', post(chat(`m\n${P}`))),
+  bad(
+    'media of a scheme that is refused',
+    post({ model: 'm', messages: [{ role: 'user', content: FILE_IMAGE }] }),
+  ),
+  bad('a repeated field', form(['model', 'sim'], [P, P], [P, P]), 400, TRANSCRIPTIONS),
+  bad(
+    'a broken form',
+    post(P, { 'content-type': `multipart/form-data; boundary=${P}` }),
+    400,
+    TRANSCRIPTIONS,
+  ),
+  bad('an unknown path', {}, 404, `/v1/${P}`),
+  bad('a path with a backslash', post(P), 400, `/unstructured/%5c${P}`),
+  bad('a page of another origin', post(chat('m'), { origin: 'https://evil.example' }), 403), // is logged
+  bad('an origin that no browser writes', post(chat('m'), { origin: `https://evil.example/${P}` }), 403),
+  bad('an encoded body', post(P, { 'content-encoding': P }), 415),
+  bad('a large body', post(chat('m', { padding: P.repeat(5_000) })), 413),
+  bad('an error of the model', post(chat('sim-error-422')), 422),
+  bad('an error of the service', post(chat('sim-echo+fault=status:500')), 500),
+  bad('a forged answer', post(chat('sim-echo+fault=flip_tag')), 502),
+  bad('a broken stream', post(chat('sim-echo+fault=flip_tag', { stream: true })), 0),
 ];
 
 /** What an answer shows beside the answer itself. */
@@ -251,7 +214,7 @@ describe('prompt, key and secret', () => {
   it('in dumps: the prompt, as asked for, and no credential; only their owner may read them', async () => {
     const dumping = await startStack({ apiKey: K, flags: ['--dump-requests'] });
     try {
-      await shownBy(dumping, { ...GOOD[4]!, status: 200 });
+      await shownBy(dumping, MESSAGE);
       await atRest(dumping);
       const folder = join(dumping.directory, 'workspace/requests');
       const dumps = (): string[] =>
