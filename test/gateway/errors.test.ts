@@ -79,7 +79,7 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
 describe('the gateway, before anything leaves,', { concurrency: true }, () => {
   const refused: [what: string, status: number, code: ErrorCode, request: Buffer, words?: RegExp][] = [
     ['a body that is no JSON', 400, 'invalid_json', post('{')],
-    ['the same in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
+    ['a body that is no JSON, in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
     [
       'a form where JSON belongs',
       ...([400, 'invalid_json'] as const),
