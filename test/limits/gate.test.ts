@@ -1,10 +1,9 @@
-/** A gateway whose requests need permits: when each gets one, what a refusal looks like, and that every permit comes back once. */
+/** A gateway whose requests need permits: when each asks for one, and that every permit comes back once. What a refusal looks like is in refusals.test.ts. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
@@ -39,7 +38,6 @@ import {
 import { chatChunk } from '../support/remote/sealed-stream.ts';
 
 const MODELS = '{"object":"list","data":[]}';
-const REFUSAL = () => new PrivatemodeError('max_concurrent_reached', 'so it is', { retryAfter: 7 });
 
 /** `entered` has who asked, `released` the tokens of each release. */
 function recordingGate(admit: (entering: Entering, permit: Permit) => Permit | Promise<Permit>) {
@@ -53,6 +51,15 @@ function recordingGate(admit: (entering: Entering, permit: Permit) => Permit | P
   };
   return { gate, entered, released };
 }
+
+/** Whoever names themselves, as Bearer `ann` and so on, is known, with so many requests per minute. */
+const team = (requestsPerMinute?: number) => ({
+  authenticate: ({ authorization = '' }: { readonly authorization?: string | undefined }) => ({
+    ...{ name: authorization.replace('Bearer ', ''), tokens: [], expires: undefined, models: undefined },
+    ...{ endpoints: undefined, apiKey: undefined, sharedSalt: undefined, mixSalt: undefined },
+    limits: { requestsPerMinute, tokensPerDay: undefined, maxConcurrent: undefined },
+  }),
+});
 
 interface Scene extends Fixture {
   readonly receipts: RequestReceipt[];
@@ -95,76 +102,35 @@ const streamWithUsage =
     if (!withoutEnd) await scripted.write(chunked(DONE) + LAST_CHUNK);
   };
 
-const dialects: [path: string, type: (body: string) => unknown][] = [
-  ['/v1/chat/completions', (body) => JSON.parse(body).error.type],
-  ['/v1/messages', (body) => JSON.parse(body).type === 'error' && JSON.parse(body).error.type],
-];
+/** An Anthropic message, as far as the first event of its stream tells it. */
+const MESSAGE = {
+  ...{ id: 'msg_1', type: 'message', role: 'assistant', content: [], model: 'm' },
+  ...{ stop_reason: null, stop_sequence: null, usage: { input_tokens: 9, output_tokens: 1 } },
+};
+const anthropicWhole: Script = async (scripted) => {
+  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
+  const usage = { input_tokens: 9, output_tokens: 5 };
+  const content = [{ type: 'text', text: 'hi' }];
+  const whole = sealed.object({ ...MESSAGE, content, stop_reason: 'end_turn', usage });
+  await scripted.write(http(200, whole, { 'Content-Type': 'application/json' }));
+};
+const anthropicStart: Script = async (scripted) => {
+  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
+  const start = sealed.event({ type: 'message_start', message: MESSAGE }, 'message_start');
+  await scripted.write(STREAM_HEAD + chunked(start));
+};
+const anthropicStream: Script = async (scripted) => {
+  const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
+  const delta = { stop_reason: 'end_turn', stop_sequence: null };
+  const events = [
+    { type: 'message_start', message: MESSAGE },
+    { type: 'message_delta', delta, usage: { output_tokens: 6 } },
+    { type: 'message_stop' },
+  ].map((event) => chunked(sealed.event(event, event.type)));
+  await scripted.write(STREAM_HEAD + events.join('') + LAST_CHUNK);
+};
 
-describe('a request that the gate refuses', { timeout: 30_000 }, () => {
-  for (const [path, typeOf] of dialects) {
-    for (const stream of [false, true]) {
-      it(`is 429 with Retry-After in the dialect of ${path}${stream ? ', streamed' : ''}, and nothing is sent`, async (t) => {
-        for (const admit of [
-          () => {
-            throw REFUSAL();
-          },
-          () => Promise.reject(REFUSAL()),
-        ]) {
-          const { gate, released } = recordingGate(admit);
-          const { ask, upstream, receipts, gateway } = await scene(t, gate);
-          const answer = await ask(post(chatBody({ stream }), { path }));
-          assert.deepEqual(
-            [answer.status, codeOf(answer), answer.headers['retry-after'], typeOf(answer.body)],
-            [429, 'max_concurrent_reached', '7', 'rate_limit_error'],
-          );
-          assert.equal(answer.headers['privatemode-proxy-error'], 'max_concurrent_reached');
-          assert.equal(upstream.connections.total, 0);
-          assert.deepEqual(released, []);
-          await until(() => receipts.length === 1, 'no receipt');
-          const { code, outcome, status, request } = receipts[0] as RequestReceipt;
-          assert.deepEqual([code, outcome, status], ['max_concurrent_reached', 'refused', 429]);
-          assert.equal(request.bytes, 0, 'its body was read');
-          const [line] = gateway.logLines
-            .map((text) => JSON.parse(text))
-            .filter(({ msg }) => msg === 'Request ended');
-          assert.deepEqual([line.outcome, line.code], ['refused', 'max_concurrent_reached']);
-          assert.equal(gateway.counters.responses.get(429), 1);
-        }
-      });
-    }
-  }
-
-  it('is answered before its body has come', async (t) => {
-    const { gate } = recordingGate(() => {
-      throw REFUSAL();
-    });
-    const { client } = await scene(t, gate);
-    const asking = client();
-    asking.send(post('', { headers: ['Content-Length: 100000'] }));
-    const answer = await answerTo(asking, 900);
-    assert.deepEqual([answer.status, answer.headers['connection']], [429, 'close']);
-    await asking.ended;
-  });
-
-  it('leaves the connection usable where the body was there', async (t) => {
-    let times = 0;
-    const { gate, released } = recordingGate((_, permit) => {
-      times += 1;
-      if (times === 1) throw REFUSAL();
-      return permit;
-    });
-    const { client } = await scene(t, gate);
-    const asking = client();
-    asking.send(get('/v1/models'));
-    assert.equal((await answerTo(asking)).status, 429);
-    const before = asking.received().length;
-    asking.send(get('/v1/models'));
-    await until(() => asking.received().slice(before).includes(MODELS), 'no answer');
-    await until(() => released.length === 1, 'no release');
-  });
-});
-
-describe('the gate', { timeout: 30_000 }, () => {
+describe('the gate of the limits', { timeout: 30_000 }, () => {
   it('is asked about what is forwarded or whose body is read, and about nothing else', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
     const { ask } = await scene(t, gate);
@@ -178,15 +144,10 @@ describe('the gate', { timeout: 30_000 }, () => {
     await until(() => released.length === 5, 'not all are released');
   });
 
-  it('is asked with the client, once its token is known', async (t) => {
+  it('is asked with the client that a request authenticates as', async (t) => {
     const { gate, entered } = recordingGate((_, permit) => permit);
-    const limits = { requestsPerMinute: 1, tokensPerDay: undefined, maxConcurrent: undefined };
-    const ann = {
-      ...{ name: 'ann', tokens: [], expires: undefined, models: undefined, endpoints: undefined },
-      ...{ apiKey: undefined, sharedSalt: undefined, mixSalt: undefined, limits },
-    };
-    const { ask } = await scene(t, gate, { deps: { clients: { authenticate: () => ann } } });
-    assert.equal((await ask(post())).status, 200);
+    const { ask } = await scene(t, gate, { deps: { clients: team() } });
+    assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
     assert.deepEqual(entered, ['ann']);
   });
 
@@ -208,7 +169,7 @@ describe('the gate', { timeout: 30_000 }, () => {
     assert.deepEqual(released.length, 1);
   });
 
-  it('gets every byte through that came in short pieces while it was waited for', async (t) => {
+  it('lets every byte through that came in short pieces while a request waited for it', async (t) => {
     const waiting = Promise.withResolvers<void>();
     const { gate, entered } = recordingGate((_, permit) => waiting.promise.then(() => permit));
     const { client, receipts } = await scene(t, gate);
@@ -226,7 +187,7 @@ describe('the gate', { timeout: 30_000 }, () => {
     assert.equal(receipts[0]?.request.bytes, body.length);
   });
 
-  it('has short pieces joined that come while it is waited for: each would cost hundreds of bytes', async (t) => {
+  it('has short pieces joined that come while a request waits for it: each would cost hundreds of bytes', async (t) => {
     const waiting = Promise.withResolvers<Permit>();
     const { gate } = recordingGate(() => waiting.promise);
     const { client, gateway } = await scene(t, gate);
@@ -252,11 +213,13 @@ describe('the gate', { timeout: 30_000 }, () => {
   });
 });
 
-describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
+describe('the permit of a request comes back once, with its tokens', { timeout: 60_000 }, () => {
   const STREAM = post(chatBody({ stream: true }));
+  const ANTHROPIC = post(chatBody(), { path: '/v1/messages' });
+  const ANTHROPIC_STREAM = post(chatBody({ stream: true }), { path: '/v1/messages' });
   const ends: [how: string, request: string | Buffer, script: Script, status: number, tokens: number][] = [
     [
-      'complete',
+      'after a complete answer',
       post(),
       async (scripted) => {
         const body = await scripted.body();
@@ -273,26 +236,28 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
       34,
     ],
     [
-      'complete, streamed',
+      'after a complete stream',
       STREAM,
       streamWithUsage({ prompt_tokens: 30, completion_tokens: 5, total_tokens: 35 }),
       200,
       35,
     ],
-    ['complete, one of the counts known', STREAM, streamWithUsage({ prompt_tokens: 30 }), 200, 30],
+    ['after a complete Anthropic answer', ANTHROPIC, anthropicWhole, 200, 14],
+    ['after a complete Anthropic stream', ANTHROPIC_STREAM, anthropicStream, 200, 15],
+    ['after a stream that tells one of its counts', STREAM, streamWithUsage({ prompt_tokens: 30 }), 200, 30],
     [
-      'complete, with most of the prompt from the cache: it counts like the rest',
+      'after a stream with most of its prompt from the cache, which counts like the rest',
       STREAM,
       streamWithUsage({ prompt_tokens: 30, prompt_tokens_details: { cached_tokens: 28 } }),
       200,
       30,
     ],
-    ['complete without a usage', STREAM, answering, 200, 0],
-    ['with a list of models', get('/v1/models'), answering, 200, 0],
-    ['with a 400 of ours', post('{'), answering, 400, 0],
-    ['with a body that is too large', post('', { headers: ['Content-Length: 9999999'] }), answering, 413, 0],
+    ['after a stream without a usage', STREAM, answering, 200, 0],
+    ['after the list of models', get('/v1/models'), answering, 200, 0],
+    ['after a 400 of the gateway', post('{'), answering, 400, 0],
+    ['after a body that is too large', post('', { headers: ['Content-Length: 9999999'] }), answering, 413, 0],
     [
-      'with an error of the service',
+      'after an error of the service',
       post(),
       async (scripted) => {
         await scripted.body();
@@ -302,14 +267,14 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
       0,
     ],
     [
-      'with a response that was tampered with',
+      'after a response that was tampered with',
       post(),
       async (scripted) => scripted.write(tampered(completion(await scripted.body()))),
       502,
       0,
     ],
     [
-      'with a service that goes away',
+      'after the service went away',
       STREAM,
       async (scripted) => {
         await scripted.body();
@@ -319,7 +284,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
       0,
     ],
     [
-      'with a stream that breaks off behind its usage',
+      'after a stream that broke off behind its usage',
       STREAM,
       async (scripted) => {
         await streamWithUsage({ prompt_tokens: 30, completion_tokens: 6 }, { withoutEnd: true })(scripted);
@@ -330,7 +295,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     ],
   ];
   for (const [how, request, script, status, tokens] of ends) {
-    it(how, async (t) => {
+    it(`${how}: ${tokens} tokens`, async (t) => {
       const { gate, released } = recordingGate((_, permit) => permit);
       const { ask, gateway } = await scene(t, gate, { script });
       assert.equal((await ask(request)).status, status);
@@ -340,21 +305,11 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     });
   }
 
-  it('of Anthropic, streamed, with a client that leaves as soon as the tokens of its prompt are known', async (t) => {
+  it('after its client left an Anthropic stream that had told the tokens of the prompt', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
-    const { client, upstream } = await scene(t, gate, {
-      async script(scripted) {
-        const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.MR);
-        const message = {
-          ...{ id: 'msg_1', type: 'message', role: 'assistant', content: [], model: 'm' },
-          ...{ stop_reason: null, stop_sequence: null, usage: { input_tokens: 9, output_tokens: 1 } },
-        };
-        const start = sealed.event({ type: 'message_start', message }, 'message_start');
-        await scripted.write(STREAM_HEAD + chunked(start));
-      },
-    });
+    const { client, upstream } = await scene(t, gate, { script: anthropicStart });
     const asking = client();
-    asking.send(post(chatBody({ stream: true }), { path: '/v1/messages' }));
+    asking.send(ANTHROPIC_STREAM);
     await asking.until(/message_start/);
     assert.deepEqual(released, []);
     asking.socket.destroy();
@@ -363,7 +318,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('with a client that leaves behind the usage and before the end: its tokens count', async (t) => {
+  it('after its client left between the usage and the end of a stream', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client } = await scene(t, gate, {
       script: streamWithUsage({ prompt_tokens: 30, completion_tokens: 7 }, { withoutEnd: true }),
@@ -377,7 +332,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     assert.deepEqual(released, [37]);
   });
 
-  it('with a client that leaves before the service has said anything', async (t) => {
+  it('after its client left before the service said anything', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
@@ -388,7 +343,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     assert.deepEqual(released, [0]);
   });
 
-  it('with a client that leaves while it sends', async (t) => {
+  it('after its client left while it sent the body', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
     const { client } = await scene(t, gate);
     const asking = client();
@@ -399,7 +354,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     assert.deepEqual(released, [0]);
   });
 
-  it('with a shutdown that loses patience', async (t) => {
+  it('after a shutdown that lost patience', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
@@ -411,7 +366,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
     assert.deepEqual(released, [0]);
   });
 
-  it('also where it arrives after the client has left', async (t) => {
+  it('where it was given after its client had left', async (t) => {
     const waiting = Promise.withResolvers<void>();
     const { gate, entered, released } = recordingGate((_, permit) => waiting.promise.then(() => permit));
     const { client, gateway, upstream } = await scene(t, gate);
@@ -427,7 +382,7 @@ describe('the permit of a request comes back once', { timeout: 60_000 }, () => {
 });
 
 describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, () => {
-  it('is left by a client that goes away, and by all at the end of a shutdown', async (t) => {
+  it('loses the request of a client that goes away, and all at the end of a shutdown, which get 503', async (t) => {
     const queue = createFairQueue(1);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
@@ -445,19 +400,67 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, (
     assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
     assert.equal(upstream.requests.length, 1);
   });
+});
 
-  it('refuses with 429 and Retry-After who finds no place in time', async (t) => {
-    const queue = createFairQueue(1, { wait: 20 });
-    const gate = createRequestGate({ counts: undefined, queue });
-    const { client, ask, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
-    client().send(post());
-    await until(() => upstream.requests.length === 1, 'it was not sent');
-    for (const [path, typeOf] of dialects) {
-      const answer = await ask(post(chatBody({ stream: true }), { path }));
-      assert.deepEqual(
-        [answer.status, codeOf(answer), answer.headers['retry-after'], typeOf(answer.body)],
-        [429, 'max_in_flight_reached', '2', 'rate_limit_error'],
-      );
+describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }, () => {
+  const MIB = 1024 * 1024;
+  const roomy = { maxBufferedBytes: 64 * MIB, limits: { maxBodyBytes: 128 * MIB } };
+  const counting = (body: string | Uint8Array = chatBody(), headers: readonly string[] = []): Buffer =>
+    post(body, { path: '/v1/messages/count_tokens', headers });
+
+  it('lets a client with one request a minute hold one upload, and others are served', async (t) => {
+    const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
+    const { client, ask, gateway } = await scene(t, gate, { ...roomy, deps: { clients: team(1) } });
+    const held = Array.from({ length: 72 }, () => {
+      const holding = client();
+      holding.send(counting('{', ['Authorization: Bearer bob', `Content-Length: ${MIB}`]));
+      return holding;
+    });
+    const [first, ...others] = held;
+    for (const other of others) {
+      const answer = await answerTo(other);
+      assert.deepEqual([answer.status, codeOf(answer)], [429, 'requests_per_minute_reached']);
     }
+    assert.equal(gateway.counters.bufferedBytes, MIB);
+    assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
+    first?.socket.destroy();
+    await until(() => gateway.active() === 0, 'not over');
   });
+
+  it('holds one of all places, waits for one, and no longer waits when its client leaves', async (t) => {
+    const queue = createFairQueue(1);
+    const { client, ask } = await scene(t, createRequestGate({ counts: undefined, queue }));
+    const holding = client();
+    holding.send(counting('{', ['Content-Length: 1000']));
+    await until(() => queue.size().running === 1, 'no place was taken');
+    const leaving = client();
+    leaving.send(counting());
+    await until(() => queue.size().waiting === 1, 'nobody waits');
+    leaving.socket.destroy();
+    await until(() => queue.size().waiting === 0, 'a request without a client waits');
+    const asking = ask(counting());
+    await until(() => queue.size().waiting === 1, 'nobody waits');
+    holding.socket.destroy();
+    assert.equal((await asking).status, 200);
+    await until(() => queue.size().running === 0, 'a place stayed taken');
+  });
+
+  const tooMuch = 8 * MIB + 1;
+  const chunk = `${tooMuch.toString(16)}\r\n${' '.repeat(tooMuch)}\r\n`;
+  for (const [how, headers, sent] of [
+    ['announced', [`Content-Length: ${tooMuch}`], ''],
+    ['in chunks', ['Transfer-Encoding: chunked'], chunk],
+  ] as const) {
+    it(`takes bodies of 8 MiB, and refuses one more byte with 413 (${how})`, async (t) => {
+      const { gate } = recordingGate((_, permit) => permit);
+      const { client, ask } = await scene(t, gate, roomy);
+      const asking = client();
+      asking.send(counting(sent, headers));
+      const answer = await answerTo(asking);
+      assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+      assert.match(answer.body, /larger than 8388608 bytes \(for counting tokens\)/);
+      const most = Buffer.from(chatBody().padEnd(8 * MIB));
+      assert.equal((await ask(counting(most))).status, 200);
+    });
+  }
 });
