@@ -1,6 +1,6 @@
 /**
- * Limits at their edges, in processes of their own: both dialects, streamed and not, counted in memory and in Redis, with one process and
- * with two workers, over two gateways and over a restart.
+ * The limits of clients in whole programs: counted in memory and in Redis, by one process, by two workers and by two gateways, and over
+ * a restart. What a refusal looks like is in refusals.test.ts.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -8,6 +8,7 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -15,12 +16,6 @@ import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/processes/redis-server.ts';
 import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
-
-const DIALECTS = { openai: '/v1/chat/completions', anthropic: '/v1/messages' } as const;
-type Dialect = keyof typeof DIALECTS;
-const WAYS = (['openai', 'anthropic'] as const).flatMap((dialect) =>
-  [false, true].map((stream) => ({ dialect, stream, way: `${dialect}${stream ? '-streamed' : ''}` })),
-);
 
 const tokenOf = (name: string): string => `${KEY_MARK}token-of-${name}`;
 const entryOf = (name: string, limits: object = {}) => ({
@@ -32,33 +27,24 @@ const entryOf = (name: string, limits: object = {}) => ({
 /** What the names of clients end with whose tokens of a day are counted. */
 const DAYS = ['', '-next-day'] as const;
 
-/** Every way has clients of its own, whose counts nobody else touches. */
+/** Every test has clients of its own, whose counts nobody else touches. */
 const CLIENTS = [
-  ...WAYS.flatMap(({ way }) => [
-    entryOf(`minute-${way}`, { requestsPerMinute: 3 }),
-    entryOf(`concurrent-${way}`, { maxConcurrent: 2 }),
-    ...DAYS.flatMap((day) => [
-      entryOf(`tokens-${way}${day}`, { tokensPerDay: 10 }),
-      entryOf(`restart-minute-${way}${day}`, { requestsPerMinute: 3 }),
-      entryOf(`restart-tokens-${way}${day}`, { tokensPerDay: 10 }),
-    ]),
+  entryOf('minute', { requestsPerMinute: 3 }),
+  entryOf('concurrent', { maxConcurrent: 2 }),
+  ...DAYS.flatMap((day) => [
+    entryOf(`tokens${day}`, { tokensPerDay: 10 }),
+    entryOf(`restart-minute${day}`, { requestsPerMinute: 3 }),
+    entryOf(`restart-tokens${day}`, { tokensPerDay: 10 }),
   ]),
-  ...['abort', 'victim', 'killed', 'killed-early', 'exact', 'restart'].map((name) =>
+  ...['abort', 'victim', 'killed', 'killed-early', 'restart'].map((name) =>
     entryOf(name, { maxConcurrent: 1 }),
   ),
-  entryOf('expired', { expires: '2020-01-01T00:00:00Z' }),
-  entryOf('narrow', {
-    expires: '2100-01-01T00:00:00Z',
-    models: ['m', 'gpt-*'],
-    endpoints: ['chat', 'messages'],
-  }),
-  entryOf('elsewhere', { endpoints: ['embeddings'] }),
-  entryOf('models', { requestsPerMinute: 1 }),
+  entryOf('away', { requestsPerMinute: 1 }),
   entryOf('flooder'),
 ];
 
 /** What each response costs: 3 in, 2 out. */
-const OPENAI_USAGE = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 };
+const USAGE = { prompt_tokens: 3, completion_tokens: 2, total_tokens: 5 };
 
 /** The model server. Requests whose model begins with `hold` wait until they are let go. */
 async function startBackend() {
@@ -66,21 +52,16 @@ async function startBackend() {
   const asked: string[] = [];
   const held: { readonly model: string; readonly go: () => void }[] = [];
   async function respond(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    let text = '';
-    for await (const piece of req) text += piece;
-    const { model, stream } = JSON.parse(text) as { model: string; stream?: boolean };
-    const events = req.url === DIALECTS.openai ? openaiEvents(model) : anthropicEvents(model);
+    const { model } = JSON.parse(await text(req)) as { model: string };
     asked.push(model);
-    if (stream === true) {
-      res.writeHead(200, { 'content-type': 'text/event-stream' });
-      res.write(events[0]);
-    }
     if (model.startsWith('hold')) await new Promise<void>((go) => held.push({ model, go }));
-    if (stream === true) res.end(events.slice(1).join(''));
-    else {
-      res.writeHead(200, { 'content-type': 'application/json' });
-      res.end(JSON.stringify(req.url === DIALECTS.openai ? openaiWhole(model) : anthropicWhole(model)));
-    }
+    const message = { role: 'assistant', content: 'words' };
+    const completion = {
+      ...{ id: 'chatcmpl-1', object: 'chat.completion', created: 1, model, usage: USAGE },
+      choices: [{ index: 0, message, finish_reason: 'stop' }],
+    };
+    res.writeHead(200, { 'content-type': 'application/json' });
+    res.end(JSON.stringify(completion));
   }
   const server = createServer((req, res) => void respond(req, res).catch(() => res.destroy()));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -105,43 +86,38 @@ async function startBackend() {
   };
 }
 
-const openaiWhole = (model: string) => ({
-  ...{ id: 'chatcmpl-1', object: 'chat.completion', created: 1, model, usage: OPENAI_USAGE },
-  choices: [{ index: 0, message: { role: 'assistant', content: 'words' }, finish_reason: 'stop' }],
-});
-function openaiEvents(model: string): string[] {
-  const chunk = (choices: object[], usage: object) =>
-    `data: ${JSON.stringify({ id: 'chatcmpl-1', object: 'chat.completion.chunk', created: 1, model, choices, usage })}\n\n`;
-  const usage = { prompt_tokens: 3, completion_tokens: 0, total_tokens: 3 };
-  return [
-    chunk([{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }], usage),
-    chunk([{ index: 0, delta: { content: 'words' }, finish_reason: null }], usage),
-    chunk([{ index: 0, delta: { content: '' }, finish_reason: 'stop' }], OPENAI_USAGE),
-    chunk([], OPENAI_USAGE),
-    'data: [DONE]\n\n',
-  ];
+interface Answer {
+  /** The status, and the code of what the proxy refuses. */
+  readonly told: string;
+  readonly retryAfter: number;
 }
-const anthropicWhole = (model: string) => ({
-  ...{ id: 'msg_1', type: 'message', role: 'assistant', model, stop_reason: 'end_turn' },
-  content: [{ type: 'text', text: 'words' }],
-  usage: { input_tokens: 3, output_tokens: 2 },
-});
-function anthropicEvents(model: string): string[] {
-  const message = { ...anthropicWhole(model), content: [], stop_reason: null, stop_sequence: null };
-  const events: { readonly type: string; readonly [member: string]: unknown }[] = [
-    { type: 'message_start', message: { ...message, usage: { input_tokens: 3, output_tokens: 0 } } },
-    { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
-    { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'words' } },
-    { type: 'content_block_stop', index: 0 },
-    {
-      type: 'message_delta',
-      delta: { stop_reason: 'end_turn', stop_sequence: null },
-      usage: { output_tokens: 2 },
+
+/** A chat of that client, on a connection of its own, so that each worker gets some. */
+async function chat(
+  url: string,
+  name: string,
+  { model = 'm', signal = AbortSignal.timeout(20_000) }: { model?: string; signal?: AbortSignal } = {},
+): Promise<Answer> {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${tokenOf(name)}`,
+      'content-type': 'application/json',
+      connection: 'close',
     },
-    { type: 'message_stop' },
-  ];
-  return events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+    body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] }),
+    signal,
+  });
+  await response.arrayBuffer();
+  const { status, headers } = response;
+  return {
+    told: `${status} ${headers.get('privatemode-proxy-error') ?? ''}`.trim(),
+    retryAfter: Number(headers.get('retry-after')),
+  };
 }
+
+const toldOf = async (answers: readonly Promise<Answer>[]): Promise<string[]> =>
+  (await Promise.all(answers)).map(({ told }) => told).toSorted();
 
 const DAY = 86_400_000;
 const today = (): number => Math.floor(Date.now() / DAY);
@@ -198,7 +174,7 @@ const setupWords = ({ store, gateways }: (typeof SETUPS)[number]): string =>
 for (const [number, setup] of SETUPS.entries()) {
   const { store, gateways } = setup;
   const options = { timeout: 120_000, skip: store === 'Redis' && REDIS.skip };
-  describe(`limits with ${setupWords(setup)}`, options, () => {
+  describe(`a gateway with clients (${setupWords(setup)})`, options, () => {
     let proxies: Program[] = [];
     /** Each setup has a database of its own. */
     const database = (): string => `${redis.url}/${number}`;
@@ -234,46 +210,10 @@ for (const [number, setup] of SETUPS.entries()) {
 
     let asked = 0;
     /** The gateways take turns. */
-    const nextUrl = (): string => (proxies[asked++ % proxies.length] as Program).url;
-
-    /** Each on a connection of its own, so that both workers get some. */
-    async function ask(
-      name: string,
-      {
-        dialect = 'openai',
-        stream = false,
-        model = 'm',
-        signal = AbortSignal.timeout(20_000),
-      }: { dialect?: Dialect; stream?: boolean; model?: string; signal?: AbortSignal } = {},
-    ) {
-      const messages = [{ role: 'user', content: 'hello' }];
-      const response = await fetch(`${nextUrl()}${DIALECTS[dialect]}`, {
-        method: 'POST',
-        headers: {
-          authorization: `Bearer ${tokenOf(name)}`,
-          'content-type': 'application/json',
-          connection: 'close',
-        },
-        body: JSON.stringify({ model, stream, messages, ...(dialect === 'openai' ? {} : { max_tokens: 9 }) }),
-        signal,
-      });
-      const text = await response.text();
-      const retryAfter = Number(response.headers.get('retry-after'));
-      return {
-        status: response.status,
-        text,
-        retryAfter,
-        error: response.headers.get('privatemode-proxy-error'),
-      };
-    }
-
-    /** A refusal is in the dialect that was spoken. */
-    function assertRefused(answer: Awaited<ReturnType<typeof ask>>, dialect: Dialect, code: string): void {
-      assert.deepEqual([answer.status, answer.error], [429, code], answer.text);
-      const body = JSON.parse(answer.text) as { type?: string; error: { type: string; code: string } };
-      assert.deepEqual([body.error.type, body.error.code], ['rate_limit_error', code]);
-      assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
-    }
+    const ask = (name: string, how: Parameters<typeof chat>[2] = {}): Promise<Answer> =>
+      chat((proxies[asked++ % proxies.length] as Program).url, name, how);
+    const toldAtOnce = (times: number, name: string): Promise<string[]> =>
+      toldOf(Array.from({ length: times }, () => ask(name)));
 
     /** Waits until that many requests of a client, of 5 tokens each, have ended and are counted; `here`: since the last start. */
     async function counted(name: string, times: number, here = times): Promise<void> {
@@ -290,129 +230,76 @@ for (const [number, setup] of SETUPS.entries()) {
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
     async function admittedAgain(name: string): Promise<void> {
-      await eventually('the place', async () => (await ask(name)).status === 200, 5_000);
+      await eventually('the place', async () => (await ask(name)).told === '200', 5_000);
     }
 
-    for (const { dialect, stream, way } of WAYS) {
-      it(`admits exactly three of eight at the same time, with three per minute (${way})`, async () => {
-        const name = `minute-${way}`;
-        const answers = await Promise.all(Array.from({ length: 8 }, () => ask(name, { dialect, stream })));
-        const refused = answers.filter(({ status }) => status !== 200);
-        assert.equal(refused.length, 5, JSON.stringify(answers));
-        for (const answer of refused) {
-          assertRefused(answer, dialect, 'requests_per_minute_reached');
-          assert.ok(answer.retryAfter > 30 && answer.retryAfter <= 60, `${answer.retryAfter}`);
+    it('admits exactly three of eight requests at once, with three per minute', async () => {
+      const answers = await Promise.all(Array.from({ length: 8 }, () => ask('minute')));
+      const refused = answers.filter(({ told }) => told !== '200');
+      assert.equal(refused.length, 5, JSON.stringify(answers));
+      for (const { told, retryAfter } of refused) {
+        assert.equal(told, '429 requests_per_minute_reached');
+        assert.ok(retryAfter > 30 && retryAfter <= 60, `${retryAfter}`);
+      }
+    });
+
+    it('admits requests of 5 tokens until 10 are counted, with 10 per day', () =>
+      withinOneDay(async (day) => {
+        const name = `tokens${day}`;
+        for (const times of [1, 2]) {
+          assert.equal((await ask(name)).told, '200');
+          await counted(name, times);
         }
-      });
+        const { told, retryAfter } = await ask(name);
+        assert.equal(told, '429 tokens_per_day_reached');
+        assert.ok(Math.abs(retryAfter - secondsOfToday()) < 30, `${retryAfter}`);
+      }));
 
-      it(`admits while fewer than 10 tokens are counted (${way})`, () =>
-        withinOneDay(async (day) => {
-          const name = `tokens-${way}${day}`;
-          for (const times of [1, 2]) {
-            const { status, text } = await ask(name, { dialect, stream });
-            assert.equal(status, 200, text);
-            assert.match(text, stream ? /data: \[DONE\]\n\n$|message_stop/ : /words/);
-            await counted(name, times);
-          }
-          const answer = await ask(name, { dialect, stream });
-          assertRefused(answer, dialect, 'tokens_per_day_reached');
-          assert.ok(Math.abs(answer.retryAfter - secondsOfToday()) < 30, `${answer.retryAfter}`);
-        }));
-
-      it(`runs two at the same time, and the next when one is over (${way})`, async () => {
-        const [name, model] = [`concurrent-${way}`, `hold-${way}`];
-        const running = [1, 2].map(() => ask(name, { dialect, stream, model }));
-        await eventually('two that run', () => backend.held(model) === 2);
-        for (let i = 0; i < 4; i++) {
-          const answer = await ask(name, { dialect, stream });
-          assertRefused(answer, dialect, 'max_concurrent_reached');
-          assert.equal(answer.retryAfter, 1);
-        }
-        backend.letGo(model);
-        assert.equal((await Promise.race(running)).status, 200);
-        await admittedAgain(name);
-        backend.letGo(model);
-        for (const { status } of await Promise.all(running)) assert.equal(status, 200);
-      });
-    }
-
-    for (const { dialect, stream, way } of WAYS) {
-      it(`refuses who has expired, and what is not for a client (${way})`, async () => {
-        const arrived = backend.asked.length;
-        for (const [name, model, status, code, type] of [
-          ['expired', 'm', 401, 'client_unknown', 'authentication_error'],
-          ['elsewhere', 'm', 403, 'client_forbidden', 'permission_error'],
-          ['narrow', 'm2', 403, 'client_forbidden', 'permission_error'],
-          ['narrow', 'gpt', 403, 'client_forbidden', 'permission_error'],
-          ['narrow', 'gpt-', 200, null, undefined],
-          ['narrow', 'm', 200, null, undefined],
-        ] as const) {
-          const answer = await ask(name, { dialect, stream, model });
-          assert.deepEqual([answer.status, answer.error], [status, code], `${name} ${model} ${answer.text}`);
-          if (type === undefined) continue;
-          const body = JSON.parse(answer.text) as { type?: string; error: { type: string } };
-          assert.equal(body.error.type, type);
-          assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
-        }
-        assert.deepEqual(backend.asked.slice(arrived), ['gpt-', 'm']);
-      });
-    }
-
-    it('counts the list of models', async () => {
-      const models = () =>
-        fetch(`${nextUrl()}/v1/models`, {
-          headers: { authorization: `Bearer ${tokenOf('models')}`, connection: 'close' },
-        });
-      await (await models()).arrayBuffer();
-      const second = await models();
-      assert.deepEqual(
-        [second.status, second.headers.get('privatemode-proxy-error')],
-        [429, 'requests_per_minute_reached'],
-      );
-      await second.arrayBuffer();
+    it('runs exactly two of ten requests at once, with two at the same time, and the next when one is over', async () => {
+      const model = 'hold-concurrent';
+      const refused: Answer[] = [];
+      const answers = Array.from({ length: 10 }, () => ask('concurrent', { model }));
+      for (const answer of answers) void answer.then((each) => each.told !== '200' && refused.push(each));
+      await eventually('two that run', () => refused.length === 8 && backend.held(model) === 2);
+      for (const answer of refused)
+        assert.deepEqual(answer, { told: '429 max_concurrent_reached', retryAfter: 1 });
+      backend.letGo(model);
+      await admittedAgain('concurrent');
+      backend.letGo(model);
+      const admitted = (await toldOf(answers)).filter((told) => told === '200');
+      assert.equal(admitted.length, 2);
     });
 
     it('gives the place back of a client that leaves', async () => {
       const leaving = new AbortController();
-      const asking = ask('abort', { model: 'hold-abort', stream: true, signal: leaving.signal });
+      const asking = ask('abort', { model: 'hold-abort', signal: leaving.signal });
       await eventually('one that runs', () => backend.held('hold-abort') === 1);
-      assert.equal((await ask('abort')).error, 'max_concurrent_reached');
+      assert.equal((await ask('abort')).told, '429 max_concurrent_reached');
       leaving.abort();
       await assert.rejects(asking, { name: 'AbortError' });
       await admittedAgain('abort');
       backend.letAllGo();
     });
 
-    it('runs one at a time, however many ask at once', async () => {
-      const answers = Array.from({ length: 10 }, () => ask('exact', { model: 'hold-exact' }));
-      let refused = 0;
-      for (const answer of answers) void answer.then(({ status }) => (refused += Number(status === 429)));
-      await eventually('one that runs', () => refused === 9 && backend.held('hold-exact') === 1);
-      backend.letAllGo();
-      const statuses = (await Promise.all(answers)).map(({ status }) => status);
-      assert.deepEqual(statuses.toSorted(), [200, ...Array.from({ length: 9 }, () => 429)]);
-    });
-
     // --max-in-flight is that of one gateway.
     if (gateways.length === 1) {
-      it('lets the victim of a flood be the next', async () => {
+      it('lets the victim of a flood be the next within --max-in-flight', async () => {
         const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
-        await eventually('one that runs', () => backend.held('hold-flood') === 4);
+        await eventually('four that run', () => backend.held('hold-flood') === 4);
         for (let i = 0; i < 3; i++) {
           const arrived = backend.asked.length;
           // The victim may run one: where one of two is refused, the other waits.
           const pair = [1, 2].map(() => ask('victim', { model: 'hold-victim' }));
-          assert.equal((await Promise.race(pair)).error, 'max_concurrent_reached');
+          assert.equal((await Promise.race(pair)).told, '429 max_concurrent_reached');
           assert.equal(backend.asked.length, arrived, 'it did not wait');
           backend.letGo('hold-flood');
           await eventually('the next one', () => backend.asked.length > arrived);
           assert.equal(backend.asked[arrived], 'hold-victim');
           backend.letGo('hold-victim');
-          const statuses = (await Promise.all(pair)).map(({ status }) => status);
-          assert.deepEqual(statuses.toSorted(), [200, 429]);
+          assert.deepEqual(await toldOf(pair), ['200', '429 max_concurrent_reached']);
           await eventually('the place of the victim', () => backend.held('hold-flood') === 4);
         }
-        const done = Promise.all(flood);
+        const done = toldOf(flood);
         let isDone = false;
         void done.then(() => {
           isDone = true;
@@ -421,17 +308,17 @@ for (const [number, setup] of SETUPS.entries()) {
           backend.letAllGo();
           return isDone;
         });
-        for (const { status } of await done) assert.equal(status, 200);
+        assert.deepEqual(new Set(await done), new Set(['200']));
       });
     }
 
     for (const early of gateways.join() === '2' ? [false, true] : []) {
-      it(`gives back what workers held that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
+      it(`gives the places back of workers that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
         const name = early ? 'killed-early' : 'killed';
         const [proxy] = proxies as [Program];
         const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
         await eventually('one that runs', () => backend.held(`hold-${name}`) === 1);
-        assert.equal((await ask(name)).error, 'max_concurrent_reached');
+        assert.equal((await ask(name)).told, '429 max_concurrent_reached');
         const handed: Socket[] = [];
         if (early) {
           const files = (): number => readdirSync(`/proc/${proxy.process.pid}/fd`).length;
@@ -445,7 +332,7 @@ for (const [number, setup] of SETUPS.entries()) {
         await asking;
         const isAdmitted = async (): Promise<boolean> => {
           const signal = AbortSignal.timeout(2_000); // one that a dying worker was handed is never answered
-          return (await ask(name, { signal }).catch(() => ({ status: 0 }))).status === 200;
+          return (await ask(name, { signal }).catch(() => ({ told: '' }))).told === '200';
         };
         await eventually('its place', isAdmitted, 15_000);
         for (const socket of handed) socket.destroy();
@@ -453,112 +340,72 @@ for (const [number, setup] of SETUPS.entries()) {
       });
     }
 
-    it('goes on counting where it was after a restart, with the places free', () => withinOneDay(restarted));
-    async function restarted(day: string): Promise<void> {
-      const all = <T>(what: (way: (typeof WAYS)[number]) => Promise<T>): Promise<T[]> =>
-        Promise.all(WAYS.map(what));
-      await all(async ({ way, ...how }) => {
-        const answers = [1, 2].map(() => ask(`restart-minute-${way}${day}`, how));
-        for (const { status, text } of [
-          ...(await Promise.all(answers)),
-          await ask(`restart-tokens-${way}${day}`, how),
-        ])
-          assert.equal(status, 200, text);
-        await counted(`restart-tokens-${way}${day}`, 1);
-      });
-      const cut = ask('restart', { model: 'hold-restart' }).catch(() => undefined);
-      await eventually('one that runs', () => backend.held('hold-restart') === 1);
-      assert.equal((await ask('restart')).error, 'max_concurrent_reached');
+    it('goes on counting where it was after a restart, with the places free', () =>
+      withinOneDay(async (day) => {
+        const [minute, tokens] = [`restart-minute${day}`, `restart-tokens${day}`];
+        assert.deepEqual(await toldAtOnce(2, minute), ['200', '200']);
+        assert.equal((await ask(tokens)).told, '200');
+        await counted(tokens, 1);
+        const cut = ask('restart', { model: 'hold-restart' }).catch(() => undefined);
+        await eventually('one that runs', () => backend.held('hold-restart') === 1);
+        assert.equal((await ask('restart')).told, '429 max_concurrent_reached');
 
-      await stop();
-      await cut;
-      backend.letAllGo();
-      await start();
+        await stop();
+        await cut;
+        backend.letAllGo();
+        await start();
 
-      assert.equal((await ask('restart')).status, 200);
-      await all(async ({ way, ...how }) => {
-        const answers = await Promise.all([1, 2, 3, 4].map(() => ask(`restart-minute-${way}${day}`, how)));
-        const refused = answers.filter(({ status }) => status !== 200);
-        assert.equal(refused.length, 3, JSON.stringify(answers));
-        for (const answer of refused) {
-          assertRefused(answer, how.dialect, 'requests_per_minute_reached');
-          assert.ok(answer.retryAfter > 0 && answer.retryAfter <= 60, `${answer.retryAfter}`);
-        }
-        const name = `restart-tokens-${way}${day}`;
-        const { status, text } = await ask(name, how);
-        assert.equal(status, 200, text);
-        await counted(name, 2, 1);
-        assertRefused(await ask(name, how), how.dialect, 'tokens_per_day_reached');
-      });
-    }
+        assert.equal((await ask('restart')).told, '200');
+        const refused = '429 requests_per_minute_reached';
+        assert.deepEqual(await toldAtOnce(4, minute), ['200', refused, refused, refused]);
+        assert.equal((await ask(tokens)).told, '200');
+        await counted(tokens, 2, 1);
+        assert.equal((await ask(tokens)).told, '429 tokens_per_day_reached');
+      }));
   });
 }
 
-/** With the store away, each policy; `type` by dialect. */
-const AWAY = [
-  { policy: 'closed', workers: 1 },
-  { policy: 'closed', workers: 2 },
-  { policy: 'open', workers: 1 },
-  { policy: 'open', workers: 2 },
-] as const;
-
-describe('a store of limits that is away', { timeout: 60_000, skip: REDIS.skip, concurrency: true }, () => {
-  for (const { policy, workers } of AWAY) {
-    it(`${policy === 'closed' ? '503 for each request' : '200 for each request, and a number of them'} (--workers=${workers})`, async (t) => {
-      const store = await startRedis(t);
+describe('a gateway whose store of limits is away', {
+  timeout: 60_000,
+  skip: REDIS.skip,
+  concurrency: true,
+}, () => {
+  for (const { policy, workers, told, counts } of [
+    { policy: 'closed', workers: 1, told: '503 limits_unavailable', counts: 0 },
+    { policy: 'closed', workers: 2, told: '503 limits_unavailable', counts: 0 },
+    { policy: 'open', workers: 1, told: '200', counts: 3 },
+    { policy: 'open', workers: 2, told: '200', counts: 3 },
+  ] as const) {
+    it(`answers ${told} and counts ${counts} of 3 as uncounted, until the store is back (--limits-store-failure=${policy}, --workers=${workers})`, async (t) => {
+      const server = await startRedis(t);
       const admin = `127.0.0.1:${await freePort()}`;
-      const flags = [
-        ...[...teamFlags(), `--limits-store=${store.url}`, `--limits-store-failure=${policy}`],
+      const proxy = await startGateway(`away-${policy}-${workers}`, [
+        ...[...teamFlags(), `--limits-store=${server.url}`, `--limits-store-failure=${policy}`],
         ...[`--admin-address=${admin}`, '--port=0', `--workers=${workers}`],
-      ];
-      const proxy = await startGateway(`away-${policy}-${workers}`, flags);
+      ]);
       t.after(() => proxy.stop('SIGKILL'));
-      const ask = async (dialect: Dialect, stream: boolean) => {
-        const messages = [{ role: 'user', content: 'hello' }];
-        const response = await fetch(proxy.url + DIALECTS[dialect], {
-          method: 'POST',
-          headers: { authorization: `Bearer ${tokenOf('models')}`, connection: 'close' },
-          body: JSON.stringify({ model: 'm', max_tokens: 9, stream, messages }),
-          signal: AbortSignal.timeout(20_000),
-        });
-        return { response, text: await response.text() };
-      };
+      const ask = async (): Promise<string> => (await chat(proxy.url, 'away')).told;
       const uncounted = async (): Promise<number> => {
-        const text = await (await fetch(`http://${admin}/metrics`)).text();
-        return Number(/^privatemode_proxy_limits_uncounted_total (\d+)$/m.exec(text)?.[1]);
+        const metrics = await (await fetch(`http://${admin}/metrics`)).text();
+        return Number(/^privatemode_proxy_limits_uncounted_total (\d+)$/m.exec(metrics)?.[1]);
       };
-      assert.equal((await ask('openai', false)).response.status, 200);
-      assert.equal((await ask('openai', false)).response.status, 429);
+      assert.deepEqual([await ask(), await ask()], ['200', '429 requests_per_minute_reached']);
       assert.equal(await uncounted(), 0);
 
-      await store.stop();
-      for (const { dialect, stream } of WAYS) {
-        const { response, text } = await ask(dialect, stream);
-        if (policy === 'open') {
-          assert.equal(response.status, 200, text);
-          continue;
-        }
-        const told = ['retry-after', 'privatemode-proxy-error'].map((name) => response.headers.get(name));
-        assert.deepEqual([response.status, ...told], [503, '2', 'limits_unavailable'], text);
-        const body = JSON.parse(text) as { type?: string; error: { type: string; code: string } };
-        assert.equal(body.error.code, 'limits_unavailable');
-        assert.equal(body.error.type, dialect === 'anthropic' ? 'overloaded_error' : 'server_error');
-        assert.equal(body.type, dialect === 'anthropic' ? 'error' : undefined);
-      }
-      assert.equal(await uncounted(), policy === 'open' ? 4 : 0);
-
+      await server.stop();
+      assert.deepEqual([await ask(), await ask(), await ask()], [told, told, told]);
+      assert.equal(await uncounted(), counts);
       assert.match(
         proxy.log(),
         /cannot be used for now".*\bremedy=".*check the store of the limits \(--limits-store\)/,
       );
-      await startRedis(t, { port: store.port });
+
+      await startRedis(t, { port: server.port });
       const isBack = (): boolean => proxy.log().includes('The store of the limits can be used again');
       await eventually('a connection', isBack);
-      const { response } = await ask('anthropic', true);
-      assert.equal(response.status, 200); // the new server knows of none before
-      const second = await ask('anthropic', true);
-      assert.equal(second.response.headers.get('privatemode-proxy-error'), 'requests_per_minute_reached');
-      assert.equal(await uncounted(), policy === 'open' ? 4 : 0);
+      // The new server knows of none before.
+      assert.deepEqual([await ask(), await ask()], ['200', '429 requests_per_minute_reached']);
+      assert.equal(await uncounted(), counts);
     });
   }
 });
@@ -571,15 +418,7 @@ describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
         ...['--port=0', '--max-in-flight=1', `--workers=${workers}`, '--log-level=debug'],
       ]);
       try {
-        const ask = async (model: string) => {
-          const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-            method: 'POST',
-            headers: { authorization: 'Bearer k', 'content-type': 'application/json', connection: 'close' },
-            body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] }),
-          });
-          await response.arrayBuffer();
-          return response.status;
-        };
+        const ask = (model: string): Promise<Answer> => chat(proxy.url, 'anybody', { model });
         const queued = (): number => proxy.log().match(/stage=queued/g)?.length ?? 0;
         const answers = [ask('hold-1')];
         await eventually('one that runs', () => backend.held() === 1);
@@ -589,7 +428,7 @@ describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
           await eventually('one that runs', () => backend.held() === 1);
           backend.letGo(model);
         }
-        assert.deepEqual(await Promise.all(answers), [200, 200, 200]);
+        assert.deepEqual(await toldOf(answers), ['200', '200', '200']);
         assert.deepEqual(backend.asked.slice(arrived), ['hold-1', 'hold-2', 'hold-2']);
       } finally {
         backend.letAllGo();
