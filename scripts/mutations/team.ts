@@ -79,8 +79,8 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/limits/count-requests.test.ts',
         names: [
-          'requestsPerMinute admits that many within any 60 s, and the next exactly 60 s after the first',
-          'requestsPerMinute may be one',
+          'the limit requestsPerMinute admits that many requests within any 60 s, and the next exactly 60 s after the first',
+          'the limit requestsPerMinute of one admits one request, and the next one 60 s later',
         ],
       },
     ],

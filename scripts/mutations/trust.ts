@@ -132,8 +132,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/limits/count-log.test.ts',
         names: [
-          'counts that cannot be written wait while the disk is full, which is told once, and are written whole later',
-          'counts that cannot be written are written once where the disk is full between two days of one batch',
+          'counts of limits that cannot be written wait while the disk is full, which is told once, and are written whole later',
+          'counts of limits that cannot be written are written once where the disk is full between two days of one batch',
         ],
       },
     ],

@@ -18,6 +18,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/limits/count-log.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const NOON = Date.UTC(2026, 11, 1, 12);
@@ -73,14 +74,6 @@ function store(name: string, text: string): void {
 
 const names = (): string[] => readdirSync(directory).sort();
 
-async function until(condition: () => boolean): Promise<void> {
-  const end = performance.now() + 20_000;
-  while (!condition()) {
-    assert.ok(performance.now() < end, 'it did not come about');
-    await new Promise((resolve) => setTimeout(resolve, 1));
-  }
-}
-
 describe('the counts of limits on disk', { timeout: 60_000 }, () => {
   it('come back after a restart: admissions of the last minute one by one, tokens of the day summed', async () => {
     await written([admitted('ann', NOON - 60_000)], NOON - 60_000);
@@ -127,9 +120,10 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
   it('are on the disk soon, without a close', async () => {
     const log = await opened(NOON);
     log.add(admitted('ann', NOON));
-    await until(
-      () => names().length > 0 && readFileSync(join(directory, names()[0]!), 'utf8').endsWith('\n'),
-    );
+    await eventually('a whole line', () => {
+      const [name] = names();
+      return name !== undefined && readFileSync(join(directory, name), 'utf8').endsWith('\n');
+    });
     assert.deepEqual((await found()).before, [admitted('ann', NOON)]);
     log.add(used('ann', NOON, 3));
     await log.close();
@@ -152,7 +146,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual((await found()).before, [used('ann', NOON, 30)]);
   });
 
-  it('lie with the day of the record, not of the writing', async () => {
+  it('lie in the file of the day of the record, not of the writing', async () => {
     await written(
       [
         admitted('ann', MIDNIGHT - 10),
@@ -197,7 +191,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
           .join('')
           .split('\n').length;
       const had = existsSync(directory) ? lines() : 0;
-      await until(() => lines() > had);
+      await eventually('another line', () => lines() > had);
     }
     await log.close();
     assert.equal(names().length, 2);
@@ -205,10 +199,10 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
   });
 });
 
-describe('what lies in the directory of the counts', { timeout: 60_000 }, () => {
+describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
   const OLD = line(used('ann', NOON, 1));
 
-  it('may end with a torn line, which is left out, and hold one, after which others are read', async () => {
+  it('may have a file with a torn line, at its end or before others, which alone is left out', async () => {
     store('2026-12-01.aaaaaaaaaaaa.jsonl', `${OLD}\n${OLD.slice(0, 60)}`);
     assert.deepEqual(await found(), { before: [used('ann', NOON, 1)], unreadable: 0 });
     store('2026-12-01.bbbbbbbbbbbb.jsonl', `${OLD}\n${OLD.slice(0, 60)}\n${OLD}\n`);
@@ -230,20 +224,20 @@ describe('what lies in the directory of the counts', { timeout: 60_000 }, () => 
     ['a request of many', line({ ...admitted('ann', NOON), requests: 2 })],
     ['a request that would fill the memory', line({ ...admitted('ann', NOON), requests: 2 ** 53 - 1 })],
     ['a bad record behind a good one', line(used('ann', NOON, 1), used('ann', NOON, -1))],
-    ['a line that would fill the memory', `"${'x'.repeat(3 << 20)}"`],
+    ['text that would fill the memory', `"${'x'.repeat(3 << 20)}"`],
   ] as const) {
-    it(`may be a line of ${what}: it is counted, and left out`, async () => {
+    it(`may have a line with ${what}, which is left out and counted as unreadable`, async () => {
       store('2026-12-01.aaaaaaaaaaaa.jsonl', `${OLD}\n${text}\n${OLD}\n`);
       assert.deepEqual(await found(), { before: [used('ann', NOON, 2)], unreadable: 1 });
     });
   }
 
-  it('names clients like members of every object without harm', async () => {
+  it('may name clients like members of every object', async () => {
     await written([used('constructor', NOON, 1), used('constructor', NOON, 2), used('toString', NOON, 4)]);
     assert.deepEqual((await found()).before, [used('constructor', NOON, 3), used('toString', NOON, 4)]);
   });
 
-  it('is kept for eight days, and then deleted, where it is a file that is named exactly like ours', async () => {
+  it('keeps files for eight days, and then deletes those that are named exactly like its own', async () => {
     const kept = [
       '2026-11-23.aaaaaaaaaaaa.jsonl',
       '2026-12-01.aaaaaaaaaaaa.jsonl',
@@ -265,7 +259,7 @@ describe('what lies in the directory of the counts', { timeout: 60_000 }, () => 
     assert.deepEqual(names(), [...kept, '2026-11-02.aaaaaaaaaaaa.jsonl'].sort());
   });
 
-  it('is neither read nor deleted through a link', async () => {
+  it('has no file read or deleted through a link', async () => {
     const outside = join(workspace, 'outside');
     writeFileSync(outside, `${OLD}\n`);
     mkdirSync(directory);
@@ -276,7 +270,7 @@ describe('what lies in the directory of the counts', { timeout: 60_000 }, () => 
     assert.equal(readFileSync(outside, 'utf8'), `${OLD}\n`);
   });
 
-  it('is refused where the directory is a link to another, or none', async () => {
+  it('is refused where it is a link to another, or a file', async () => {
     const elsewhere = join(workspace, 'elsewhere');
     mkdirSync(elsewhere);
     writeFileSync(join(elsewhere, '2026-11-01.aaaaaaaaaaaa.jsonl'), '');
@@ -293,7 +287,7 @@ describe('what lies in the directory of the counts', { timeout: 60_000 }, () => 
   });
 });
 
-describe('counts that cannot be written', { timeout: 60_000 }, () => {
+describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
   /** Lets files take no more than `room` bytes in all, until the disk is mended. */
   function fillDisk(t: TestContext, room: number) {
     let left = room;
@@ -335,10 +329,10 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
       log.add(admitted('ann', NOON));
       log.add(used('ann', NOON, 1));
       const before = disk.attempts();
-      await until(() => disk.attempts() > before);
+      await eventually('an attempt to write', () => disk.attempts() > before);
     }
     disk.mend();
-    await until(() => told.length > 1);
+    await eventually('the recovery', () => told.length > 1);
     await log.close();
     assert.deepEqual(told, ['short write', 'recovery, 0 lost']);
     assert.deepEqual(await found(), {
@@ -361,7 +355,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
       log.add(admitted('ann', now));
       log.add(used('ann', now, 1));
     }
-    await until(() => told.length > 0);
+    await eventually('the failure', () => told.length > 0);
     disk.mend();
     await log.close();
     assert.equal(told[0], 'ENOSPC');
@@ -389,7 +383,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
     });
     log.add(used('ann', NOON - 43_200_001, 1));
     log.add(used('ann', NOON, 2));
-    await until(() => failed);
+    await eventually('the failure', () => failed);
     now = NOON + 86_400_000;
     log.add(admitted('ann', now - 60_000));
     log.add(admitted('ann', now - 59_999));
@@ -414,7 +408,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
     });
     log.add(used('ann', MIDNIGHT - 1, 100));
     log.add(used('ann', MIDNIGHT, 3));
-    await until(() => failed);
+    await eventually('the failure', () => failed);
     disk.mend();
     await log.close();
     assert.deepEqual((await found(MIDNIGHT - 1)).before, [used('ann', MIDNIGHT - 1, 100)]);
@@ -433,7 +427,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
   it('go to a new file where somebody deleted the old one', async () => {
     const log = await opened(NOON);
     log.add(used('ann', NOON, 1));
-    await until(() => names().length === 1);
+    await eventually('the file', () => names().length === 1);
     spawnSync('rm', ['-r', directory]); // not rmSync: `npm run hygiene` keeps what that deletes
     log.add(used('ann', NOON, 2));
     await log.close();
@@ -441,7 +435,7 @@ describe('counts that cannot be written', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a gateway that is killed', { timeout: 60_000 }, () => {
+describe('a process that is killed while it counts for limits', { timeout: 60_000 }, () => {
   it('leaves counts that are read up to its last batches, each time', async () => {
     const writer = `
       const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/limits/count-log.ts'))});
@@ -452,7 +446,10 @@ describe('a gateway that is killed', { timeout: 60_000 }, () => {
     for (let round = 0; round < 4; round++) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
       await once(child.stdout, 'data');
-      await until(() => names().length > round && statSync(join(directory, names().at(-1)!)).size > 0);
+      await eventually(
+        'a file with counts',
+        () => names().length > round && statSync(join(directory, names().at(-1)!)).size > 0,
+      );
       await new Promise((resolve) => setTimeout(resolve, 10 + 15 * round));
       child.kill('SIGKILL');
       await once(child, 'close');

@@ -54,8 +54,8 @@ function scene({
   };
 }
 
-describe('requestsPerMinute', () => {
-  it('admits that many within any 60 s, and the next exactly 60 s after the first', () => {
+describe('the limit requestsPerMinute', () => {
+  it('admits that many requests within any 60 s, and the next exactly 60 s after the first', () => {
     const { ask, pass } = scene();
     const limits = { requestsPerMinute: 3 };
     assert.equal(ask(limits), 'admitted');
@@ -71,7 +71,7 @@ describe('requestsPerMinute', () => {
     assert.equal(ask(limits), 'requests_per_minute_reached 20');
   });
 
-  it('may be one', () => {
+  it('of one admits one request, and the next one 60 s later', () => {
     const { ask, pass } = scene();
     assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
     assert.equal(ask({ requestsPerMinute: 1 }), 'requests_per_minute_reached 60');
@@ -79,7 +79,7 @@ describe('requestsPerMinute', () => {
     assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
   });
 
-  it('does not count what was refused', () => {
+  it('does not count requests that were refused', () => {
     const { ask, pass } = scene();
     ask({ requestsPerMinute: 1 });
     for (let i = 0; i < 100; i++) {
@@ -142,17 +142,17 @@ describe('requestsPerMinute', () => {
   });
 });
 
-describe('tokensPerDay', () => {
+describe('the limit tokensPerDay', () => {
   const limits = { tokensPerDay: 100 };
 
-  it('admits while fewer are counted, so the last request may go beyond', () => {
+  it('admits while fewer tokens are counted, so the last request may go beyond', () => {
     const { ask } = scene();
     assert.equal(ask(limits, { tokens: 99 }), 'admitted');
     assert.equal(ask(limits, { tokens: 500 }), 'admitted');
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
   });
 
-  it('refuses where exactly as many are counted', () => {
+  it('refuses where exactly as many tokens are counted', () => {
     const { ask } = scene();
     ask(limits, { tokens: 100 });
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
@@ -176,7 +176,7 @@ describe('tokensPerDay', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 86400');
   });
 
-  it('counts them also while there is no limit yet', () => {
+  it('counts tokens also while it is not set yet', () => {
     const { ask } = scene();
     ask({}, { tokens: 100 });
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
@@ -191,7 +191,7 @@ describe('tokensPerDay', () => {
     assert.equal(ask(limits), 'admitted');
   });
 
-  it('takes no number for a count that is none', () => {
+  it('counts nothing where the number of tokens is negative or none', () => {
     const { ask, records } = scene();
     ask(limits, { tokens: 99 });
     for (const tokens of [-1_000, Number.NaN]) ask(limits, { tokens });
@@ -204,8 +204,8 @@ describe('tokensPerDay', () => {
   });
 });
 
-describe('maxConcurrent', () => {
-  it('admits that many at the same time, and the next when one of them is over', () => {
+describe('the limit maxConcurrent', () => {
+  it('admits that many requests at the same time, and the next when one of them is over', () => {
     const { ask, admit } = scene();
     const limits = { maxConcurrent: 2 };
     const permits = [admit(limits), admit(limits)];
@@ -225,14 +225,14 @@ describe('maxConcurrent', () => {
     assert.equal(ask(limits), 'max_concurrent_reached 1');
   });
 
-  it('counts what began while there was no limit yet', () => {
+  it('counts requests that began while it was not set yet', () => {
     const { ask, admit } = scene();
     admit({});
     assert.equal(ask({ maxConcurrent: 1 }), 'max_concurrent_reached 1');
   });
 });
 
-it('names the limit that lasts longest first: tokens, requests, concurrency', () => {
+it('a refusal by several limits names the one that lasts longest: tokens, requests, concurrency', () => {
   const { ask, admit } = scene();
   const all = { requestsPerMinute: 1, tokensPerDay: 10, maxConcurrent: 1 };
   const first = admit({ requestsPerMinute: 10 });
@@ -242,10 +242,10 @@ it('names the limit that lasts longest first: tokens, requests, concurrency', ()
   assert.equal(ask(all), 'tokens_per_day_reached 43200');
 });
 
-describe('a restart', () => {
+describe('the counts of limits in memory after a restart', () => {
   const limits = { requestsPerMinute: 2, tokensPerDay: 100 };
 
-  it('forgets nothing of the last minute and of today', () => {
+  it('have everything of the last minute and of today', () => {
     const old = scene();
     old.ask(limits, { tokens: 60 });
     old.pass(30_000);
@@ -266,7 +266,7 @@ describe('a restart', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 43140');
   });
 
-  it('counts no tokens of yesterday, and requests of the last minute from either side of midnight', () => {
+  it('have no tokens of yesterday, and requests of the last minute from either side of midnight', () => {
     const midnight = Date.UTC(2026, 10, 23);
     const before = [
       { client: 'ann', at: midnight - 59_999, requests: 1, tokens: 0 },
@@ -280,7 +280,7 @@ describe('a restart', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 86400');
   });
 
-  it('takes what lies ahead, by a clock that was set back, as of now', () => {
+  it('take what lies ahead, by a clock that was set back, as of now', () => {
     const ahead = NOON + 10 * 86_400_000;
     const before = [
       { client: 'ann', at: ahead, requests: 2, tokens: 0 },
@@ -296,7 +296,7 @@ describe('a restart', () => {
   });
 });
 
-it('keeps nothing of clients that left, and of each the last minute only', () => {
+it('the counts of limits in memory keep nothing of clients that left, and of each the last minute only', () => {
   const { ask, admit, pass, remembered } = scene();
   ask({ requestsPerMinute: 5 }, { name: 'gone' });
   const running = admit({}, 'running');

@@ -60,10 +60,10 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(queue.size(), { running: 2, waiting: 1, clients: 3 });
   });
 
-  it('answers without a promise where there is room', () =>
+  it('gives a place without a promise where there is room', () =>
     assert.equal(typeof createFairQueue(1).enter('a', never), 'function'));
 
-  it('keeps the order of arrival within a client, without --clients of all', async () => {
+  it('keeps the order of arrival within a client, or of all without --clients', async () => {
     for (const name of ['a', undefined]) {
       const { ask, end, events } = scene(1);
       for (const label of ['1', '2', '3', '4']) ask(name, never, label);
@@ -72,7 +72,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     }
   });
 
-  it('gives a place to whoever has the fewest running', async () => {
+  it('gives a place to the client that has the fewest running', async () => {
     const { ask, end, events } = scene(4);
     for (const name of ['a', 'a', 'a', 'b', 'a', 'b', 'c']) ask(name);
     assert.deepEqual(events, ['a', 'a', 'a', 'b']);
@@ -84,7 +84,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(events.at(-1), 'b', 'has one, and there are two of a');
   });
 
-  it('gives places in turn among equals', async () => {
+  it('gives places in turn to clients that have as many running', async () => {
     const { ask, end, events } = scene(1);
     ask('x');
     for (const name of ['a', 'a', 'a', 'b', 'b', 'b', 'c']) ask(name);
@@ -109,7 +109,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     }
   });
 
-  it('keeps none without --clients: there is nobody else', () => {
+  it('keeps no places free without --clients: there is nobody else', () => {
     const { ask, events } = scene(16);
     for (let i = 0; i < 20; i++) ask(undefined);
     assert.equal(events.length, 16);
@@ -142,7 +142,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(queue.size().running, 7, 'the flooder alone does not get the kept place back');
   });
 
-  it('refuses after 10 s, and who waits longer is not forgotten', async (t: TestContext) => {
+  it('refuses a request after 10 s, and one that waits longer is not forgotten', async (t: TestContext) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { ask, end, events, queue } = scene(1);
     ask('a');
@@ -163,7 +163,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual([events.length, queue.size()], [3, { running: 0, waiting: 0, clients: 0 }]);
   });
 
-  it('lets those go whose request is over, and nothing is left of them', async () => {
+  it('lets requests go that are over, and nothing is left of them', async () => {
     const { ask, end, events, queue } = scene(1);
     const control = new AbortController();
     ask('a');
@@ -190,7 +190,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(events, ['a', 'b']);
   });
 
-  it('takes 256 of one client, and the next is refused at once', () => {
+  it('takes 256 requests of one client, and the next is refused at once', () => {
     const { ask, events, queue } = scene(1);
     for (let i = 0; i < 257; i++) ask('a');
     assert.deepEqual([events, queue.size().waiting], [['a'], 256]);
@@ -200,7 +200,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual([events.length, queue.size().waiting], [2, 257]);
   });
 
-  it('takes 1,024 in all; beyond, the newest of the longest queue gives way to who has fewer', async () => {
+  it('takes 1,024 requests in all; beyond, the newest of the longest queue gives way to who has fewer', async () => {
     const { ask, end, events, queue } = scene(1);
     ask('x');
     for (const name of ['a', 'b', 'c', 'd']) {

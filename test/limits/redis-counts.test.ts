@@ -63,7 +63,7 @@ async function ageWindow(url: string, client: LimitedClient, ms: number): Promis
 describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180_000 }, () => {
   const server = redisOfSuite();
 
-  it('requests per minute: the one beyond is refused until the oldest is 60 s old', async (t) => {
+  it('of requests per minute refuse the one beyond until the oldest is 60 s old', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 3 });
     for (let i = 0; i < 3; i += 1) (await counts.admit(client)).release(0);
@@ -79,7 +79,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.equal(await admittedOf(Array(5).fill(counts), client, 'requests_per_minute_reached'), 3);
   });
 
-  it('requests per minute: a clock of the store that was set back keeps nobody waiting for longer than a minute', async (t) => {
+  it('of requests per minute keep nobody waiting for longer than a minute after the clock of the store was set back', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 2 });
     for (let i = 0; i < 2; i++) await counts.admit(client);
@@ -89,7 +89,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     await counts.admit(client);
   });
 
-  it('requests per minute: a limit that was lowered waits for as many as are beyond it', async (t) => {
+  it('of requests per minute that were lowered wait for as many as are beyond them', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 3 });
     for (let i = 0; i < 3; i += 1) {
@@ -101,7 +101,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.match(await refusalOf(counts, lowered), /^requests_per_minute_reached (?:39|40)$/);
   });
 
-  it('requests at the same time: the one beyond is refused until one is over', async (t) => {
+  it('of requests at the same time refuse the one beyond until one is over', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 2, requestsPerMinute: 10 });
     const first = await counts.admit(client);
@@ -118,7 +118,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
   });
 
-  it('tokens per day: admits while fewer are counted, then not until midnight (UTC)', async (t) => {
+  it('of tokens per day admit while fewer are counted, then not until midnight (UTC)', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ tokensPerDay: 100 });
     const [one, two] = [await counts.admit(client), await counts.admit(client)];
@@ -145,7 +145,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     await counts.admit(client);
   });
 
-  it('tokens that are no number of tokens count nothing, or as many as they may', async (t) => {
+  it('of tokens per day count nothing of what is no number of tokens, and of infinitely many as many as they may', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ tokensPerDay: 1_000 });
     for (const tokens of [Number.NaN, -5, 0.5, 7.9]) (await counts.admit(client)).release(tokens);
@@ -156,7 +156,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.deepEqual(counts.events, []);
   });
 
-  it('limits of zero admit nothing', async (t) => {
+  it('of zero admit nothing', async (t) => {
     const counts = await replica(t, server.url);
     assert.equal(
       await refusalOf(counts, clientWith({ requestsPerMinute: 0 })),
@@ -166,13 +166,13 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.match(await refusalOf(counts, clientWith({ tokensPerDay: 0 })), /^tokens_per_day_reached \d+$/);
   });
 
-  it('clients do not count for each other', async (t) => {
+  it('count each client for itself', async (t) => {
     const counts = await replica(t, server.url);
     await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
     await counts.admit(clientWith({ requestsPerMinute: 1, maxConcurrent: 1 }));
   });
 
-  it('two replicas admit as many as one, of requests that come at once', async (t) => {
+  it('admit as many requests at once through two replicas as through one', async (t) => {
     const both = [await replica(t, server.url), await replica(t, server.url)];
     const many = Array.from({ length: 50 }, (_, i) => both[i % 2] as Replica);
     const perMinute = clientWith({ requestsPerMinute: 20 });
@@ -188,7 +188,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.match(await refusalOf(both[1] as Replica, tokens), /^tokens_per_day_reached /);
   });
 
-  it('the counts outlive a replica that is restarted, and its places are free at once', async (t) => {
+  it('outlive a replica that is restarted, and its places are free at once', async (t) => {
     const before = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 3, tokensPerDay: 50, maxConcurrent: 1 });
     (await before.admit(client)).release(30);
@@ -202,14 +202,14 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.match(await refusalOf(behind, client), /^tokens_per_day_reached /);
   });
 
-  it('after close it is unavailable', async (t) => {
+  it('are unavailable after the close', async (t) => {
     const counts = await replica(t, server.url);
     await counts.close();
     assert.equal(await refusalOf(counts, clientWith({ maxConcurrent: 1 })), 'limits_unavailable 2');
     assert.deepEqual(counts.events, []);
   });
 
-  it('the place of a replica that was killed is free when its lease is over', async (t) => {
+  it('free the place of a replica that was killed when its lease is over', async (t) => {
     const client = clientWith({ maxConcurrent: 2 });
     const code = `
       import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/limits/redis-counts.ts'))};
@@ -231,7 +231,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
   });
 
-  it('a request that runs for longer than its lease keeps its place', async (t) => {
+  it('keep the place of a request that runs for longer than its lease', async (t) => {
     const lease = 1_500;
     const counts = await replica(t, server.url, { lease });
     const client = clientWith({ maxConcurrent: 1 });
@@ -243,7 +243,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     });
   });
 
-  it('all keys expire', async (t) => {
+  it('are counted in keys that all expire', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ requestsPerMinute: 9, tokensPerDay: 1_000, maxConcurrent: 9 });
     (await counts.admit(client)).release(3);
@@ -258,7 +258,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     }
   });
 
-  it('a server that has forgotten the scripts is given them anew', async (t) => {
+  it('give their scripts anew to a server that has forgotten them', async (t) => {
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 1 });
     for (let i = 0; i < 2; i += 1) {
@@ -271,7 +271,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     assert.deepEqual(counts.events, []);
   });
 
-  it('what follows a release finds it done, on a server that never saw the scripts before', async (t) => {
+  it('have a release done before what follows it, on a server that never saw the scripts before', async (t) => {
     const fresh = await startRedis(t);
     const counts = await replica(t, fresh.url);
     const client = clientWith({ maxConcurrent: 1 });
@@ -279,7 +279,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
     await counts.admit(client);
   });
 
-  it('counts in the database that the URL names', async (t) => {
+  it('are counted in the database that the URL names', async (t) => {
     const counts = await replica(t, `${server.url}/3`);
     const client = clientWith({ maxConcurrent: 1 });
     await counts.admit(client);
@@ -289,7 +289,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 180
 });
 
 describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, timeout: 180_000 }, () => {
-  it('closed: refuses meanwhile, and counts what was over meanwhile', async (t) => {
+  it('refuse requests meanwhile (closed), and count what was over meanwhile', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 2, tokensPerDay: 100 });
@@ -313,7 +313,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     assert.match(await refusalOf(counts, client), /^tokens_per_day_reached /);
   });
 
-  it('is told of 10,000 requests that were over meanwhile, and no more are kept', async (t) => {
+  it('tell it of 10,000 requests that were over meanwhile, and keep no more', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url);
     const client = clientWith({ tokensPerDay: 1_000_000 });
@@ -328,7 +328,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10000');
   });
 
-  it('open: admits meanwhile and counts nothing, but says how many', async (t) => {
+  it('admit requests meanwhile (open) and count nothing, but say how many', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url, { onFailure: 'open' });
     const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 2, tokensPerDay: 10 });
@@ -344,7 +344,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     assert.equal(counts.events.length, 7, counts.events.join('\n'));
   });
 
-  it('tokens that are counted after midnight are not counted for the new day', async (t) => {
+  it('do not count tokens of yesterday that it is told after midnight', async (t) => {
     const server = await startRedis(t);
     let time = Date.UTC(2026, 10, 22, 23, 59);
     const counts = await replica(t, server.url, { now: () => time });
@@ -361,7 +361,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
   });
 
   for (const onFailure of ['closed', 'open'] as const) {
-    it(`one that is not there at the start: ${onFailure}`, async (t) => {
+    it(`${onFailure === 'closed' ? 'refuse' : 'admit'} requests until it comes, where it is not there at the start (${onFailure})`, async (t) => {
       const port = await freePort();
       const counts = await replica(t, `redis://127.0.0.1:${port}`, { onFailure });
       assert.deepEqual(counts.events, [
@@ -377,13 +377,13 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     });
   }
 
-  it('clients without limits do not need it', async (t) => {
+  it('admit clients without limits while it is away', async (t) => {
     const counts = await replica(t, `redis://127.0.0.1:${await freePort()}`);
     (await counts.admit(clientWith({}))).release(5);
     assert.equal(counts.events.length, 1);
   });
 
-  it('one that stalls: each request waits a second at most, and is not counted later', async (t) => {
+  it('let each request wait a second at most while it stalls, and do not count it later', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 1, requestsPerMinute: 1 });
@@ -405,7 +405,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     await counts.admit(client);
   });
 
-  it('one that stalls while a request ends: its tokens are counted once', async (t) => {
+  it('count the tokens of a request once where it stalls while that ends', async (t) => {
     const server = await startRedis(t);
     const counts = await replica(t, server.url);
     const client = clientWith({ maxConcurrent: 1, tokensPerDay: 100 });
@@ -420,7 +420,7 @@ describe('limits in a Redis that goes away and comes back', { skip: REDIS.skip, 
     await counts.admit(client);
   });
 
-  it('one that takes no writes is of no use, and is tried until it does', async (t) => {
+  it('are unavailable while it takes no writes, and try it until it does', async (t) => {
     const server = await startRedis(t);
     await ask(server.url, 'REPLICAOF', '127.0.0.1', await freePort());
     const counts = await replica(t, server.url);
@@ -447,7 +447,7 @@ async function startLiar(t: TestContext, reply: string): Promise<string> {
   return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
-describe('a store that answers nonsense', { timeout: 60_000 }, () => {
+describe('a store of limits that answers', { timeout: 60_000 }, () => {
   for (const [what, reply] of [
     ['a text', '+OK\r\n'],
     ['nothing', '$-1\r\n'],
@@ -460,7 +460,7 @@ describe('a store that answers nonsense', { timeout: 60_000 }, () => {
     ['more than was asked for', '*3\r\n:0\r\n:0\r\n:0\r\n'],
     ['no Redis protocol', 'HTTP/1.1 400 Bad Request\r\n\r\n'],
   ] as const) {
-    it(`(${what}) cannot be used, and that is said`, async (t) => {
+    it(`${what} cannot be used, and that is said`, async (t) => {
       const url = await startLiar(t, reply);
       const client = clientWith({ requestsPerMinute: 9 });
       const closed = await replica(t, url);
@@ -481,7 +481,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_00
   const PAGE = readFileSync(join(import.meta.dirname, '../../docs/operations.md'), 'utf8');
   const RULES = /^user gateway on >PASSWORD (~privatemode-proxy:\* .+)$/m.exec(PAGE)?.[1] as string;
 
-  it('password alone, and user and password with no more rights than the documentation grants', async (t) => {
+  it('lets replicas in by password alone, and by user and password with no more rights than the documentation grants', async (t) => {
     const more = ['--requirepass', SECRET, '--user', 'gateway', 'on', `>${SECRET}`, ...RULES.split(' ')];
     const server = await startRedis(t, { more });
     for (const user of ['', 'gateway']) {
@@ -499,7 +499,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_00
     ['a user that does not exist', 'some-body:wrong-pass-word@'],
     ['no password', ''],
   ]) {
-    it(`${what}: the error names neither user nor password`, async (t) => {
+    it(`refuses ${what}, and the error names neither user nor password`, async (t) => {
       const server = await startRedis(t, { more: ['--requirepass', SECRET] });
       const counts = await replica(t, `redis://${user}127.0.0.1:${server.port}`);
       assert.match(
@@ -519,7 +519,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_00
     });
   }
 
-  it('a server that repeats the command in its error: nothing of that is reported', async (t) => {
+  it('may repeat the command in its error, and nothing of that is reported', async (t) => {
     const server = createServer((socket) => {
       socket.on('error', () => {});
       socket.on('data', (data) => {
@@ -537,7 +537,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 120_00
     ]);
   });
 
-  it('a URL that is none is refused at once', async () => {
+  it('has a URL that is none refused at once, without the password', async () => {
     const open = openRedisCounts({
       ...{ url: 'http://:swordfish@127.0.0.1', onFailure: 'closed' },
       ...{ failed: assert.fail, recovered: assert.fail, uncounted: assert.fail },

@@ -7,6 +7,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { openRedisConnection, type StoreError, script } from '../../lib/limits/redis-connection.ts';
 import type { RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { keyOf, type Replica, redisOfSuite } from '../support/processes/redis-replica.ts';
 import { ask, REDIS } from '../support/processes/redis-server.ts';
 
@@ -24,7 +25,7 @@ async function codeOf(admitted: unknown): Promise<string> {
   return 'admitted';
 }
 
-describe('keys of a client that hold something else', { skip: REDIS.skip, timeout: 60_000 }, () => {
+describe('a client whose keys in Redis hold something else', { skip: REDIS.skip, timeout: 60_000 }, () => {
   const server = redisOfSuite();
 
   const opened = (more: Partial<RedisCountsOptions> = {}): Promise<Replica> => server.replica(more);
@@ -39,7 +40,7 @@ describe('keys of a client that hold something else', { skip: REDIS.skip, timeou
   ];
   for (const [what, key, command, , ...values] of spoiled) {
     for (const onFailure of ['closed', 'open'] as const) {
-      it(`${what}, ${onFailure}: fail its requests until the key is deleted`, async () => {
+      it(`(${what}, ${onFailure}) is ${onFailure === 'closed' ? 'refused' : 'not counted'} until the key is deleted, and others are counted`, async () => {
         const { admit, events } = await opened({ onFailure });
         const [bob, ann] = [newClient(), newClient()];
         (await admit(ann)).release(1);
@@ -56,7 +57,7 @@ describe('keys of a client that hold something else', { skip: REDIS.skip, timeou
       });
     }
 
-    it(`${what}, set while a request runs: its end fails nobody, nor does a new connection`, async () => {
+    it(`(${what}, set while a request runs) hinders nobody when that ends, nor a new connection`, async () => {
       const { admit, events } = await opened({ lease: 300 });
       const [bob, ann] = [newClient(), newClient()];
       const [ends_, runs] = [await admit(bob), await admit(bob)];
@@ -69,15 +70,14 @@ describe('keys of a client that hold something else', { skip: REDIS.skip, timeou
       const another = await opened();
       assert.equal(await codeOf(another.admit(ann)), 'admitted');
       await ask(server.url, 'CLIENT', 'KILL', 'TYPE', 'normal');
-      for (const until = Date.now() + 5_000; !events.includes('recovered') && Date.now() < until; )
-        await delay(20);
+      await eventually('the recovery', () => events.includes('recovered'));
       assert.equal(await codeOf(admit(ann)), 'admitted');
       runs.release(0);
       await ask(server.url, 'DEL', keyOf(bob, key));
     });
   }
 
-  it('the keys that are of no client keep nobody from connecting', async () => {
+  it('may have the empty name, and hinders no connection', async () => {
     await ask(server.url, 'SET', keyOf({ name: '' }, 'running'), 'x');
     const { admit, events } = await opened();
     assert.equal(await codeOf(admit(newClient())), 'admitted');
@@ -86,7 +86,7 @@ describe('keys of a client that hold something else', { skip: REDIS.skip, timeou
   });
 });
 
-describe('what a server replies to a script', { timeout: 30_000 }, () => {
+describe('a reply of Redis to a script of the limits', { timeout: 30_000 }, () => {
   const replies: [reply: string, ofKeys: boolean][] = [
     ['-WRONGTYPE Operation against a key holding the wrong kind of value', true],
     [
@@ -100,7 +100,7 @@ describe('what a server replies to a script', { timeout: 30_000 }, () => {
     ['-LOADING Redis is loading the dataset in memory', false],
   ];
   for (const [reply, ofKeys] of replies) {
-    it(`${reply.slice(0, 60)}: ${ofKeys ? 'the keys' : 'the store'} cannot be used`, async (t) => {
+    it(`that is ${reply.slice(0, 60)} says that ${ofKeys ? 'the keys of the client' : 'the store'} cannot be used`, async (t) => {
       let isPrepared = false;
       const server = createServer((socket) => {
         socket.on('error', () => {});

@@ -30,7 +30,7 @@ function slowCounts() {
 }
 
 describe('the gate of requests', { timeout: 10_000 }, () => {
-  it('answers without a promise where nobody has to be asked or waited for', () => {
+  it('gives a permit without a promise where nobody has to be asked or waited for', () => {
     const gates = [
       createRequestGate({ counts: undefined, queue: createFairQueue(1) }),
       createRequestGate({ counts: createRequestCounts(), queue: undefined }),
@@ -40,7 +40,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
       assert.ok(!(gate.enter({ client: client(), signal: never }) instanceof Promise));
   });
 
-  it('gives back both places once, with the tokens', async () => {
+  it('gives back the place of maxConcurrent and that of --max-in-flight once, with the tokens', async () => {
     const [counts, queue] = [createRequestCounts(), createFairQueue(1)];
     const gate = createRequestGate({ counts, queue });
     const limited = client({ maxConcurrent: 1, tokensPerDay: 8 });
@@ -64,7 +64,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
   });
 
-  it('counts in the minute, and gives back the place of maxConcurrent, where the queue refuses', async () => {
+  it('counts a request in the minute, and gives back its place of maxConcurrent, where the queue refuses it', async () => {
     const queue = createFairQueue(1, { wait: 1 });
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
@@ -94,7 +94,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     control.abort();
   });
 
-  it('gives it back where the request is over while it waits', async () => {
+  it('gives back the place of maxConcurrent where the request is over while it waits', async () => {
     const gate = createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1) });
     const control = new AbortController();
     const limited = client({ maxConcurrent: 2 });
@@ -133,7 +133,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     }
   });
 
-  it('is a queue for those without a name, too', async () => {
+  it('lets requests without a client wait, too', async () => {
     const gate = createRequestGate({ counts: undefined, queue: createFairQueue(1) });
     const first = gate.enter({ client: undefined, signal: never }) as Permit;
     const second = gate.enter({ client: undefined, signal: never });

@@ -12,7 +12,7 @@ const { ask, REDIS, startRedis } = await import('../support/processes/redis-serv
 await import('./redis-counts.test.ts');
 await import('./redis-keys.test.ts');
 
-describe('the server that these tests run', { skip: REDIS.skip, timeout: 30_000 }, () => {
+describe('the server that the tests of shared limits run here', { skip: REDIS.skip, timeout: 30_000 }, () => {
   it('is a Valkey', async (t) => {
     const { url } = await startRedis(t);
     assert.match(String(await ask(url, 'INFO', 'server')), /^server_name:valkey\r$/m);

@@ -1,4 +1,4 @@
-/** The flags of the limits, each through the whole application side: what they say is what happens. */
+/** The flags that bound sizes and times, each through the whole application side: what they say is what happens. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -29,7 +29,7 @@ interface Scene {
 /** The application side with these flags, in front of a scripted remote (or of what listens on `port`). */
 async function withFlags(t: TestContext, flags: readonly string[], port?: number): Promise<Scene> {
   const upstream = await startScriptedUpstream();
-  const directory = temporaryDirectory('privatemode-limits-');
+  const directory = temporaryDirectory('privatemode-flags-');
   writeFileSync(join(directory, 'ca.pem'), upstream.ca);
   const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
   const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
@@ -59,8 +59,8 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   return { upstream, client: connect(), connect, stop: () => service.close() };
 }
 
-describe('the flags of the limits', { concurrency: true }, () => {
-  it('--max-body-bytes', async (t) => {
+describe('the flag', { concurrency: true }, () => {
+  it('--max-body-bytes refuses a larger body with 413', async (t) => {
     const { upstream, client } = await withFlags(t, ['--max-body-bytes=100']);
     client.send(post(chatBody({ user: 'x'.repeat(100) })));
     const answer = await answerTo(client);
@@ -69,7 +69,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.equal(upstream.requests.length, 0);
   });
 
-  it('--max-buffered-bytes', async (t) => {
+  it('--max-buffered-bytes refuses a larger body with 413, one in pieces with 503 while the room is taken, and lets one of known length wait', async (t) => {
     const { upstream, client, connect } = await withFlags(t, ['--max-buffered-bytes=1000']);
     upstream.answers(completion);
     client.send(post(chatBody({ user: 'x'.repeat(1_000) })));
@@ -98,7 +98,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.equal((await answerTo(waiting)).status, 200);
   });
 
-  it('--connect-timeout', async (t) => {
+  it('--connect-timeout ends a request with 504 whose service does not shake hands', async (t) => {
     const mute = createServer((socket) => socket.on('error', () => {}));
     mute.listen(0, '127.0.0.1');
     await once(mute, 'listening');
@@ -109,7 +109,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
   });
 
-  it('--first-byte-timeout', async (t) => {
+  it('--first-byte-timeout ends a request with 504 that the service does not answer', async (t) => {
     const { client } = await withFlags(t, ['--first-byte-timeout=300ms']);
     client.send(post());
     const answer = await answerTo(client, 3_000);
@@ -117,7 +117,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.match(answer.body, /--first-byte-timeout/);
   });
 
-  it('--stream-idle-timeout', async (t) => {
+  it('--stream-idle-timeout ends a stream that falls silent with an error', async (t) => {
     const { upstream, client } = await withFlags(t, ['--stream-idle-timeout=300ms']);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -129,7 +129,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.match(answer.body, /--stream-idle-timeout/);
   });
 
-  it('--min-upload-rate, after a first grace', async (t) => {
+  it('--min-upload-rate ends a slower upload with 408, after a first grace', async (t) => {
     const { client } = await withFlags(t, ['--min-upload-rate=1000']);
     client.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
     const begun = performance.now();
@@ -139,7 +139,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.ok(performance.now() - begun > 1_000, 'it was not given its time');
   });
 
-  it('--shutdown-grace', async (t) => {
+  it('--shutdown-grace lets a request run for so long, and then answers it with 503', async (t) => {
     const { upstream, client, stop } = await withFlags(t, ['--shutdown-grace=400ms']);
     client.send(post());
     await until(() => upstream.requests.length > 0, 'the request did not arrive');
@@ -151,7 +151,7 @@ describe('the flags of the limits', { concurrency: true }, () => {
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
   });
 
-  it('none of them stands in the way of an ordinary request', async (t) => {
+  it('of a size or a time does not stand in the way of an ordinary request by its default', async (t) => {
     const { upstream, client } = await withFlags(t, []);
     upstream.answers(completion);
     client.send(post());
