@@ -10,8 +10,8 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/clients/authenticate.test.ts',
         names: [
-          'strangers are told to wait after 20 failures in a minute, and may try again in the next one',
-          'strangers ::ffff:10.0.0.1 and 10.0.0.1 count as one',
+          'requests of strangers are told to wait after 20 failures in a minute, and may try again in the next one',
+          'requests of strangers from ::ffff:10.0.0.1 and 10.0.0.1 count as one',
         ],
       },
     ],
@@ -40,9 +40,9 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/clients/authenticate.test.ts',
         names: [
-          'what a client may use of the models gpt: gpt-2 client_forbidden',
-          'what a client may use of the models gpt-*: a-gpt-4 client_forbidden',
-          'what a client may use of the models a*b*c: acb client_forbidden',
+          'what a client may use of the models gpt does not include gpt-2',
+          'what a client may use of the models gpt-* does not include a-gpt-4',
+          'what a client may use of the models a*b*c does not include acb',
         ],
       },
     ],
@@ -60,8 +60,8 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/clients/certificates.test.ts',
         names: [
-          'a certificate and a token of another client: 401.*the token is not one of the client that the certificate names',
-          'a certificate and a token of another client, as x-api-key: 401.*the token is not one of the client that the certificate names',
+          'a certificate and a token of another client are refused: the token is not one of the client that the certificate names',
+          'a certificate and a token of another client, as x-api-key, are refused: the token is not one of the client that the certificate names',
         ],
       },
     ],
@@ -127,7 +127,7 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/clients/certificates.test.ts',
         names: [
-          'the file of CAs with the certificate of a client is refused at the start, and later the old one stays',
+          'the file of --tls-client-ca with the certificate of a client is refused at the start, and later the old one stays',
         ],
       },
     ],

@@ -76,7 +76,8 @@ describe('a client', () => {
     ['a token that has not expired', { authorization: 'Bearer eve-1' }, 'eve'],
   ];
   for (const [what, head, expected] of heads)
-    it(`that sends ${what}: ${expected}`, () => assert.equal(outcome(head), expected));
+    it(`that sends ${what} is ${expected === 'client_unknown' ? 'not known' : `taken for ${expected}`}`, () =>
+      assert.equal(outcome(head), expected));
 
   const mistakes: [what: string, head: Parameters<typeof outcome>[0], message: string][] = [
     ['nothing', {}, 'no token was sent'],
@@ -120,7 +121,7 @@ describe('a client', () => {
       });
     });
 
-  it('that has expired hears whom to ask', () => {
+  it('that has expired hears whom to ask for more time', () => {
     const credentials = { authorization: 'Bearer eve-1', apiKeyHeader: undefined, address: undefined };
     assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(), EXPIRY), {
       message: 'the token has expired',
@@ -160,13 +161,13 @@ describe('a client', () => {
     }
   });
 
-  it('is compared in constant time', () => {
+  it('has its token compared in constant time', () => {
     const source = readFileSync(join(import.meta.dirname, '../../lib/clients/authenticate.ts'), 'utf8');
     assert.match(source, /if \(constantTimeEqual\(digest, offered\)\)/);
   });
 });
 
-describe('strangers', () => {
+describe('requests of strangers', () => {
   const wrong = { authorization: 'Bearer wrong' };
   const ask = (
     throttle: ReturnType<typeof createThrottle>,
@@ -199,14 +200,14 @@ describe('strangers', () => {
     ['::ffff:10.0.0.1', '::ffff:10.0.0.2', false],
   ];
   for (const [first, second, same] of networks) {
-    it(`${first} and ${second} ${same ? 'count as one' : 'count apart'}`, () => {
+    it(`from ${first} and ${second} ${same ? 'count as one' : 'count apart'}`, () => {
       const throttle = createThrottle();
       ask(throttle, first, 0, 20);
       assert.deepEqual(ask(throttle, second, 0), [same ? 'client_throttled' : 'client_unknown']);
     });
   }
 
-  it('cannot fill the memory with addresses', () => {
+  it('cannot fill the memory with their addresses', () => {
     const throttle = createThrottle();
     for (let i = 0; i < 5_000; i++) throttle.failed(`10.0.${i >> 8}.${i & 255}`, i);
     assert.equal(throttle.size(), 1024);
@@ -250,14 +251,14 @@ describe('what a client may use', () => {
     [['one'], undefined, 'passes'],
   ];
   for (const [patterns, model, expected] of models) {
-    it(`of the models ${patterns}: ${model} ${expected}`, () =>
+    it(`of the models ${patterns ?? '(no list)'} ${expected === 'passes' ? 'includes' : 'does not include'} ${model ?? 'a request without one'}`, () =>
       assert.equal(
         code(() => requireModel(client('ann', [], { models: patterns }), model)),
         expected,
       ));
   }
 
-  it('is told with a 403, up to eight of them', () => {
+  it('is told in the refusal, up to eight models or endpoints', () => {
     const many = Array.from({ length: 9 }, (_, i) => `m${i}`);
     assert.throws(() => requireModel(client('ann', [], { models: ['gpt-*', 'one'] }), 'two'), {
       message: 'this client may not use this model, only gpt-*, one',
@@ -270,7 +271,7 @@ describe('what a client may use', () => {
     });
   });
 
-  it('is compared in time that grows with the length only', () => {
+  it('of the models is found in time that grows with the length only', () => {
     const patterns = [`${'*a'.repeat(120)}*b`];
     const begun = performance.now();
     assert.equal(
@@ -280,7 +281,7 @@ describe('what a client may use', () => {
     assert.ok(performance.now() - begun < 500);
   });
 
-  it('of the endpoints: those that are named', () => {
+  it('of the endpoints is those that its list names, or all without a list', () => {
     const ann = client('ann', [], { endpoints: ['chat'] });
     assert.equal(
       code(() => requireEndpoint(ann, 'chat')),

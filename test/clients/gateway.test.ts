@@ -156,7 +156,7 @@ describe('a request without a known token', () => {
     }
   });
 
-  it('that asks before it sends its body gets a 401 and no 100; ann gets hers', async (t) => {
+  it('gets a 401 and no 100 where it asks before it sends its body; one with a known token gets its 100', async (t) => {
     const { client } = await team(t);
     for (const [token, begins] of [
       [WRONG, 'HTTP/1.1 401 Unauthorized'],
@@ -169,44 +169,7 @@ describe('a request without a known token', () => {
     }
   });
 
-  for (const [what, headers, status, code] of [
-    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
-    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
-    ['the right bearer twice', [bearer(ANN), bearer(ANN)], 400, 'ambiguous_header'],
-    ['names of headers in two cases', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], 400, 'ambiguous_header'],
-    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], 400, 'ambiguous_header'],
-    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], 401, 'client_unknown'],
-    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], 401, 'client_unknown'],
-    ['two blanks', [`Authorization: Bearer  ${ANN}`], 401, 'client_unknown'],
-    ['a tab for a blank', [`Authorization: Bearer\t${ANN}`], 401, 'client_unknown'],
-    ['no scheme', [`Authorization: ${ANN}`], 401, 'client_unknown'],
-    ['another scheme', [`Authorization: Basic ${ANN}`], 401, 'client_unknown'],
-    [
-      'an empty Authorization beside a right x-api-key',
-      ['Authorization:', `x-api-key: ${ANN}`],
-      401,
-      'client_unknown',
-    ],
-    ['a token in capitals', [bearer(ANN.toUpperCase())], 401, 'client_unknown'],
-    ['a digest for a token', [bearer(sha256(ANN))], 401, 'client_unknown'],
-    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], 200, undefined],
-  ] as const) {
-    it(`(${what}) is ${status}`, async (t) => {
-      const { ask, upstream, gateway } = await team(t);
-      const paths = ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])];
-      for (const path of paths) {
-        const answer = await ask(post(chatBody(), { headers: [...headers], path }));
-        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
-        assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
-      }
-      assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
-      for (const { headers } of upstream.requests)
-        assert.equal(headers['authorization'], `Bearer ${CANARY_KEY}`);
-      assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
-    });
-  }
-
-  it('is an event where the client accepts nothing else', async (t) => {
+  it('gets its 401 as an event where the client accepts nothing else', async (t) => {
     const { ask } = await team(t);
     const { status, body } = await ask(
       post(chatBody({ stream: true }), { headers: ['Accept: text/event-stream'] }),
@@ -305,6 +268,45 @@ describe('a request without a known token', () => {
   });
 });
 
+describe('a request', () => {
+  for (const [what, headers, status, code] of [
+    ['two bearers, one of them right', [bearer(ANN), bearer(WRONG)], 400, 'ambiguous_header'],
+    ['two bearers of two clients', [bearer(ANN), bearer(BOB)], 400, 'ambiguous_header'],
+    ['the right bearer twice', [bearer(ANN), bearer(ANN)], 400, 'ambiguous_header'],
+    ['names of headers in two cases', [bearer(ANN), `AUTHORIZATION: Bearer ${BOB}`], 400, 'ambiguous_header'],
+    ['two x-api-keys', [`x-api-key: ${ANN}`, `X-Api-Key: ${BOB}`], 400, 'ambiguous_header'],
+    ['two tokens with a comma', [`Authorization: Bearer ${ANN}, Bearer ${BOB}`], 401, 'client_unknown'],
+    ['two tokens with a bare comma', [`x-api-key: ${ANN},${BOB}`], 401, 'client_unknown'],
+    ['two blanks before its token', [`Authorization: Bearer  ${ANN}`], 401, 'client_unknown'],
+    ['a tab before its token', [`Authorization: Bearer\t${ANN}`], 401, 'client_unknown'],
+    ['a token without a scheme', [`Authorization: ${ANN}`], 401, 'client_unknown'],
+    ['a token with another scheme', [`Authorization: Basic ${ANN}`], 401, 'client_unknown'],
+    [
+      'an empty Authorization beside a right x-api-key',
+      ['Authorization:', `x-api-key: ${ANN}`],
+      401,
+      'client_unknown',
+    ],
+    ['a token in capitals', [bearer(ANN.toUpperCase())], 401, 'client_unknown'],
+    ['a digest for a token', [bearer(sha256(ANN))], 401, 'client_unknown'],
+    ['a scheme in capitals, and white space around', [`Authorization:   BEARER ${ANN}   `], 200, undefined],
+  ] as const) {
+    it(`that brings ${what} gets ${status}`, async (t) => {
+      const { ask, upstream, gateway } = await team(t);
+      const paths = ['/v1/chat/completions', ...(status === 200 ? [] : ['/v1/messages'])];
+      for (const path of paths) {
+        const answer = await ask(post(chatBody(), { headers: [...headers], path }));
+        assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
+        assert.ok(!JSON.stringify(answer).includes(KEY_MARK), 'a token was repeated');
+      }
+      assert.equal(upstream.requests.length, status === 200 ? 1 : 0);
+      for (const { headers } of upstream.requests)
+        assert.equal(headers['authorization'], `Bearer ${CANARY_KEY}`);
+      assert.ok(!gateway.logLines.join('').includes('token-of-'), 'a token was logged');
+    });
+  }
+});
+
 describe('a request with a known token', () => {
   const senders: [what: string, header: string, client: string, key: string][] = [
     ['as a bearer', bearer(ANN), 'ann', CANARY_KEY],
@@ -374,7 +376,7 @@ describe('a request with a known token', () => {
     assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${KEY_OF_BOB}`);
   });
 
-  it('gets the token estimate and what is served', async (t) => {
+  it('gets the token estimate and the list of endpoints', async (t) => {
     const { ask } = await team(t);
     const headers = [bearer(ANN)];
     assert.equal((await ask(get('/v1', headers))).status, 200);
@@ -398,6 +400,15 @@ describe('a request with a known token', () => {
       receipts.map(({ client, request }) => [client, request.bytes]),
       Array.from({ length: 4 }, () => ['ann', 0]),
     );
+  });
+
+  it('is 401 in either dialect where the client has expired, and nothing is sent', async (t) => {
+    const { ask, upstream } = await team(t, { ann: { expires: '2020-01-01T00:00:00Z' } });
+    for (const path of ['/v1/chat/completions', '/v1/messages']) {
+      const answer = await ask(post(chatBody(), { headers: [bearer(ANN)], path }));
+      assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
+    }
+    assert.equal(upstream.connections.total, 0);
   });
 
   it('is 403 where the client may not use the model, and nothing is sent', async (t) => {
@@ -474,13 +485,13 @@ describe('the salt of a client', () => {
     assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OF_ANN }))[0], OF_ANN);
   });
 
-  it('passes as the request has it with "own", and is derived without one', async (t) => {
+  it('is that of the request with "own", and is derived where there is none', async (t) => {
     const gateway = await team(t, shared('own'));
     assert.equal((await saltOf(gateway, ANN, { cache_salt: OWN }))[0], OWN);
     assert.equal((await saltOf(gateway, ANN))[0], OF_ANN);
   });
 
-  it('is that of all with "shared"', async (t) => {
+  it('is that of all clients with "shared"', async (t) => {
     const gateway = await team(t, shared('shared'));
     assert.equal((await saltOf(gateway, ANN))[0], SHARED);
     assert.equal((await saltOf(gateway, BOB))[0], SHARED);
@@ -496,7 +507,7 @@ describe('the salt of a client', () => {
     assert.notEqual((await saltOf(gateway, BOB, { cache_salt: OWN }))[0], MIXED_ANN_ALONE);
   });
 
-  it('of a request must still be long enough', async (t) => {
+  it('is refused where a request brings one that is too short', async (t) => {
     const { ask } = await team(t, shared());
     const answer = await ask(post(chatBody({ cache_salt: 'short' }), { headers: [bearer(ANN)] }));
     assert.deepEqual([answer.status, codeOf(answer)], [400, 'salt_too_short']);
@@ -519,14 +530,14 @@ describe('the file of clients, while the gateway runs', () => {
     assert.deepEqual(gateway.changes, [1]);
   });
 
-  it('is read at once on a reload', async (t) => {
+  it('is read again at once on a reload', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
     await gateway.clients.reload();
     assert.equal(await statusOf(gateway, ANN), 401);
   });
 
-  it('is said to be read where the old content is back after an error', async (t) => {
+  it('is reported as read where the old content is back after an error', async (t) => {
     const gateway = await team(t);
     const good = readFileSync(gateway.file);
     await gateway.clients.reload();
@@ -542,7 +553,7 @@ describe('the file of clients, while the gateway runs', () => {
     ]);
   });
 
-  it('stays as it was where the new one is bad or gone, and that is said once', async (t) => {
+  it('holds as it was where the new one is bad or gone, and that is said once', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, `{"clients":[{"name":"eve","tokens":["${sha256(WRONG)}"]},{"name":"eve"}]}`);
     await gateway.clients.reload();
@@ -576,7 +587,7 @@ describe('the file of clients, while the gateway runs', () => {
       'it has more than 1048576 bytes',
     ],
   ] as const) {
-    it(`stays as it was where ${what} is in its place, and hinders nobody`, {
+    it(`holds as it was where ${what} is in its place, and hinders nobody`, {
       timeout: 20_000,
     }, async (t) => {
       const gateway = await team(t);
@@ -621,7 +632,7 @@ describe('the file of clients, while the gateway runs', () => {
     assert.match(String(failures[0]), /API key file .*bob\.key.* is empty/);
   });
 
-  it('that names a key file which cannot be read is refused', async (t) => {
+  it('is refused where it names a key file that cannot be read', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, fileOf({ ann: { apiKey: '@ann.key' } }));
     await gateway.clients.reload();

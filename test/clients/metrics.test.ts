@@ -5,6 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
@@ -22,7 +23,7 @@ const samplesOf = (text: string, name: string): Map<string, number> =>
 
 describe('/metrics with --clients', { timeout: 60_000 }, () => {
   for (const workers of [1, 2]) {
-    it(`counts requests, tokens, durations and errors for each client (${workers} processes)`, async () => {
+    it(`counts requests, tokens, durations and errors for each client (--workers=${workers})`, async () => {
       await using opened = new AsyncDisposableStack();
       const remote = await startRemote();
       opened.defer(() => remote.close());
@@ -65,15 +66,13 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
       assert.deepEqual(statuses, Array(4).fill([200, 200, 200, 403, 401]).flat());
 
       // A request counts once its connection has closed, which this side may see first.
-      let text = '';
       const count = 'privatemode_proxy_client_request_duration_seconds_count';
       const errors = 'privatemode_proxy_errors_total';
-      const deadline = Date.now() + 5_000;
-      for (let sum = 0; sum < 20 && Date.now() < deadline; ) {
-        text = await (await fetch(`http://${admin}/metrics`)).text();
-        const counted = [...samplesOf(text, count).values(), ...samplesOf(text, errors).values()];
-        sum = counted.reduce((all, value) => all + value, 0);
-      }
+      const text = await eventually('all 20 requests in /metrics', async () => {
+        const now = await (await fetch(`http://${admin}/metrics`)).text();
+        const counted = [...samplesOf(now, count).values(), ...samplesOf(now, errors).values()];
+        return counted.reduce((all, value) => all + value, 0) >= 20 && now;
+      });
       assert.deepEqual(Object.fromEntries(samplesOf(text, 'privatemode_proxy_requests_total')), {
         'client="ann",code="200",method="POST",route="chat"': 4,
         'client="ann",code="200",method="POST",route="messages"': 4,

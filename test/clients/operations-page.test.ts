@@ -20,7 +20,7 @@ function block(mark: string): string {
 
 const OPENSSL = program('openssl');
 
-describe('a gateway for a team', { skip: OPENSSL.skip, timeout: 120_000 }, () => {
+describe('"A gateway for a team" in docs/operations.md', { skip: OPENSSL.skip, timeout: 120_000 }, () => {
   let directory: string;
   let remote: Remote;
   let proxy: Program;
@@ -79,7 +79,7 @@ describe('a gateway for a team', { skip: OPENSSL.skip, timeout: 120_000 }, () =>
     return startProxyProcess(kept.split('\n'), remote.env);
   }
 
-  it('is rehearsed with the same flags, but for the key, the address and the roots', () => {
+  it('has a rehearsal with the same flags, but for the key, the address and the roots', () => {
     const wordsOf = (mark: string): string => block(mark).replaceAll('\\\n', ' ').trim().replace(/\s+/g, ' ');
     const rehearsed = wordsOf('flags: team').replace('@key.txt', 'any').replace('0.0.0.0', '127.0.0.1');
     assert.equal(wordsOf('flags: team-rehearsal'), `${rehearsed} --unsafe-trust-roots sim/roots`);
@@ -107,7 +107,7 @@ describe('a gateway for a team', { skip: OPENSSL.skip, timeout: 120_000 }, () =>
     return promise;
   }
 
-  it('lets each in within the limits, also after a restart, and says what the page says', async () => {
+  it('makes a gateway that lets each client in within its limits, also after a restart, with the refusals of the page', async () => {
     assert.deepEqual(await ask('bob'), [200, undefined, false]);
     assert.deepEqual(await ask('bob'), [200, undefined, false]);
     assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
@@ -120,7 +120,7 @@ describe('a gateway for a team', { skip: OPENSSL.skip, timeout: 120_000 }, () =>
     assert.deepEqual(await ask('ann'), [200, undefined, false]);
   });
 
-  it('names every code that its table has among the errors, with the status of the table', () => {
+  it('has every code of its table among the errors, with the same status', () => {
     const table = [...PAGE.matchAll(/^ {3}\| (\d{3}) \| `(\w+)` \|/gm)];
     assert.ok(table.length >= 8);
     for (const [, status, code] of table)
