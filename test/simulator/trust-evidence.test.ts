@@ -1,162 +1,125 @@
+/** The evidence that a simulated deployment makes: beside that of the live one, under OpenSSL, and under the verifier of the program. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
-import { after, before, beforeEach, describe, it } from 'node:test';
-import {
-  type CollateralSource,
-  type SignedCollateral,
-  type Verdict,
-  verify,
-} from '../../lib/attestation/verify.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { FAULTS, type FaultName } from '../../simulator/faults.ts';
-import { createHardware } from '../../simulator/hardware.ts';
-import { toPem } from '../../simulator/pki/certificate.ts';
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, afterEach, before, describe, it } from 'node:test';
+import { decodeSnpAttestation } from '../../lib/attestation/snp/report.ts';
+import { snpEvidence } from '../../simulator/evidence/snp.ts';
+import { createFaults, FAULTS, type FaultName } from '../../simulator/faults.ts';
+import { buildManifest } from '../../simulator/manifest.ts';
+import { issueVcek } from '../../simulator/pki/amd.ts';
+import { element, integer, oid, time } from '../../simulator/pki/der.ts';
+import { issuePck, issuePlatformCa, issueTcbSigning } from '../../simulator/pki/intel.ts';
+import { sgxExtension } from '../../simulator/pki/sgx-extension.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { RSA_KEYS } from '../support/evidence/hardware.ts';
-import {
-  type Answer,
-  attestationDocument,
-  call,
-  rootsOf,
-  startTestSimulator,
-} from '../support/remote/simulator.ts';
+import { vectorPath, verifyCommand } from '../support/evidence/verify.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { attestationDocument, sharedHardware, startTestSimulator } from '../support/remote/simulator.ts';
 
-/** Certificate collateral from the simulator's own vendor endpoints, as the proxy would fetch it from AMD and Intel. */
-function collateralFrom(simulator: Pick<Simulator, 'port' | 'caPem'>): CollateralSource {
-  const get = async (path: string): Promise<Answer> => {
-    const answer = await call(simulator, 'GET', path);
-    if (answer.status === 200) return answer;
-    throw new PrivatemodeError('collateral_unavailable', `${path} answered ${answer.status}`);
-  };
-  const der = async (path: string): Promise<Uint8Array> => new Uint8Array((await get(path)).body);
-  const chainOf = ({ headers }: Answer, header: string): string =>
-    decodeURIComponent(String(headers[header]));
-  const signed = async (path: string, header: string): Promise<SignedCollateral> => {
-    const answer = await get(path);
-    return { body: answer.body.toString('utf8'), issuerChain: chainOf(answer, header) };
-  };
+const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
-  return {
-    amdVcek: ({ product, chipId, bootloader, tee, snp, microcode }) =>
-      der(
-        `/vcek/v1/${product}/${chipId}?blSPL=${bootloader}&teeSPL=${tee}&snpSPL=${snp}&ucodeSPL=${microcode}`,
-      ),
-    amdCrl: async ({ product }) => ({ crl: await der(`/vcek/v1/${product}/crl`) }),
-    intelTcbInfo: ({ fmspc, evaluationDataNumber }) =>
-      signed(
-        `/tdx/certification/v4/tcb?fmspc=${fmspc}${
-          evaluationDataNumber === undefined ? '' : `&tcbEvaluationDataNumber=${evaluationDataNumber}`
-        }`,
-        'tcb-info-issuer-chain',
-      ),
-    intelQeIdentity: ({ evaluationDataNumber }) =>
-      signed(
-        `/tdx/certification/v4/qe/identity${
-          evaluationDataNumber === undefined ? '' : `?tcbEvaluationDataNumber=${evaluationDataNumber}`
-        }`,
-        'sgx-enclave-identity-issuer-chain',
-      ),
-    async intelPckCrl() {
-      const answer = await get('/sgx/certification/v4/pckcrl?ca=platform&encoding=der');
-      return { crl: new Uint8Array(answer.body), issuerChain: chainOf(answer, 'sgx-pck-crl-issuer-chain') };
-    },
-    intelRootCrl: async ({ url }) => ({ crl: await der(new URL(url).pathname) }),
-  };
+describe('the DER encoder of the simulator', () => {
+  const CASES: readonly (readonly [string, Uint8Array, string])[] = [
+    ['a short length', element(0x04, new Uint8Array(3)), '0403000000'],
+    ['the longest one-byte length', element(0x04, new Uint8Array(127)).subarray(0, 3), '047f00'],
+    ['the first two-byte length', element(0x04, new Uint8Array(128)).subarray(0, 4), '04818000'],
+    ['the first three-byte length', element(0x04, new Uint8Array(256)).subarray(0, 5), '0482010000'],
+    ['zero', integer(0), '020100'],
+    ['127', integer(127), '02017f'],
+    ['128, with its sign bit kept clear', integer(128), '02020080'],
+    ['65536', integer(65536n), '0203010000'],
+    ['an object identifier', oid('1.2.840.113549.1.1.10'), '06092a864886f70d01010a'],
+    ['an object identifier with a long arc', oid('1.3.9901.3.1'), '06052bcd2d0301'],
+    ['a time before 2050', time(new Date('2049-12-31T23:59:59.9Z')), '170d3439313233313233353935395a'],
+    ['a time from 2050 on', time(new Date('2050-01-01T00:00:00Z')), '180f32303530303130313030303030305a'],
+  ];
+  for (const [name, bytes, expected] of CASES) {
+    it(`writes ${name}`, () => assert.equal(hexOf(bytes), expected));
+  }
+});
+
+interface ManifestJson {
+  readonly ReferenceValues: Readonly<Record<'snp' | 'tdx', Record<string, unknown>[]>>;
 }
 
-async function judge(simulator: Simulator, expected: { manifest?: Uint8Array } = {}): Promise<Verdict> {
-  const nonce = new Uint8Array(randomBytes(32));
-  return verify({
-    document: await attestationDocument(simulator, nonce),
-    nonce,
-    manifest: expected.manifest ?? simulator.manifest,
-    roots: rootsOf(simulator),
-    collateral: collateralFrom(simulator),
-    now: new Date(),
+const jsonOf = (bytes: Uint8Array): ManifestJson => JSON.parse(Buffer.from(bytes).toString('utf8'));
+
+describe('simulated hardware', () => {
+  it('has certificates that OpenSSL chains to the roots of their vendors', async () => {
+    const { keys, ids, roots } = await sharedHardware();
+    const platform = issuePlatformCa(keys);
+    for (const [der, issuer] of [
+      [issueVcek(keys, ids.chipId, { bootloader: 12, tee: 0, snp: 28, microcode: 200 }), roots.ask],
+      [roots.ask, roots.ark],
+      [roots.ark, roots.ark],
+      [issuePck(keys, sgxExtension(ids)), platform],
+      [platform, roots.intelRoot],
+      [issueTcbSigning(keys), roots.intelRoot],
+      [roots.intelRoot, roots.intelRoot],
+    ] as const) {
+      const certificate = new X509Certificate(der);
+      assert.ok(certificate.checkIssued(new X509Certificate(issuer)), certificate.subject);
+      assert.ok(certificate.verify(new X509Certificate(issuer).publicKey), certificate.subject);
+    }
   });
-}
 
-async function documentOf(simulator: Simulator): Promise<Record<string, unknown>> {
-  return JSON.parse((await attestationDocument(simulator, new Uint8Array(32))).toString('utf8'));
-}
+  it('has a manifest with the members and reference values of the live one, but for the ids of its chips', async () => {
+    const hardware = await sharedHardware();
+    const live = jsonOf(readFileSync(vectorPath('contrast', 'privatemode_manifest_v1.58.0.json')));
+    const ours = jsonOf(buildManifest(hardware, 0).bytes);
+    assert.deepEqual(Object.keys(ours), Object.keys(live));
+    for (const [kind, member, id] of [
+      ['snp', 'AllowedChipIDs', hexOf(hardware.ids.chipId).toUpperCase()],
+      ['tdx', 'AllowedPIIDs', hexOf(hardware.ids.piid)],
+    ] as const) {
+      const [entry, ...more] = ours.ReferenceValues[kind];
+      assert.deepEqual(more, []);
+      assert.deepEqual(entry?.[member], [id]);
+      assert.deepEqual({ ...entry, [member]: [] }, { ...live.ReferenceValues[kind][0], [member]: [] });
+    }
+  });
 
-/** What the verifier finds fault with first; `undefined` where nothing is wrong as long as collateral can be fetched. */
-const DECIDING_CHECK: Record<'snp' | 'tdx', Partial<Record<FaultName, string | undefined>>> = {
-  snp: {
-    'evidence-stale-nonce': 'snp.report_data',
-    'evidence-debug': 'snp.id_key',
-    'evidence-signature': 'snp.report.signature',
-    'evidence-mesh-ca': 'snp.report_data',
-    'evidence-low-tcb': 'snp.tcb.reported',
-    'evidence-chip': 'snp.chip_id.allowed',
-    'evidence-history': 'manifest.count',
-    'evidence-revoked': 'snp.crl.ask',
-    'evidence-no-crl': undefined,
-    'evidence-no-vcek': undefined,
-  },
-  tdx: {
-    'evidence-stale-nonce': 'tdx.policy.report_data',
-    'evidence-debug': 'tdx.policy.td_attributes',
-    'evidence-signature': 'tdx.quote.signature',
-    'evidence-mesh-ca': 'tdx.policy.report_data',
-    'evidence-low-tcb': 'tdx.tcb.module_status',
-    'evidence-chip': 'tdx.policy.piid',
-    'evidence-history': 'manifest.count',
-    'evidence-revoked': 'tdx.revocation.platform_ca',
-    'evidence-no-crl': undefined,
-    'evidence-no-vcek': undefined,
-  },
-};
+  it('reports the measurement and ID key digest of the live guest with two vCPUs', async () => {
+    const { report, certificates } = decodeSnpAttestation(
+      snpEvidence({
+        hardware: await sharedHardware(),
+        reportData: new Uint8Array(64).fill(1),
+        coordinatorHash: new Uint8Array(32).fill(2),
+        faults: createFaults(),
+      }),
+    );
+    // docs/protocol/attestation.md 19.13, vcpus 2
+    assert.equal(
+      hexOf(report.measurement),
+      '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
+    );
+    assert.equal(
+      hexOf(report.idKeyDigest),
+      '4d4bb65e6459ac766ec81f2646b3aec629a6d242ab1d9acd04425fd219a3980bac44f5212e136a80e068f0a119c371c6',
+    );
+    assert.equal(report.version, 5);
+    assert.equal(report.policy, 0x252013an);
+    assert.deepEqual([report.currentMajor, report.currentMinor, report.currentBuild], [1, 58, 1]);
+    assert.deepEqual([report.launchMitVector, report.currentMitVector], [0xfn, 0xfn]);
+    assert.equal(hexOf(report.reportData), '01'.repeat(64));
+    assert.equal(hexOf(report.hostData), '02'.repeat(32));
+    assert.ok(certificates.vcek);
+    assert.equal(certificates.extras.size, 1);
+  });
+});
 
-const TYPES = { snp: [1, 3, 9901, 2, 1], tdx: [1, 3, 9901, 2, 2] };
+const documentOf = async (simulator: Simulator): Promise<Record<string, unknown>> =>
+  JSON.parse((await attestationDocument(simulator, new Uint8Array(32))).toString('utf8'));
 
-for (const tee of ['snp', 'tdx'] as const) {
-  describe(`${tee} evidence of the simulated deployment`, () => {
-    let simulator: Simulator;
-    before(async () => {
-      simulator = await startTestSimulator({ tee });
-    });
-    after(() => simulator.close());
-    beforeEach(() => simulator.faults.clear());
-
-    it('is accepted by the verifier, with every check passed', async () => {
-      const verdict = await judge(simulator);
-      assert.equal(verdict.failure, undefined);
-      assert.equal(verdict.outcome, 'accepted');
-      assert.equal(verdict.tee, tee);
-      assert.equal(verdict.manifestSha256, simulator.manifestSha256);
-    });
-
-    it('is refused under the roots of other hardware', async () => {
-      const nonce = new Uint8Array(randomBytes(32));
-      const { ark, ask } = RSA_KEYS;
-      const { roots } = await createHardware({ ark: ask, ask: ark });
-      const verdict = await verify({
-        document: await attestationDocument(simulator, nonce),
-        nonce,
-        manifest: simulator.manifest,
-        roots: {
-          snp: { Genoa: { ark: toPem(roots.ark), ask: toPem(roots.ask) } },
-          tdx: { root: toPem(roots.intelRoot) },
-        },
-        collateral: collateralFrom(simulator),
-        now: new Date(),
-      });
-      assert.equal(verdict.outcome, 'rejected');
-    });
-
-    it('follows the manifest, and the mesh, when they are rotated', async () => {
-      const before = simulator.manifest;
-      await simulator.rotateManifest();
-      assert.equal((await judge(simulator)).outcome, 'accepted');
-      assert.equal((await judge(simulator, { manifest: before })).outcome, 'rejected');
-      const { mesh_ca: meshCa } = await documentOf(simulator);
-      simulator.rotateMesh();
-      assert.notEqual((await documentOf(simulator))['mesh_ca'], meshCa);
-      assert.equal((await judge(simulator)).outcome, 'accepted');
-    });
-
-    it('comes in a document with the members of a live one', async () => {
+describe('the attestation document of a simulated deployment', () => {
+  for (const [tee, type] of [
+    ['snp', [1, 3, 9901, 2, 1]],
+    ['tdx', [1, 3, 9901, 2, 2]],
+  ] as const) {
+    it(`has the members of a live one, and another mesh CA once the mesh is rotated: ${tee}`, async (t) => {
+      const simulator = await startTestSimulator({ tee });
+      t.after(() => simulator.close());
       const document = await documentOf(simulator);
       assert.deepEqual(Object.keys(document), [
         'version',
@@ -167,22 +130,61 @@ for (const tee of ['snp', 'tdx'] as const) {
         'root_ca',
         'mesh_ca',
       ]);
-      assert.deepEqual(document['attestation_type'], TYPES[tee]);
+      assert.deepEqual(document['attestation_type'], type);
       assert.deepEqual(document['manifests'], [Buffer.from(simulator.manifest).toString('base64')]);
+      simulator.rotateMesh();
+      assert.notEqual((await documentOf(simulator))['mesh_ca'], document['mesh_ca']);
     });
+  }
+});
 
-    for (const [fault, check] of Object.entries(DECIDING_CHECK[tee]) as [FaultName, string | undefined][]) {
-      it(`is ${check === undefined ? 'completed from collateral' : `refused by ${check}`} with ${fault}`, async () => {
-        simulator.faults.parse(fault, true);
-        const { failure, outcome } = await judge(simulator);
-        assert.equal(failure?.id, check);
-        assert.equal(outcome, check === undefined ? 'accepted' : 'rejected');
-      });
-    }
+/**
+ * What the verifier refuses TDX evidence for; undefined where the fault is one of SEV-SNP alone. The rows of SEV-SNP are in
+ * test/commands/verify-live.test.ts, the fetches for its two faults of collateral in test/session/simulated-deployment.test.ts.
+ */
+const DECIDING_CHECK: Partial<Record<FaultName, string | undefined>> = {
+  'evidence-stale-nonce': 'tdx.policy.report_data',
+  'evidence-debug': 'tdx.policy.td_attributes',
+  'evidence-signature': 'tdx.quote.signature',
+  'evidence-mesh-ca': 'tdx.policy.report_data',
+  'evidence-low-tcb': 'tdx.tcb.module_status',
+  'evidence-chip': 'tdx.policy.piid',
+  'evidence-history': 'manifest.count',
+  'evidence-revoked': 'tdx.revocation.platform_ca',
+  'evidence-no-crl': undefined,
+  'evidence-no-vcek': undefined,
+};
 
-    it('has a deciding check listed for every fault of evidence', () => {
-      const faults = Object.keys(FAULTS).filter((name) => name.startsWith('evidence-'));
-      assert.deepEqual(Object.keys(DECIDING_CHECK[tee]).sort(), faults.sort());
-    });
+describe('TDX evidence of a simulated deployment', () => {
+  const directory = temporaryDirectory('trust-evidence-');
+  let simulator: Simulator;
+  before(async () => {
+    simulator = await startTestSimulator({ tee: 'tdx', directory });
   });
-}
+  afterEach(() => simulator.faults.clear());
+  after(() => simulator.close());
+
+  for (const [fault, check] of Object.entries(DECIDING_CHECK) as [FaultName, string | undefined][]) {
+    it(`is ${check === undefined ? 'accepted' : `refused by ${check}`} under the fault ${fault}`, async () => {
+      simulator.faults.parse(fault, true);
+      const { port, url } = simulator;
+      const flags = [
+        ...[`--api-endpoint=localhost:${port}`, '--api-key=k', `--cdn-base-url=${url}`],
+        ...[`--amd-kds-url=${url}`, `--intel-pcs-url=${url}`],
+        ...[`--unsafe-trust-roots=${join(directory, 'roots')}`, '--accept-custom-roots', '--json'],
+      ];
+      const verified = await verifyCommand(flags, { env: { SSL_CERT_FILE: join(directory, 'ca.pem') } });
+      const { outcome, failure } = verified.json();
+      assert.deepEqual(
+        [outcome, failure?.id],
+        [check === undefined ? 'accepted' : 'rejected', check],
+        verified.stdout,
+      );
+    });
+  }
+
+  it('has a deciding check in the table for every fault of evidence', () => {
+    const faults = Object.keys(FAULTS).filter((name) => name.startsWith('evidence-'));
+    assert.deepEqual(Object.keys(DECIDING_CHECK).sort(), faults.sort());
+  });
+});

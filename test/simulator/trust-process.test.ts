@@ -1,165 +1,136 @@
+/** The simulator as the program that a person starts: what it prints, what it writes, and how it ends. */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProgram } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
-import { createLiteralRecipient } from '../support/remote/literal-hpke.ts';
-import { attestationDocument, call, post } from '../support/remote/simulator.ts';
+import { call, post } from '../support/remote/simulator.ts';
 
-const BIN = join(ROOT, 'bin/privatemode-simulator.ts');
-
-interface Running {
+interface Launched {
   readonly child: ChildProcess;
+  readonly stdout: () => string;
   readonly stderr: () => string;
-  readonly ready: { port: number; url: string; dir: string; manifestSha256: string };
-  readonly caPem: string;
-  /** Ends the process by a signal; its exit code and everything it printed. */
-  end(signal: NodeJS.Signals): Promise<{ code: number | null; stdout: string; stderr: string }>;
+  /** Its exit code, once everything it printed has been read. */
+  readonly ended: Promise<number>;
 }
 
-function launch(args: readonly string[]): {
-  child: ChildProcess;
-  stdout: () => string;
-  stderr: () => string;
-} {
-  const child = spawn(process.execPath, [BIN, ...args], {
+/** It is gone at the end of the test at the latest. */
+function launch(t: TestContext, ...args: readonly string[]): Launched {
+  const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-simulator.ts'), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    timeout: 60_000,
+  });
+  const ended = once(child, 'close').then(([code]) => code as number);
+  t.after(() => {
+    child.kill('SIGKILL');
+    return ended;
   });
   let [stdout, stderr] = ['', ''];
-  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
     stdout += text;
   });
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
   });
-  return { child, stdout: () => stdout, stderr: () => stderr };
+  return { child, stdout: () => stdout, stderr: () => stderr, ended };
 }
 
-async function run(...args: string[]): Promise<Running> {
-  const { child, stdout, stderr } = launch(args);
-  const closed = once(child, 'close');
-  while (!stdout().includes('\n')) {
-    const ended = await Promise.race([
-      once(child.stdout!, 'data').then(() => false),
-      closed.then(() => true),
-    ]);
-    if (ended) throw new Error(`the simulator ended: ${stderr()}`);
-  }
-  const ready = JSON.parse(stdout());
-  return {
-    child,
-    stderr,
-    ready,
-    caPem: await readFile(join(ready.dir, 'ca.pem'), 'utf8'),
-    async end(signal) {
-      child.kill(signal);
-      const [code] = await closed;
-      return { code, stdout: stdout(), stderr: stderr() };
-    },
-  };
+interface Running extends Launched {
+  readonly ready: { readonly port: number; readonly url: string; readonly dir: string };
+}
+
+async function run(t: TestContext, ...args: readonly string[]): Promise<Running> {
+  const launched = launch(t, ...args);
+  await Promise.race([once(launched.child.stdout!, 'data'), launched.ended]);
+  assert.match(launched.stdout(), /\n$/, launched.stderr());
+  return { ...launched, ready: JSON.parse(launched.stdout()) };
 }
 
 describe('the simulator as a process', { timeout: 60_000 }, () => {
-  let directory: string;
+  const directory = temporaryDirectory('simulator-test-');
   /** One machine for several tests: making its keys takes 1.5 s of CPU. */
-  let dir: string;
-  before(async () => {
-    directory = await mkdtemp(join(tmpdir(), 'simulator-test-'));
-    dir = join(directory, 'kept');
-  });
-  after(() => rm(directory, { recursive: true, force: true }));
+  const dir = join(directory, 'kept');
+  const read = (...names: string[]): string => readFileSync(join(dir, ...names), 'utf8');
 
-  it('prints one line, writes its files, serves, warns of nothing, and ends with 0 on SIGTERM', async () => {
-    const running = await run('--dir', dir, '--quiet');
-    const { ready, caPem } = running;
-    const simulator = { port: ready.port, caPem };
+  it('prints one line, writes its files, keeps its keys to their owner, and ends with 0 on SIGTERM', async (t) => {
+    const { child, ready, ended, stdout, stderr } = await run(t, '--dir', dir, '--quiet');
     assert.deepEqual(Object.keys(ready), ['ready', 'port', 'url', 'dir', 'manifestSha256']);
-    assert.equal(ready.url, `https://localhost:${ready.port}`);
-    assert.equal(ready.dir, dir);
-
-    const roots = await readdir(join(dir, 'roots'));
-    assert.deepEqual(roots.sort(), ['ARK-Genoa.pem', 'Intel-SGX-Root-CA.pem', 'SEV-Genoa.pem']);
+    assert.deepEqual([ready.url, ready.dir], [`https://localhost:${ready.port}`, dir]);
+    const roots = readdirSync(join(dir, 'roots')).sort();
+    assert.deepEqual(roots, ['ARK-Genoa.pem', 'Intel-SGX-Root-CA.pem', 'SEV-Genoa.pem']);
     for (const file of roots) {
-      const { subject } = new X509Certificate(await readFile(join(dir, 'roots', file)));
-      const commonName = /CN=(.*)/.exec(subject)?.[1];
+      const commonName = /CN=(.*)/.exec(new X509Certificate(read('roots', file)).subject)?.[1];
       assert.equal(`${commonName?.replaceAll(' ', '-')}.pem`, file);
     }
-    assert.equal((await stat(join(dir, 'hardware.json'))).mode & 0o777, 0o600);
+    assert.equal(statSync(join(dir, 'hardware.json')).mode & 0o777, 0o600);
 
-    const manifest = await call(simulator, 'GET', '/privatemode/v2/manifest.json');
-    assert.deepEqual(manifest.body, await readFile(join(dir, 'manifest.json')));
-    assert.ok((await attestationDocument(simulator, new Uint8Array(32))).length > 1000);
-    const PublicKey = createLiteralRecipient().publicKey.toString('base64');
-    assert.equal((await post(simulator, '/privatemode/v1/secret', { PublicKey })).status, 200);
-
+    const simulator = { port: ready.port, caPem: read('ca.pem') };
+    const published = async () =>
+      String((await call(simulator, 'GET', '/privatemode/v2/manifest.json')).body);
+    const first = read('manifest.json');
+    assert.equal(await published(), first);
     await call(simulator, 'POST', '/_simulator/rotate-manifest');
-    const rotated = await call(simulator, 'GET', '/privatemode/v2/manifest.json');
-    assert.deepEqual(rotated.body, await readFile(join(dir, 'manifest.json')));
+    assert.notEqual(read('manifest.json'), first);
+    assert.equal(await published(), read('manifest.json'));
 
-    const { code, stdout, stderr } = await running.end('SIGTERM');
-    assert.equal(code, 0);
-    assert.equal(stdout.trimEnd().split('\n').length, 1);
-    assert.equal(stderr, '');
+    child.kill('SIGTERM');
+    assert.equal(await ended, 0);
+    assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
   });
 
-  it('is the same machine after a restart in the same directory', async () => {
-    const read = () =>
-      Promise.all(
-        ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => readFile(join(dir, file))),
-      );
-    const first = await run('--dir', dir, '--quiet');
-    const before = await read();
-    await first.end('SIGINT');
-    const second = await run('--dir', dir, '--quiet');
-    assert.deepEqual(await read(), before);
-    assert.equal(second.ready.manifestSha256, first.ready.manifestSha256);
-    assert.equal((await second.end('SIGINT')).code, 0);
+  it('is the same machine after a restart in the same directory, and ends with 1 where its port is taken', async (t) => {
+    const filesOf = () => ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => read(file));
+    const first = await run(t, '--dir', dir, '--quiet');
+    const before = filesOf();
+    first.child.kill('SIGINT');
+    assert.equal(await first.ended, 0);
+    const { ready } = await run(t, '--dir', dir, '--quiet');
+    assert.deepEqual(filesOf(), before);
+    const third = launch(t, '--port', String(ready.port), '--dir', dir);
+    assert.equal(await third.ended, 1);
+    assert.match(third.stderr(), /EADDRINUSE/);
   });
 
-  it('keeps nothing without --dir, and says on stderr how to use it and what was asked', async () => {
-    const running = await run('--tee', 'tdx', '--api-key', 'k', '--fault', 'attest-status=418');
-    const simulator = { port: running.ready.port, caPem: running.caPem };
-    assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
-    const { code, stderr } = await running.end('SIGTERM');
-    assert.equal(code, 0);
-    assert.match(stderr, /:\n\nPOST \/privatemode\/v1\/attest 418\n$/);
-    await assert.rejects(stat(running.ready.dir), { code: 'ENOENT' });
-  });
-
-  it('says how to start a proxy in front of it, which answers for models of these names only', async () => {
-    const running = await run('--dir', dir, '--api-key', 'k');
-    const said = await eventually(
-      'the next steps',
-      () => /^ {2}npm start -- (.+\n.+)$/m.exec(running.stderr())?.[1],
+  it('keeps nothing without --dir, and says on stderr how to use it and what was asked', async (t) => {
+    const { child, ready, ended, stderr } = await run(
+      t,
+      '--tee',
+      'tdx',
+      '--api-key',
+      'k',
+      '--fault',
+      'attest-status=418',
     );
+    const simulator = { port: ready.port, caPem: readFileSync(join(ready.dir, 'ca.pem'), 'utf8') };
+    assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
+    child.kill('SIGTERM');
+    assert.equal(await ended, 0);
+    assert.match(stderr(), /:\n\nPOST \/privatemode\/v1\/attest 418\n$/);
+    assert.equal(existsSync(ready.dir), false);
+  });
+
+  it('says how to start a proxy in front of it, which answers for models of these names only', async (t) => {
+    const { stderr } = await run(t, '--dir', dir, '--api-key', 'k');
+    const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
     const flags = said.split(/[\s\\]+/);
-    const env = [...running.stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [
-      name,
-      value,
-    ]);
+    const env = [...stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [name, value]);
     const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags, '--port=0'];
     const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
-    try {
-      assert.match(proxy.log(), /--unsafe-trust-roots/);
-      const ask = async (model: string): Promise<[status: number, text: string]> => {
-        const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] });
-        const answer = await fetch(`${proxy.url}/v1/chat/completions`, { method: 'POST', body });
-        return [answer.status, await answer.text()];
-      };
-      assert.equal((await ask('sim-echo'))[0], 200);
-      const [status, text] = await ask('gpt-5');
-      assert.equal(status, 404);
-      assert.match(text, /The model `gpt-5` does not exist/);
-    } finally {
-      await proxy.stop();
-      await running.end('SIGTERM');
+    t.after(() => proxy.stop());
+    assert.match(proxy.log(), /--unsafe-trust-roots/);
+    for (const [model, status, words] of [
+      ['sim-echo', 200, /hello/],
+      ['gpt-5', 404, /The model `gpt-5` does not exist/],
+    ] as const) {
+      const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] });
+      const answer = await fetch(`${proxy.url}/v1/chat/completions`, { method: 'POST', body });
+      assert.equal(answer.status, status);
+      assert.match(await answer.text(), words);
     }
   });
 
@@ -171,29 +142,17 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     [['--fault', 'no-such=1'], /no-such/],
     [['--host', '192.0.2.1', '--dir'], /dir/],
   ] as const) {
-    it(`ends with 1 and says why: ${args.join(' ')}`, async () => {
-      const { child, stdout, stderr } = launch(args);
-      const [code] = await once(child, 'close');
-      assert.equal(code, 1);
-      assert.equal(stdout(), '');
+    it(`ends with 1 and says why: ${args.join(' ')}`, async (t) => {
+      const { ended, stdout, stderr } = launch(t, ...args);
+      assert.deepEqual([await ended, stdout()], [1, '']);
       assert.match(stderr(), words);
       assert.equal(stderr().split('\n').length, 2);
     });
   }
 
-  it('ends with 1 where its port is taken', async () => {
-    const running = await run('--dir', dir, '--quiet');
-    const { child, stderr } = launch(['--port', String(running.ready.port), '--dir', running.ready.dir]);
-    const [code] = await once(child, 'close');
-    assert.equal(code, 1);
-    assert.match(stderr(), /EADDRINUSE/);
-    await running.end('SIGTERM');
-  });
-
-  it('lists every option and fault in its help', async () => {
-    const { child, stdout } = launch(['--help']);
-    const [code] = await once(child, 'close');
-    assert.equal(code, 0);
+  it('lists every option and fault in its help', async (t) => {
+    const { ended, stdout } = launch(t, '--help');
+    assert.equal(await ended, 0);
     for (const word of ['--dir', '--api-key', '--secret-lifetime', 'evidence-debug=flag']) {
       assert.ok(stdout().includes(word), word);
     }
