@@ -1,0 +1,231 @@
+/** Who answers a decrypted request in the simulator: its own models, a script, or a model server of one's own. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { writeFileSync } from 'node:fs';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import type { ModelOptions } from '../../simulator/context.ts';
+import { createModel } from '../../simulator/inference/model.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
+
+async function inference(t: TestContext, options: ModelOptions = {}): Promise<InferenceServer> {
+  const server = await startInference(options);
+  t.after(() => server.close());
+  return server;
+}
+
+describe('a simulated model', () => {
+  it('streams for 1 and "true" too, and for no other value, as the service reads it', async (t) => {
+    const server = await inference(t);
+    for (const [stream, type] of [
+      [1, /^text\/event-stream/],
+      ['true', /^text\/event-stream/],
+      [0, /json/],
+      ['false', /json/],
+    ] as const) {
+      const members = { ...membersOf('chat', 'sim-2x0', 'hello', true), stream };
+      const { answer } = await server.ask('chat', members);
+      assert.match(String(answer.headers['content-type']), type, JSON.stringify(stream));
+    }
+  });
+
+  it('paces tokens as its name says, one event at a time', async (t) => {
+    const server = await inference(t);
+    const started = performance.now();
+    const { answer } = await server.ask('chat', membersOf('chat', 'sim-6x25', 'hello', true));
+    const took = performance.now() - started;
+    assert.ok(took > 120, `took ${took} ms`);
+    assert.ok(answer.chunks.length >= 6, `${answer.chunks.length} chunks`);
+  });
+});
+
+interface Received {
+  readonly url: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+  /** Resolves when the connection has closed, whoever did it. */
+  readonly closed: Promise<unknown>;
+}
+
+/** A model server that answers as told, and the simulator in front of it. */
+async function startBoth(
+  t: TestContext,
+  answer: (response: ServerResponse) => void,
+): Promise<{ server: InferenceServer; received: Received[] }> {
+  const received: Received[] = [];
+  const backend = createServer(async (request, response) => {
+    const closed = once(response, 'close');
+    const body = Buffer.concat(await request.toArray()).toString();
+    const { url = '', headers } = request;
+    received.push({ url, headers: headers as Record<string, string>, body, closed });
+    answer(response);
+  }).listen(0, '127.0.0.1');
+  await once(backend, 'listening');
+  t.after(() => {
+    backend.closeAllConnections();
+    backend.close();
+  });
+  const { port } = backend.address() as AddressInfo;
+  return { server: await inference(t, { backend: `http://127.0.0.1:${port}` }), received };
+}
+
+const answerJson = (response: ServerResponse): void =>
+  void response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"text":"x"}');
+
+describe('a model server behind the simulator', () => {
+  it('gets the decrypted request without the faults in the name of its model, and no header of the client', async (t) => {
+    const { server, received } = await startBoth(t, answerJson);
+    const members = membersOf('chat', 'llama+fault=informational:1', 'hello', false);
+    await server.ask('chat', members, { 'anthropic-beta': 'x' });
+    const headers = modelsHeaders(server.port, server.secret);
+    await call({ port: server.port, method: 'GET', path: '/v1/models?a=b', headers });
+    assert.deepEqual(
+      received.map(({ url }) => url),
+      ['/v1/chat/completions', '/v1/models?a=b'],
+    );
+    assert.deepEqual(JSON.parse(received[0]!.body), { ...members, model: 'llama' });
+    assert.deepEqual(Object.keys(received[0]!.headers).sort(), [
+      'connection',
+      'content-length',
+      'content-type',
+      'host',
+    ]);
+  });
+
+  it('is asked for usage in every chunk of a stream, in the style of each endpoint, all other bytes untouched', async (t) => {
+    const { server, received } = await startBoth(t, answerJson);
+    const { port, secret } = server;
+    const attempt = new Attempt(secret);
+    const [salt, seed] = [attempt.seal(JSON.stringify(SALT)), attempt.seal('12345678901234567890123')];
+    await server.send(
+      'chat',
+      `{"cache_salt":${salt},"model":"m", "stream":true,"seed":${seed},"stream_options":{"x":1}}`,
+    );
+    await server.ask('completions', membersOf('completions', 'm', 'x', true));
+    await server.ask('messages', membersOf('messages', 'm', 'x', true));
+    const [chat, completion, message] = received.map(({ body }) => body);
+    assert.equal(
+      chat,
+      `{"cache_salt":"${SALT}","model":"m", "stream":true,"seed":12345678901234567890123,` +
+        '"stream_options":{"x":1,"include_usage":true,"continuous_usage_stats":true}}',
+    );
+    assert.match(
+      completion ?? '',
+      /^\{"stream_options":\{"include_usage":true,"continuous_usage_stats":true\},"model"/,
+    );
+    assert.doesNotMatch(message ?? '', /stream_options/);
+
+    const fields = { model: 'whisper', language: 'en', stream: 'true' };
+    await call({
+      port,
+      path: '/v1/audio/transcriptions',
+      headers: {
+        ...goodHeaders(port, secret, 'whisper'),
+        'content-type': 'multipart/form-data; boundary=BOUNDARY',
+      },
+      body: new Attempt(secret).sealForm(fields, Buffer.from('RIFF')),
+    });
+    const { body, headers } = received.at(-1)!;
+    const form = await new Response(body, { headers }).formData();
+    const { file, ...values } = Object.fromEntries(form);
+    assert.deepEqual(values, {
+      ...fields,
+      stream_include_usage: 'true',
+      stream_continuous_usage_stats: 'true',
+    });
+    assert.equal(await (file as File).text(), 'RIFF');
+  });
+
+  it('answers in clear nothing but a 500 where its answer is no JSON, and is a 502 where it cannot be reached', async (t) => {
+    const { server } = await startBoth(t, (response) => response.writeHead(503).end('overloaded'));
+    const nowhere = await inference(t, { backend: 'http://127.0.0.1:1' });
+    for (const [where, status] of [
+      [server, 500],
+      [nowhere, 502],
+    ] as const) {
+      const { answer } = await where.ask('chat', membersOf('chat', 'm', 'x', true));
+      assert.deepEqual([answer.status, answer.headers['privatemode-encrypted']], [status, 'false']);
+      assert.doesNotMatch(answer.body.toString(), /overloaded/);
+    }
+  });
+
+  it('takes the connection with it where it dies in the middle of a stream', async (t) => {
+    const { server } = await startBoth(t, (response) => {
+      response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+      response.write('data: {"id":"a"}\n\n', () => setTimeout(() => response.destroy(), 20));
+    });
+    const { answer } = await server.ask('chat', membersOf('chat', 'm', 'x', true));
+    assert.match(String(answer.broken), /ECONNRESET/);
+    assert.notEqual((await server.finished()).failure, '');
+  });
+
+  for (const [when, begins] of [
+    ['before its answer', false],
+    ['in the middle of its answer', true],
+  ] as const) {
+    it(`is left when the client leaves ${when}`, async (t) => {
+      const { server, received } = await startBoth(t, (response) => {
+        if (begins)
+          response.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('data: {"id":"a"}\n\n');
+      });
+      const client = new AbortController();
+      const leave = { signal: client.signal, onChunk: () => client.abort() };
+      const asked = server.ask('chat', membersOf('chat', 'm', 'x', true), {}, leave);
+      await eventually('the model server to be asked', () => received.length > 0);
+      if (!begins) client.abort();
+      await asked;
+      await received[0]?.closed;
+    });
+  }
+});
+
+describe('a file of scripted answers for the simulator', () => {
+  const path = join(temporaryDirectory('transcripts-'), 'transcripts.json');
+
+  it('is replayed with delays, names of events and statuses, turn by turn of the tools, for its models alone', async (t) => {
+    const events = [
+      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm' }, index: 0 }] } },
+      { delayMs: 60, event: 'odd', data: { id: 'b', choices: [] } },
+      { data: '[DONE]' },
+    ];
+    const second = { unary: { status: 418, body: { id: 'c', choices: [] } } };
+    writeFileSync(path, JSON.stringify({ script: { turns: [{ events }, second] } }));
+    const server = await inference(t, { transcripts: path });
+    const started = performance.now();
+    const { attempt, answer } = await server.ask('chat', membersOf('chat', 'script', 'x', true));
+    assert.ok(performance.now() - started >= 59, 'the delay of the second event');
+    assert.deepEqual(attempt.openEvents(answer.body.toString(), PLAIN.answer), [
+      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm', reasoning_content: 'hm' }, index: 0 }] } },
+      { event: 'odd', data: { id: 'b', choices: [] } },
+      { data: '[DONE]' },
+    ]);
+    for (const answered of [1, 2]) {
+      const tool = { role: 'tool', tool_call_id: 'c', content: 'x' };
+      const messages = [{ role: 'user', content: 'x' }, ...Array(answered).fill(tool)];
+      const whole = await server.ask('chat', { ...membersOf('chat', 'script', 'x', false), messages });
+      assert.equal(whole.answer.status, 418);
+      const body = whole.attempt.openValue(whole.answer.body.toString(), PLAIN.answer);
+      assert.deepEqual(body, { id: 'c', choices: [] });
+    }
+    const other = await server.ask('chat', membersOf('chat', 'sim-1x0', 'x', false));
+    assert.equal(other.answer.status, 200);
+  });
+
+  for (const [name, content] of Object.entries({
+    'no JSON': '{',
+    'no map': '[]',
+    'events that are no list': '{"m":{"events":1}}',
+    'an event without data': '{"m":{"events":[{"delayMs":1}]}}',
+    'a whole answer without a body': '{"m":{"unary":{}}}',
+  })) {
+    it(`is refused at the start where it holds ${name}`, () => {
+      writeFileSync(path, content);
+      assert.throws(() => createModel({ transcripts: path }, Date.now), { code: 'config_invalid' });
+    });
+  }
+});
