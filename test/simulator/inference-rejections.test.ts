@@ -1,5 +1,6 @@
 /** What the server refuses, how it says so, and what it notes against a client without refusing it. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
 import {
@@ -23,7 +24,7 @@ function refusal(answer: Answer, status: number): string {
   return error.message;
 }
 
-describe('the server refuses', () => {
+describe('the simulated service', () => {
   let server: InferenceServer;
   before(async () => {
     server = await startInference();
@@ -37,45 +38,30 @@ describe('the server refuses', () => {
   const ask = async (members: Record<string, unknown>, head: Record<string, string> = {}): Promise<Answer> =>
     (await server.ask('chat', members, head)).answer;
 
-  it('a secret it does not know, where it checks the policy first', async () => {
-    const unknown = newSecret();
-    const attempt = new Attempt(unknown);
-    const headers = goodHeaders(server.port, unknown, 'sim-1x0');
-    const body = attempt.sealObject(chat(), PLAIN.chat);
-    const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
-    assert.equal(
-      refusal(answer, 500),
-      `getting secret for OCSP verification: no secret for ID "${unknown.id}"`,
-    );
-    assert.match(answer.body.toString(), /no secret for ID/);
-  });
-
-  it('a secret it does not know, also where no policy is checked', async () => {
-    const unknown = newSecret();
-    const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, unknown, 'm');
-    const body = new Attempt(unknown).seal('body');
-    const answer = await call({ port: server.port, path: '/unstructured/x', headers, body });
-    assert.match(refusal(answer, 500), /no secret for ID/);
-  });
-
-  it('a secret it has dropped', async () => {
+  it('refuses a secret that it does not know or has dropped, whether or not it checks a policy', async () => {
     const dropped = newSecret();
     server.secrets.put(dropped.id, dropped.bytes);
     server.secrets.drop(dropped.id);
-    const headers = goodHeaders(server.port, dropped, 'sim-1x0');
-    const body = new Attempt(dropped).sealObject(chat(), PLAIN.chat);
-    const answer = await call({ port: server.port, path: '/v1/chat/completions', headers, body });
-    assert.match(refusal(answer, 500), /no secret for ID/);
+    const words = 'getting secret for OCSP verification: no secret for ID';
+    for (const secret of [newSecret(), dropped]) {
+      const { port } = server;
+      const headers = goodHeaders(port, secret, 'sim-1x0');
+      const body = new Attempt(secret).sealObject(chat(), PLAIN.chat);
+      const checked = await call({ port, path: '/v1/chat/completions', headers, body });
+      assert.equal(refusal(checked, 500), `${words} "${secret.id}"`);
+      const raw = { headers: goodHeaders(port, secret, undefined), body: new Attempt(secret).seal('body') };
+      assert.match(refusal(await call({ port, path: '/unstructured/x', ...raw }), 500), /no secret for ID/);
+    }
   });
 
-  it('a wrong policy MAC, and tells the expected one as the real server does', async () => {
+  it('refuses a wrong policy MAC, and tells the expected one as the real server does', async () => {
     const wrong = '0'.repeat(64);
     const message = refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy-mac': wrong }), 500);
     const right = goodHeaders(server.port, server.secret, 'm')['privatemode-nvidia-ocsp-policy-mac'];
     assert.ok(message.endsWith(`expected ${right}`), message);
   });
 
-  it('an altered policy', async () => {
+  it('refuses an altered policy', async () => {
     const policy = 'rules=allow-good; revocation-time-not-before=1700000000';
     refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy': policy }), 500);
   });
@@ -89,7 +75,7 @@ describe('the server refuses', () => {
     ['a short number', 123],
   ];
   for (const [what, cache_salt] of salts) {
-    it(`a cache salt that is ${what}`, async () => {
+    it(`refuses a cache salt that is ${what}`, async () => {
       for (const dialect of ['chat', 'completions', 'messages'] as const) {
         const { cache_salt: _, ...members } = membersOf(dialect, 'sim-1x0', 'x', false);
         const salted = cache_salt === undefined ? members : { ...members, cache_salt };
@@ -98,7 +84,7 @@ describe('the server refuses', () => {
     });
   }
 
-  it('no salt of 32 bytes, whatever its characters', async () => {
+  it('takes a cache salt of 32 bytes, whatever its characters', async () => {
     assert.equal((await ask(chat({ cache_salt: 'é'.repeat(16) }))).status, 200);
   });
 
@@ -129,20 +115,20 @@ describe('the server refuses', () => {
     ['a base64 source', part({ type: 'image', source: { type: 'base64', data: '' } }), false],
   ];
   for (const [what, more, refused] of media) {
-    it(`${refused ? '' : 'not '}${what}`, async () => {
+    it(`${refused ? 'refuses' : 'takes'} ${what}`, async () => {
       const answer = await ask(chat(more));
       if (refused) assert.match(refusal(answer, 500), /URL|_url/);
       else assert.equal(answer.status, 200, answer.body.toString());
     });
   }
 
-  it('a URL by quoting it in clear, as the real server does', async () => {
+  it('quotes in clear the URL that it refuses, as the real server does', async () => {
     const answer = await ask(chat(part({ type: 'image_url', image_url: { url: 'http://e.example/a?<&>' } })));
     assert.match(refusal(answer, 500), /http:\/\/e\.example\/a\?<&>/);
     assert.match(answer.body.toString(), /\\u003c\\u0026\\u003e/);
   });
 
-  it('the first of repeated keys in a part', async () => {
+  it('judges the first of repeated keys in a content part', async () => {
     const urls = ['"url":"https://e.example/good"', '"url":"http://e.example/bad"'];
     for (const [order, status] of [
       [urls, 200],
@@ -157,157 +143,138 @@ describe('the server refuses', () => {
     }
   });
 
-  describe('bodies', () => {
-    /** A body made by hand: seals in the order in which `seal` is called. */
-    const bodies: [string, (attempt: Attempt) => string, RegExp][] = [
-      ['no JSON', () => '{"model":', /decoding JSON/],
-      ['an array', (a) => `[${a.seal('1')}]`, /not an object/],
-      ['invalid UTF-8', (a) => `{"model":"m","x\xff":${a.seal('1')}}`, /UTF-8/],
-      [
-        'a member in clear',
-        (a) => `{"model":"m","a":${a.seal('1')},"messages":["secret words"]}`,
-        /"messages" is not encrypted/,
+  /** A body made by hand: seals in the order in which `seal` is called. */
+  const bodies: [string, (attempt: Attempt) => string, RegExp][] = [
+    ['no JSON', () => '{"model":', /decoding JSON/],
+    ['an array in place of an object', (a) => `[${a.seal('1')}]`, /not an object/],
+    ['invalid UTF-8', (a) => `{"model":"m","x\xff":${a.seal('1')}}`, /UTF-8/],
+    [
+      'a member in clear',
+      (a) => `{"model":"m","a":${a.seal('1')},"messages":["secret words"]}`,
+      /"messages" is not encrypted/,
+    ],
+    ['a text in clear', (a) => `{"model":"m","a":${a.seal('1')},"prompt":"secret words"}`, /message/],
+    ['a member twice', (a) => `{"model":"m","a":${a.seal('1')},"a":${a.seal('2')}}`, /twice/],
+    ['a member twice by an escape', (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":1}`, /twice/],
+    ['a plain member twice', (a) => `{"model":"m","a":${a.seal('1')},"model":"n"}`, /twice/],
+    [
+      'messages in another order',
+      (a) => `{"model":"m","b":${a.seal('1')},"a":${a.seal('2')}}`,
+      /authentication/,
+    ],
+    ['a replayed message', (a) => ((m) => `{"model":"m","a":${m},"b":${m}}`)(a.seal('1')), /authentication/],
+    ['a message that is no JSON', (a) => `{"model":"m","a":${a.seal('secret words')}}`, /not JSON after/],
+    ['no model', (a) => `{"a":${a.seal('1')}}`, /no model/],
+    ['a number as model', (a) => `{"model":7,"a":${a.seal('1')}}`, /no model/],
+    ...['', 'a|b', 'a\\b', '{x', '[x', ':', ':1', ':x', '!', '!x', '!true', '@this', '@this:1'].map(
+      (name): [string, (attempt: Attempt) => string, RegExp] => [
+        `the member name ${JSON.stringify(name)}`,
+        (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
+        /cannot be addressed/,
       ],
-      ['a text in clear', (a) => `{"model":"m","a":${a.seal('1')},"prompt":"secret words"}`, /message/],
-      ['a member twice', (a) => `{"model":"m","a":${a.seal('1')},"a":${a.seal('2')}}`, /twice/],
-      ['a member twice by an escape', (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":1}`, /twice/],
-      ['a plain member twice', (a) => `{"model":"m","a":${a.seal('1')},"model":"n"}`, /twice/],
-      [
-        'messages in another order',
-        (a) => `{"model":"m","b":${a.seal('1')},"a":${a.seal('2')}}`,
-        /authentication/,
-      ],
-      [
-        'a replayed message',
-        (a) => ((m) => `{"model":"m","a":${m},"b":${m}}`)(a.seal('1')),
-        /authentication/,
-      ],
-      ['a message that is no JSON', (a) => `{"model":"m","a":${a.seal('secret words')}}`, /not JSON after/],
-      ['no model', (a) => `{"a":${a.seal('1')}}`, /no model/],
-      ['a number as model', (a) => `{"model":7,"a":${a.seal('1')}}`, /no model/],
-      ...['', 'a|b', 'a\\b', '{x', '[x', ':', ':1', ':x', '!', '!x', '!true', '@this', '@this:1'].map(
-        (name): [string, (attempt: Attempt) => string, RegExp] => [
-          `the member name ${JSON.stringify(name)}`,
-          (a) => `{"model":"m",${JSON.stringify(name)}:${a.seal('1')}}`,
-          /cannot be addressed/,
-        ],
-      ),
-    ];
-    for (const [what, body, message] of bodies) {
-      it(what, async () => {
-        const attempt = new Attempt(server.secret);
-        const answer = await server.send('chat', Buffer.from(body(attempt), 'latin1'));
-        const text = refusal(answer, 500);
-        assert.match(text, message);
-        assert.doesNotMatch(text, /secret words/);
-      });
+    ),
+  ];
+  for (const [what, body, message] of bodies) {
+    it(`refuses a body with ${what}`, async () => {
+      const attempt = new Attempt(server.secret);
+      const answer = await server.send('chat', Buffer.from(body(attempt), 'latin1'));
+      const text = refusal(answer, 500);
+      assert.match(text, message);
+      assert.doesNotMatch(text, /secret words/);
+    });
+  }
+
+  it('takes member names that only look odd', async () => {
+    const odd = Object.fromEntries(['#', '@x', 'a.b', 'a*', '-1', 'a:b', '😀', '￿'].map((name) => [name, 1]));
+    assert.equal((await ask(chat(odd))).status, 200);
+  });
+
+  const send = (content: string, contentType = 'multipart/form-data; boundary=B') =>
+    call({
+      port: server.port,
+      path: '/v1/audio/transcriptions',
+      headers: { ...goodHeaders(server.port, server.secret, 'm'), 'content-type': contentType },
+      body: content,
+    });
+  const field = (name: string, value: string) =>
+    `--B\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
+
+  it('refuses a form with a field in clear, twice, or under a broken frame', async () => {
+    const sealed = () => new Attempt(server.secret).seal('x');
+    const good = field('model', 'm');
+    for (const [content, message] of [
+      [`${good}${field('prompt', 'secret words')}--B--\r\n`, /message/],
+      [`${good}${field('a', sealed())}${field('a', sealed())}--B--\r\n`, /twice/],
+      [`${good}${field('a', sealed())}`, /boundary/],
+      [`x${good}--B--\r\n`, /boundary/],
+      [`--B\r\n\r\n\r\nx\r\n--B--\r\n`, /without a name/],
+    ] as const) {
+      const text = refusal(await send(content), 500);
+      assert.match(text, message);
+      assert.doesNotMatch(text, /secret words/);
     }
-
-    it('not member names that only look odd', async () => {
-      const odd = Object.fromEntries(
-        ['#', '@x', 'a.b', 'a*', '-1', 'a:b', '😀', '￿'].map((name) => [name, 1]),
-      );
-      assert.equal((await ask(chat(odd))).status, 200);
-    });
   });
 
-  describe('forms', () => {
-    const send = (content: string, contentType = 'multipart/form-data; boundary=B') =>
-      call({
-        port: server.port,
-        path: '/v1/audio/transcriptions',
-        headers: { ...goodHeaders(server.port, server.secret, 'm'), 'content-type': contentType },
-        body: content,
-      });
-    const field = (name: string, value: string) =>
-      `--B\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
-
-    it('a field in clear, twice, or under a broken frame', async () => {
-      const sealed = () => new Attempt(server.secret).seal('x');
-      const good = field('model', 'm');
-      for (const [content, message] of [
-        [`${good}${field('prompt', 'secret words')}--B--\r\n`, /message/],
-        [`${good}${field('a', sealed())}${field('a', sealed())}--B--\r\n`, /twice/],
-        [`${good}${field('a', sealed())}`, /boundary/],
-        [`x${good}--B--\r\n`, /boundary/],
-        [`--B\r\n\r\n\r\nx\r\n--B--\r\n`, /without a name/],
-      ] as const) {
-        const text = refusal(await send(content), 500);
-        assert.match(text, message);
-        assert.doesNotMatch(text, /secret words/);
-      }
-    });
-
-    it('another content type, or none with a boundary', async () => {
-      for (const type of ['application/json', 'multipart/form-data', 'multipart/related; boundary=B']) {
-        assert.match(refusal(await send('--B--\r\n', type), 500), /multipart|boundary/);
-      }
-    });
+  it('refuses a form of another content type, or of none with a boundary', async () => {
+    for (const type of ['application/json', 'multipart/form-data', 'multipart/related; boundary=B']) {
+      assert.match(refusal(await send('--B--\r\n', type), 500), /multipart|boundary/);
+    }
   });
 
-  describe('heads', () => {
-    it('chunked bodies: the length must be told', async () => {
-      refusal(await ask(chat(), { 'transfer-encoding': 'chunked' }), 411);
-    });
+  it('refuses a chunked body: its length must be told', async () => {
+    refusal(await ask(chat(), { 'transfer-encoding': 'chunked' }), 411);
+  });
 
-    for (const name of [
-      'privatemode-version',
-      'privatemode-client',
-      'privatemode-user-request-id',
-      'privatemode-os',
-      'privatemode-architecture',
-      'privatemode-secret-id',
-      'privatemode-target-model',
-      'privatemode-nvidia-ocsp-policy',
-      'privatemode-nvidia-ocsp-policy-mac',
+  for (const name of [
+    'privatemode-version',
+    'privatemode-client',
+    'privatemode-user-request-id',
+    'privatemode-os',
+    'privatemode-architecture',
+    'privatemode-secret-id',
+    'privatemode-target-model',
+    'privatemode-nvidia-ocsp-policy',
+    'privatemode-nvidia-ocsp-policy-mac',
+  ]) {
+    it(`refuses a request without ${name}`, async () => {
+      const answer = await server.send('chat', '{}', { [name]: undefined });
+      assert.equal(refusal(answer, 400), `missing header ${name}`);
+    });
+  }
+
+  it('refuses a key that it does not accept, and a request without one', async () => {
+    refusal(await ask(chat(), { authorization: 'Bearer other' }), 401);
+    refusal(await server.send('chat', '{}', { authorization: undefined }), 401);
+  });
+
+  it('refuses a large upload only after it has drained it, so that the refusal is not lost', async () => {
+    const body = Buffer.alloc(4 * 1024 * 1024);
+    const answer = await server.send('chat', body, { 'privatemode-version': undefined });
+    refusal(answer, 400);
+    assert.equal(answer.broken, undefined);
+    assert.equal(server.recorder.requests().at(-1)?.bodyBytes, body.length);
+  });
+
+  it('refuses other methods and other paths', async () => {
+    const { port, secret } = server;
+    const headers = goodHeaders(port, secret, 'm');
+    refusal(await call({ port, method: 'PUT', path: '/v1/chat/completions', headers, body: '{}' }), 405);
+    for (const path of [
+      '/v1/responses',
+      '/v1/models/',
+      '/v1/chat/completions/',
+      '/unstructured',
+      '/V1/models',
     ]) {
-      it(`requests without ${name}`, async () => {
-        const answer = await server.send('chat', '{}', { [name]: undefined });
-        assert.equal(refusal(answer, 400), `missing header ${name}`);
-      });
+      const answer = await call({ port, path, headers, body: '{}' });
+      assert.equal(answer.status, 404, path);
+      assert.equal(answer.body.toString(), '404 page not found\n');
+      assert.equal(answer.headers['x-content-type-options'], 'nosniff');
     }
-
-    it('keys it does not accept, and requests without one', async () => {
-      refusal(await ask(chat(), { authorization: 'Bearer other' }), 401);
-      refusal(await server.send('chat', '{}', { authorization: undefined }), 401);
-    });
-
-    it('a large upload only after it has drained it, so that the refusal is not lost', async () => {
-      const body = Buffer.alloc(4 * 1024 * 1024);
-      const answer = await server.send('chat', body, { 'privatemode-version': undefined });
-      refusal(answer, 400);
-      assert.equal(answer.broken, undefined);
-      assert.equal(server.recorder.requests().at(-1)?.bodyBytes, body.length);
-    });
-
-    it('other methods and other paths', async () => {
-      const { port, secret } = server;
-      const headers = goodHeaders(port, secret, 'm');
-      refusal(await call({ port, method: 'PUT', path: '/v1/chat/completions', headers, body: '{}' }), 405);
-      for (const path of [
-        '/v1/responses',
-        '/v1/models/',
-        '/v1/chat/completions/',
-        '/unstructured',
-        '/V1/models',
-      ]) {
-        const answer = await call({ port, path, headers, body: '{}' });
-        assert.equal(answer.status, 404, path);
-        assert.equal(answer.body.toString(), '404 page not found\n');
-        assert.equal(answer.headers['x-content-type-options'], 'nosniff');
-      }
-    });
-  });
-
-  it('an asked-for fault that does not exist', async () => {
-    assert.match(
-      refusal((await server.ask('chat', chat({ model: 'sim-1x0+fault=nope' }))).answer, 400),
-      /nope/,
-    );
   });
 });
 
-describe('the server notes', () => {
+describe('the exchange log of the simulated service', () => {
   let server: InferenceServer;
   before(async () => {
     server = await startInference();
@@ -317,7 +284,7 @@ describe('the server notes', () => {
 
   const members = membersOf('chat', 'sim-1x0', 'x', false);
 
-  it('nothing against a good client, nor against the client library', async () => {
+  it('notes nothing against a good proxy, nor against the client library', async () => {
     await server.ask('chat', members, {
       'anthropic-beta': 'a',
       'openai-beta': 'o',
@@ -374,21 +341,20 @@ describe('the server notes', () => {
     ['another model in the head', { 'privatemode-target-model': 'other' }, /target model of the head/],
   ];
   for (const [what, head, note] of heads) {
-    it(what, async () => {
+    it(`notes ${what}`, async () => {
       server.secrets.put('other', server.secret.bytes);
       await server.ask('chat', members, head);
       assert.match(server.exchanges.violations().join('\n'), note);
     });
   }
 
-  it('a UTF-8 model name in the head as the same name', async () => {
+  it('notes nothing where the head spells the model name of the body in UTF-8', async () => {
     const name = Buffer.from('sim-echo-größe').toString('latin1');
     await server.ask('chat', { ...members, model: 'sim-echo-größe' }, { 'privatemode-target-model': name });
     assert.deepEqual(server.exchanges.violations(), []);
   });
 
-  it('a shard key that fits, as good; and one where none belongs', async () => {
-    const { createHash } = await import('node:crypto');
+  it('notes a shard key where none belongs, and none that fits the salt', async () => {
     const key = createHash('sha256').update(SALT).digest('hex').slice(0, 16);
     await server.ask('chat', members, { 'privatemode-shard-key': key });
     assert.deepEqual(server.exchanges.violations(), []);
@@ -398,7 +364,7 @@ describe('the server notes', () => {
     assert.match(server.exchanges.violations().join(), /shard-key does not belong to embeddings/);
   });
 
-  it('a nonce that was used before, and an iv that was', async () => {
+  it('notes a nonce that was used before, and an iv that was', async () => {
     const { port, secret } = server;
     const nonce = Buffer.alloc(12, 7);
     const send = (body: string) =>
@@ -419,7 +385,7 @@ describe('the server notes', () => {
     assert.match(server.exchanges.violations().join(), /an iv used twice/);
   });
 
-  it('more than one nonce in a request', async () => {
+  it('notes more than one nonce in a request', async () => {
     const attempt = new Attempt(server.secret);
     const salt = attempt.seal(JSON.stringify(SALT));
     const messages = attempt.seal('[]').replace(attempt.nonce.toString('hex'), '0'.repeat(24));
@@ -428,7 +394,7 @@ describe('the server notes', () => {
     assert.match(server.exchanges.violations().join(), /more than one nonce in the request/);
   });
 
-  it('a form file that tells its name', async () => {
+  it('notes a form file that tells its name', async () => {
     const { port, secret } = server;
     const attempt = new Attempt(secret);
     const form = attempt.sealForm({ model: 'm' }, Buffer.from('RIFF')).toString('latin1');
@@ -441,7 +407,7 @@ describe('the server notes', () => {
     assert.match(server.exchanges.violations().join(), /form file file tells its name or type/);
   });
 
-  it('headers of encryption on the models endpoint', async () => {
+  it('notes headers of encryption on the models endpoint', async () => {
     const { port, secret } = server;
     await call({ port, method: 'GET', path: '/v1/models', headers: goodHeaders(port, secret, 'm') });
     assert.match(
@@ -450,13 +416,13 @@ describe('the server notes', () => {
     );
   });
 
-  it('paths outside the API', async () => {
+  it('notes paths outside the API', async () => {
     const { port, secret } = server;
     await call({ port, path: '/v1/responses', headers: goodHeaders(port, secret, 'm'), body: '{}' });
     assert.match(server.exchanges.violations().join(), /outside the API/);
   });
 
-  it('what was opened, by whom, and how it was answered', async () => {
+  it('tells what was opened, by whom, and how it was answered', async () => {
     await server.ask('chat', members);
     const exchange = await server.finished();
     assert.equal(exchange.model, 'sim-1x0');

@@ -12,7 +12,7 @@ import { createOpener, createSealer, openMembers, sealMembers } from '../../simu
 import { checkGpuPolicy } from '../../simulator/inference/gpu-policy.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import { openRequest } from '../../simulator/inference/request.ts';
-import { Attempt } from '../support/remote/literal-client.ts';
+import { Attempt, PLAIN } from '../support/remote/literal-client.ts';
 
 const VECTORS = join(import.meta.dirname, '..', 'vectors', 'inference');
 
@@ -39,7 +39,7 @@ function endpointNamed(name: string): Endpoint {
   return endpoint;
 }
 
-describe('golden data: message-primitive', () => {
+describe('the simulator by message-primitive.json', () => {
   interface File extends Protected {
     vectors: { name: string; plaintextHex: string; sequence: number; message: string }[];
     mustFail: { name: string; sequence: number; message: string; requestNonceHex?: string }[];
@@ -55,14 +55,14 @@ describe('golden data: message-primitive', () => {
 
   for (const { name, sequence, message, plaintextHex } of file.vectors) {
     if (sequence > 1000) continue; // the server counts; it cannot be told to begin anywhere
-    it(`opens: ${name}`, () => {
+    it(`opens ${name}`, () => {
       assert.equal(openerAt(sequence).open(message).toString('hex'), plaintextHex);
     });
   }
 
   for (const { name, sequence, message, requestNonceHex } of file.mustFail) {
     if (requestNonceHex !== undefined) continue; // a server takes the nonce from the message itself
-    it(`refuses: ${name}`, () => {
+    it(`refuses ${name}`, () => {
       assert.throws(() => openerAt(sequence).open(message), Rejection);
     });
   }
@@ -77,7 +77,7 @@ describe('golden data: message-primitive', () => {
   });
 
   for (const { name, message, plaintextHex } of file.upstreamAccepts.slice(0, 2)) {
-    it(`accepts, and notes: ${name}`, () => {
+    it(`accepts, and notes as odd, ${name}`, () => {
       const opener = openerAt(0);
       assert.equal(opener.open(message).toString('hex'), plaintextHex);
       assert.equal(opener.irregularities.length, 1);
@@ -85,7 +85,7 @@ describe('golden data: message-primitive', () => {
   }
 });
 
-describe('golden data: field-encryption-requests', () => {
+describe('the simulator by field-encryption-requests.json', () => {
   interface File extends Protected {
     vectors: {
       name: string;
@@ -105,7 +105,7 @@ describe('golden data: field-encryption-requests', () => {
   assert.equal(tolerant.length, file.vectors.length - 2);
 
   for (const { name, endpoint, input, expected, plaintextsInSequenceOrder } of tolerant) {
-    it(`opens to the input, byte for byte: ${name}`, () => {
+    it(`opens to the input, byte for byte, ${name}`, () => {
       const opener = createOpener(lookupOf(file));
       const opened: string[] = [];
       const watched = {
@@ -156,7 +156,7 @@ describe('golden data: field-encryption-requests', () => {
   }
 });
 
-describe('golden data: ocsp-headers', () => {
+describe('the simulator by ocsp-headers.json', () => {
   interface File {
     vectors: { policy: string; mac: string; secretHex: string; statuses: string[] }[];
   }
@@ -177,7 +177,7 @@ describe('golden data: ocsp-headers', () => {
     assert.ok(vectors.length > 8);
   });
 
-  it('refuses a policy of more than two parts, one rule it does not know, and one half of the pair', () => {
+  it('refuses a policy of more than two parts, one rule it does not know, one half of the pair, and but for a good GPU neither half', () => {
     const secret = Buffer.alloc(32);
     const check = (policy: string, mac: string | undefined) => () =>
       checkGpuPolicy({ policy, mac }, 'id', () => secret, { status: 'good' });
@@ -189,6 +189,10 @@ describe('golden data: ocsp-headers', () => {
     assert.throws(signed(`${good} `), /malformed/);
     assert.throws(signed('rules=allow-all; revocation-time-not-before=0'), /unknown rule/);
     assert.throws(check(good, undefined), /come together/);
+    const withoutPolicy = (status: 'good' | 'unknown') => () =>
+      checkGpuPolicy({ policy: undefined, mac: undefined }, 'id', () => secret, { status });
+    assert.doesNotThrow(withoutPolicy('good'));
+    assert.throws(withoutPolicy('unknown'), /unknown is not allowed/);
   });
 
   it('refuses every policy under a MAC with one bit flipped', () => {
@@ -206,8 +210,27 @@ describe('golden data: ocsp-headers', () => {
   });
 });
 
-describe('sealing', () => {
-  it('numbers the elements of an array by index as text: 0, 1, 10, 11, 2', () => {
+describe('the simulator', () => {
+  it('leaves in clear, in either direction, the members that the protocol lists, and no other', () => {
+    const { nothing, chat, answer } = PLAIN;
+    const listed = {
+      chat: [chat, answer],
+      completions: [chat, answer],
+      messages: [PLAIN.messages, PLAIN.messagesAnswer],
+      embeddings: [PLAIN.embeddings, answer],
+      transcriptions: [PLAIN.form, PLAIN.transcriptionAnswer],
+      unstructured: [nothing, nothing],
+      models: [nothing, nothing],
+      model: [nothing, nothing],
+    };
+    const plain = ENDPOINTS.map(({ name, plainRequest, plainResponse }) => [
+      name,
+      [[...plainRequest], [...plainResponse]],
+    ]);
+    assert.deepEqual(Object.fromEntries(plain), listed);
+  });
+
+  it('seals and numbers the elements of an array by index as text: 0, 1, 10, 11, 2', () => {
     const order: string[] = [];
     const text = JSON.stringify(Array.from({ length: 12 }, (_, index) => index));
     sealMembers(text, new Set(), (plaintext) => {
@@ -217,7 +240,7 @@ describe('sealing', () => {
     assert.deepEqual(order, ['0', '1', '10', '11', '2', '3', '4', '5', '6', '7', '8', '9']);
   });
 
-  it('draws a fresh iv for every message', () => {
+  it('draws a fresh iv for every message that it seals', () => {
     const seal = createSealer({ secretId: 'id', key: Buffer.alloc(32), nonce: Buffer.alloc(12) });
     const ivs = Array.from({ length: 100 }, () => seal('x').split(':')[2]);
     assert.equal(new Set(ivs).size, 100);
