@@ -4,7 +4,6 @@
  */
 import { createHash, createHmac, randomBytes } from 'node:crypto';
 import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
-import type { Socket } from 'node:net';
 import { type LiteralExchange, literalOpen, literalOrder, literalSeal } from './literal-envelope.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
 
@@ -172,7 +171,6 @@ export interface Call {
   /** Aborts the request from the client's side. */
   readonly signal?: AbortSignal;
   readonly onRequest?: (request: ClientRequest) => void;
-  readonly onSocket?: (socket: Socket) => void;
   readonly onChunk?: (chunk: Buffer) => void;
 }
 
@@ -214,7 +212,6 @@ export function call({
       agent: false,
       ...(signal !== undefined && { signal }),
     });
-    if (watch.onSocket !== undefined) request.once('socket', watch.onSocket);
     request.on('information', () => informational++);
     request.on('error', fail);
     request.on('response', (incoming) => {
