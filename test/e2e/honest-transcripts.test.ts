@@ -16,44 +16,15 @@ import {
   type OpenAIClass,
 } from '../applications/versions.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
-import { CHAT } from '../support/remote/transcripts/chat.ts';
-import { COMPLETIONS } from '../support/remote/transcripts/completions.ts';
-import { EMBEDDINGS } from '../support/remote/transcripts/embeddings.ts';
-import { ERRORS } from '../support/remote/transcripts/errors.ts';
+import { PATHS, served, TRANSCRIPTS, titleOf, transcriptOf } from '../support/remote/transcripts/corpus.ts';
 import { breaches } from '../support/remote/transcripts/grammar.ts';
-import { MESSAGES } from '../support/remote/transcripts/messages.ts';
 import {
   type EndpointName,
   type Members,
   type Transcript,
   type TranscriptEvent,
-  type TranscriptResponse,
   textOf,
 } from '../support/remote/transcripts/transcript.ts';
-import { TRANSCRIPTION } from '../support/remote/transcripts/transcription.ts';
-import { UNSTRUCTURED } from '../support/remote/transcripts/unstructured.ts';
-
-/** Every transcript there is. */
-const HONEST: readonly Transcript[] = [
-  ...CHAT,
-  ...COMPLETIONS,
-  ...MESSAGES,
-  ...EMBEDDINGS,
-  ...TRANSCRIPTION,
-  ...UNSTRUCTURED,
-  ...ERRORS,
-];
-
-const PATHS: Readonly<Record<EndpointName, string>> = {
-  chat: '/v1/chat/completions',
-  completions: '/v1/completions',
-  messages: '/v1/messages',
-  embeddings: '/v1/embeddings',
-  transcription: '/v1/audio/transcriptions',
-  unstructured: '/unstructured/general/v0/general',
-};
-
-const titleOf = ({ endpoint, version, name }: Transcript): string => `${endpoint} ${version}: ${name}`;
 
 /** The request asks for all the usage that the service forces, so that none of it is taken out. */
 function askedFor({ endpoint, request }: Transcript): Members {
@@ -62,30 +33,6 @@ function askedFor({ endpoint, request }: Transcript): Members {
   if (hasOptions) return { ...request, stream_options: options };
   if (endpoint !== 'transcription' || request['stream'] === undefined) return request;
   return { ...request, stream_include_usage: 'true', stream_continuous_usage_stats: 'true' };
-}
-
-/** The service repeats `reasoning` of a chat as `reasoning_content`; nothing else differs from what the model server sent. */
-function served({ endpoint, response }: Transcript): TranscriptResponse {
-  if (endpoint !== 'chat') return response;
-  const repeated = (holder: unknown): unknown =>
-    holder !== undefined && Object.hasOwn(holder as Members, 'reasoning')
-      ? { ...(holder as Members), reasoning_content: (holder as Members)['reasoning'] }
-      : holder;
-  const changed = (members: Members): Members => {
-    if (!Object.hasOwn(members, 'choices')) return members;
-    const choices = (members['choices'] as readonly Members[]).map((choice) => ({
-      ...choice,
-      ...(choice['delta'] === undefined ? {} : { delta: repeated(choice['delta']) }),
-      ...(choice['message'] === undefined ? {} : { message: repeated(choice['message']) }),
-    }));
-    return { ...members, choices };
-  };
-  if (response.kind === 'whole') return { ...response, body: changed(response.body as Members) };
-  const events = response.events.map(({ event, data }) => ({
-    ...(event === undefined ? {} : { event }),
-    data: data === '[DONE]' ? data : changed(data),
-  }));
-  return { kind: 'stream', events };
 }
 
 /** What came through the program, for any number of clients to read. */
@@ -214,7 +161,7 @@ function assertMessage(message: Anthropic.Message, { blocks, reason }: ReturnTyp
 /** A member of each request, which the model server reads: which transcript it is to send. */
 const ASKED = /the transcript with the number (\d+)/;
 const asking = (transcript: Transcript): string =>
-  `the transcript with the number ${HONEST.indexOf(transcript)}`;
+  `the transcript with the number ${TRANSCRIPTS.indexOf(transcript)}`;
 
 /** A model server that sends the transcript that the request asks for. */
 async function startModelServer(): Promise<{ readonly server: Server; readonly url: string }> {
@@ -224,7 +171,7 @@ async function startModelServer(): Promise<{ readonly server: Server; readonly u
       body += chunk;
     });
     request.once('end', () => {
-      const sent = (HONEST[Number(ASKED.exec(body)?.[1])] as Transcript).response;
+      const sent = (TRANSCRIPTS[Number(ASKED.exec(body)?.[1])] as Transcript).response;
       const [status, type] =
         sent.kind === 'stream'
           ? [200, 'text/event-stream; charset=utf-8']
@@ -248,7 +195,7 @@ function bodyOf(transcript: Transcript): string | FormData {
 /** Versions that send the same are asked once. */
 const DISTINCT: readonly Transcript[] = [
   ...new Map(
-    HONEST.toReversed().map((transcript) => {
+    TRANSCRIPTS.toReversed().map((transcript) => {
       const { endpoint, request, response } = transcript;
       return [JSON.stringify([endpoint, request, response]), transcript];
     }),
@@ -281,10 +228,10 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
 
   describe('are examples of the grammar', () => {
     it('each has a name of its own', () => {
-      assert.equal(new Set(HONEST.map(titleOf)).size, HONEST.length);
+      assert.equal(new Set(TRANSCRIPTS.map(titleOf)).size, TRANSCRIPTS.length);
     });
     it('and none says what no honest server says', () => {
-      const wrong = HONEST.filter(({ ends }) => ends !== 'unfinished')
+      const wrong = TRANSCRIPTS.filter(({ ends }) => ends !== 'unfinished')
         .map((transcript) => [
           titleOf(transcript),
           ...breaches(transcript.endpoint, transcript.request, transcript.response),
@@ -294,11 +241,11 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
     });
 
     const eventsOf = (title: string): readonly TranscriptEvent[] => {
-      const { response } = HONEST.find((transcript) => titleOf(transcript) === title) as Transcript;
+      const { response } = transcriptOf(title);
       assert.ok(response.kind === 'stream');
       return response.events;
     };
-    const chat = eventsOf('chat 0.20: plain text'); // role, three pieces, finish, closing, end
+    const chat = eventsOf('chat 0.20: plain text'); // role, four pieces, finish, closing, end
     const message = eventsOf('messages 0.33: plain text'); // start, block of three deltas, stop, delta, end
     const changed = (events: readonly TranscriptEvent[], at: number, more: Members): TranscriptEvent[] =>
       events.with(at, {
@@ -306,10 +253,10 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
         data: { ...(events[at]?.data as Members), ...more },
       });
     const dishonest: Readonly<Record<string, readonly [EndpointName, readonly TranscriptEvent[]]>> = {
-      'no finish': ['chat', chat.toSpliced(4, 1)],
-      'two finishes': ['chat', chat.toSpliced(5, 0, chat[4] as TranscriptEvent)],
-      'content after the finish': ['chat', chat.toSpliced(5, 0, chat[1] as TranscriptEvent)],
-      'no closing chunk': ['chat', chat.toSpliced(5, 1)],
+      'no finish': ['chat', chat.toSpliced(5, 1)],
+      'two finishes': ['chat', chat.toSpliced(6, 0, chat[5] as TranscriptEvent)],
+      'content after the finish': ['chat', chat.toSpliced(6, 0, chat[1] as TranscriptEvent)],
+      'no closing chunk': ['chat', chat.toSpliced(6, 1)],
       'no end': ['chat', chat.slice(0, -1)],
       'no role': ['chat', chat.slice(1)],
       'another time': ['chat', changed(chat, 2, { created: 1 })],
@@ -371,7 +318,7 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
   });
 
   it('a transcript in the format text is refused before anything is sent, as documented', async () => {
-    const asked = HONEST.find(({ request }) => request['response_format'] === 'text') as Transcript;
+    const asked = TRANSCRIPTS.find(({ request }) => request['response_format'] === 'text') as Transcript;
     const before = stack.simulator.exchanges.all().length;
     const response = await ask(asked);
     assert.equal(response.status, 400);

@@ -4,7 +4,7 @@
  */
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { formBody } from '../remote/forms.ts';
-import { type HonestExchange, honestExchanges, PATHS } from '../remote/honest-exchanges.ts';
+import { type HonestExchange, honestExchanges } from '../remote/honest-exchanges.ts';
 import { literalOrder, literalSeal } from '../remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../remote/plain-members.ts';
 import type { Script } from '../remote/scripted-upstream.ts';
@@ -20,6 +20,7 @@ import {
   sealedAnswers,
   tampered,
 } from '../remote/sealed-answers.ts';
+import { PATHS } from '../remote/transcripts/corpus.ts';
 import { fakeSession, NEXT_SECRET } from './gateway.ts';
 import { chatBody, get, post } from './gateway-fixture.ts';
 import { type PlannedExchange, UPSTREAM_DATE } from './recording.ts';

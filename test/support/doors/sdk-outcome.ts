@@ -1,13 +1,9 @@
 /** One exchange through the official client of its API: what the application sees, and the bytes below it. */
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import {
-  type ApiName,
-  essenceOfBody,
-  essenceOfEvent,
-  type HonestExchange,
-  PATHS,
-} from '../remote/honest-exchanges.ts';
+import { essenceOfBody, essenceOfEvent, type HonestExchange } from '../remote/honest-exchanges.ts';
+import { PATHS } from '../remote/transcripts/corpus.ts';
+import type { EndpointName } from '../remote/transcripts/transcript.ts';
 
 type Json = Record<string, unknown>;
 
@@ -89,7 +85,7 @@ type Caller = (url: string, request: Json, fetching: typeof fetch) => Promise<un
 const openai = (url: string, fetching: typeof fetch): OpenAI =>
   new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 10_000, fetch: fetching });
 
-const CALLERS: Readonly<Record<ApiName, Caller>> = {
+const CALLERS: Readonly<Record<EndpointName, Caller>> = {
   chat: (url, request, fetching) => openai(url, fetching).chat.completions.create(request as never),
   completions: (url, request, fetching) => openai(url, fetching).completions.create(request as never),
   embeddings: (url, request, fetching) => openai(url, fetching).embeddings.create(request as never),
@@ -149,7 +145,7 @@ function parsed(data: string): Json {
 }
 
 /** Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which no honest stream has. */
-export function readStream(api: ApiName, text: string): ReadStream {
+export function readStream(api: EndpointName, text: string): ReadStream {
   const items: unknown[] = [];
   for (const block of text.split('\n\n')) {
     const lines = block.split('\n');

@@ -5,15 +5,9 @@
  */
 import fc from 'fast-check';
 import { EXCHANGE } from './exchange-fixture.ts';
-import {
-  essenceOf,
-  FIRST_RUN,
-  type HonestExchange,
-  honestExchanges,
-  PLAIN,
-  type Run,
-} from './honest-exchanges.ts';
+import { essenceOf, type HonestExchange, honestExchanges, PLAIN, type Run } from './honest-exchanges.ts';
 import { literalSeal } from './literal-envelope.ts';
+import { CREATED } from './transcripts/transcript.ts';
 import {
   inSequence,
   isSealed,
@@ -79,9 +73,9 @@ const sealedRun = (plaintexts: readonly string[], run: number): string[] =>
 
 /** What tells a second run apart is something that is sealed in every event. */
 const OTHER_RUNS: readonly Run[] = [
-  { ...FIRST_RUN, created: FIRST_RUN.created + 1, says: 'other ' },
-  { ...FIRST_RUN, model: 'other', says: 'other ' },
-  { ...FIRST_RUN, id: 'run-2', says: 'other ' },
+  { created: CREATED + 1, says: 'other ' },
+  { model: 'other', says: 'other ' },
+  { id: 'run-2', says: 'other ' },
 ];
 
 /** The runs that a receiver can tell apart: none of messages, of whole answers, or by the plain `id`. */
@@ -92,7 +86,7 @@ function otherRunsOf({ api, events }: HonestExchange): readonly Run[] {
 
 /** Every honest exchange, recorded. */
 export function recordings(): readonly Recording[] {
-  const reflected = honestExchanges({ ...FIRST_RUN, says: REFLECTED });
+  const reflected = honestExchanges({ says: REFLECTED });
   return honestExchanges().map((exchange, index) => {
     const others = otherRunsOf(exchange).map((run) => honestExchanges(run)[index] as HonestExchange);
     const all = [exchange, ...others];

@@ -14,9 +14,10 @@ import { type Simulator, startSimulator } from '../../../simulator/simulator.ts'
 import { clientOptions, DOOR, openLibraryDoor } from '../doors/library-door.ts';
 import { sharedHardware } from '../doors/stack.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
-import { type HonestExchange, PATHS } from './honest-exchanges.ts';
+import type { HonestExchange } from './honest-exchanges.ts';
 import { deploymentFlags } from './remote.ts';
 import { createTestAuthority } from './tls-authority.ts';
+import { PATHS } from './transcripts/corpus.ts';
 import { parseBody, parseEvents, type WireBody, type WireEvent, writeBody, writeEvent } from './wire-text.ts';
 
 export interface WireRequest {

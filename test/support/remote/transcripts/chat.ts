@@ -143,6 +143,7 @@ const streams = (version: Version): Row[] => [
     role(),
     content('Hello'),
     content(', "wörld" 🙂\n'),
+    content('and more'),
     content('\u0000\u2028'),
     finish('stop'),
   ]),
@@ -286,6 +287,17 @@ const laterStreams = (version: Version): Row[] => [
 
 /** Streams that came with 0.33. */
 const latestStreams = (version: Version): Row[] => [
+  streamOf(
+    version,
+    'every member that may stand beside the choices',
+    streamed({ return_prompt_text: true }),
+    [
+      { ...role(0, { prompt_token_ids: null, prompt_text: null }), before: { service_tier: null } },
+      { ...content('x'), before: { service_tier: 'default' } },
+      { ...finish('stop'), after: fingerprint(version) },
+    ],
+    { closing: { ...fingerprint(version), metrics: METRICS } },
+  ),
   streamOf(version, 'versions of the weights', streamed({ return_weight_versions: true }), [
     role(),
     delta({ content: 'x' }, 0, { token_ids: null, weight_versions: ['7', '8'] }),

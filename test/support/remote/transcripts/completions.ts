@@ -99,7 +99,12 @@ const SCORES = {
 const BATCH = Array.from({ length: 255 }, (_, index) => `Once ${index}`);
 
 const streams = (version: Version): Row[] => [
-  streamOf(version, 'plain text', streamed(), [text(' upon'), text(' a "time" 🙂\n'), finish('stop')]),
+  streamOf(version, 'plain text', streamed(), [
+    text(' upon'),
+    text(' a'),
+    text(' "time" 🙂\n'),
+    finish('stop'),
+  ]),
   streamOf(
     version,
     'two outputs, under the first served name',
@@ -121,12 +126,12 @@ const streams = (version: Version): Row[] => [
     ...[0, 1, 2, 3, 4, 5].map((index) => text(`x${index}`, index)),
     ...[5, 0, 4, 1, 3, 2].map((index) => finish('stop', index)),
   ]),
-  streamOf(version, 'two prompts of token numbers', streamed({ prompt: [[1, 2], [3]], n: null }), [
-    text('a', 1),
-    finish('stop', 1),
-    text('b', 0),
-    finish('stop', 0),
-  ]),
+  streamOf(
+    version,
+    'two prompts of token numbers, one after the other',
+    streamed({ prompt: [[1, 2], [3]], n: null }),
+    [text('a', 1), text('b', 1), finish('stop', 1), text('c', 0), finish('stop', 0)],
+  ),
   streamOf(
     version,
     'two prompts as embeddings beside a written one',

@@ -110,10 +110,11 @@ const streams = (version: Version): Row[] => [
     stops(version, 'max_tokens'),
     STOP,
   ]),
-  streamRow('thinking with its signature, then text', streamed(), [
+  streamRow('a ping, thinking with its signature, then text', streamed(), [
     start(version),
+    PING,
     ...thinking(0),
-    ...text(1, '42'),
+    ...text(1, '6', ' * ', '7'),
     stops(version, 'end_turn'),
     STOP,
   ]),
@@ -164,9 +165,8 @@ const latestStreams = (version: Version): Row[] => [
     stops(version, 'stop_sequence', 'END'),
     STOP,
   ]),
-  streamRow('context management of null', streamed(), [
+  streamRow('no block, and context management of null', streamed(), [
     start(version),
-    ...text(0, 'x'),
     event('message_delta', {
       delta: { stop_reason: 'end_turn', stop_sequence: null },
       usage: { input_tokens: 11, output_tokens: 5 },
@@ -227,9 +227,9 @@ const wholes = (version: Version): Row[] => [
 
 const latestWholes: readonly Row[] = [
   {
-    name: 'a whole answer that a text stopped',
-    request: asked({ stop_sequences: ['END'] }),
-    response: whole(message([{ type: 'text', text: 'x' }], 'stop_sequence', { stop_sequence: 'END' })),
+    name: 'a whole answer that a text stopped which reads like a reason',
+    request: asked({ stop_sequences: ['end_turn'] }),
+    response: whole(message([{ type: 'text', text: 'x' }], 'stop_sequence', { stop_sequence: 'end_turn' })),
   },
   {
     name: 'a whole answer with transfer parameters',

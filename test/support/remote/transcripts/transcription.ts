@@ -49,7 +49,8 @@ const STRETCHES: readonly Row[] = [
     name: 'two stretches of audio, each with its finish',
     request: streamed,
     response: streamOf([
-      said(' The first half'),
+      said(' The first'),
+      said(' half'),
       said('', STOP),
       said(' and the second'),
       said(' half', NOT_YET),
