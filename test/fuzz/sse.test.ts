@@ -130,7 +130,7 @@ function wireOf(
       '',
       '',
     ].join(lineEnd);
-  const sealed = events.map(([object, name]) => framed(stream.data(object), name));
+  const sealed = events.map(([object, name]) => framed(stream.object(object), name));
   return [...sealed, api === 'chat' ? framed('[DONE]') : framed('{"type":"message_stop"}', 'message_stop')];
 }
 

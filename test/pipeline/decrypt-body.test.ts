@@ -12,8 +12,9 @@ import {
   fixedCipher,
   inferenceVectors,
 } from '../support/remote/exchange-fixture.ts';
-import { literalSeal, literalSealObject } from '../support/remote/literal-envelope.ts';
+import { literalSeal, literalSealObject, literalText } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
+import { sealedStream } from '../support/remote/sealed-stream.ts';
 
 interface UnaryVector {
   readonly name: string;
@@ -153,12 +154,7 @@ describe('unary responses, what is refused', () => {
   });
 
   it('a tampered value, and then delivers nothing of the others', () => {
-    const wire = literalSealObject(
-      EXCHANGE,
-      ['a', 'b'].map((name) => ({ name, writtenName: `"${name}"`, raw: '1' })),
-      [],
-      countingIvs(),
-    );
+    const wire = sealedStream([]).object({ a: 1, b: 1 });
     const at = wire.lastIndexOf('"') - 1;
     const changed = wire.slice(0, at) + (wire[at] === '0' ? '1' : '0') + wire.slice(at + 1);
     assert.deepEqual(openText(wire), { text: '{"a": 1 , "b": 1}', failure: undefined });
@@ -173,18 +169,9 @@ describe('unary responses, what a success consists of', () => {
     }
   });
 
-  const sealed = (value: object | readonly unknown[], plain: Iterable<string>): string => {
-    const ivs = countingIvs();
-    const entries = Object.entries(value);
-    if (!Array.isArray(value)) {
-      const members = entries.map(([name, member]) => ({
-        name,
-        writtenName: JSON.stringify(name),
-        raw: JSON.stringify(member),
-      }));
-      return literalSealObject(EXCHANGE, members, [...plain], ivs);
-    }
-    return `[${entries.map(([, element], i) => literalSeal(EXCHANGE, i, ivs(), Buffer.from(JSON.stringify(element)))).join()}]`;
+  const sealed = (value: object, plain: Iterable<string>): string => {
+    const stream = sealedStream(plain);
+    return Array.isArray(value) ? stream.array(value) : stream.object({ ...value });
   };
   const code = (id: EndpointId, value: object, asked: { choices?: number; format?: string } = {}) => {
     const wire = Buffer.from(sealed(value, PLAIN[id]));
@@ -440,8 +427,8 @@ describe('unary responses, against the literal envelope', () => {
         });
         const wire = Buffer.from(literalSealObject(EXCHANGE, members, [...R], countingIvs()));
         const positions = cuts.map((cut) => cut % wire.length).sort((a, b) => a - b);
-        const expected = `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`;
-        assert.deepEqual(open(cutAt(wire, positions), [...R]), { text: expected, failure: undefined });
+        const opened = open(cutAt(wire, positions), [...R]);
+        assert.deepEqual(opened, { text: literalText(members), failure: undefined });
       }),
       { seed: 20261121 },
     );
@@ -465,13 +452,12 @@ describe('whole answers that are arrays', () => {
 /** It costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
 it('a name of a member longer than any API has is malformed', { timeout: 60_000 }, () => {
   const message = { index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' };
-  const members = Object.entries({
+  const body = sealedStream(R).object({
     choices: [message],
     created: 1,
     [`l${'\u00df'.repeat(1024 * 1024)}`]: null,
     model: 'm',
     object: 'chat.completion',
-  }).map(([name, value]) => ({ name, writtenName: JSON.stringify(name), raw: JSON.stringify(value) }));
-  const body = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
+  });
   assert.equal(run('chat', ASKED, [Buffer.from(body)], 16 << 20).failure, 'response_malformed');
 });

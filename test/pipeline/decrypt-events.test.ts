@@ -10,7 +10,7 @@ import {
   fixedCipher,
   inferenceVectors,
 } from '../support/remote/exchange-fixture.ts';
-import { literalSealObject } from '../support/remote/literal-envelope.ts';
+import { literalMembers, literalSealObject } from '../support/remote/literal-envelope.ts';
 import { chatChunk, DONE, openEvent, sealedStream } from '../support/remote/sealed-stream.ts';
 
 interface SseVector {
@@ -534,11 +534,7 @@ describe('event streams, errors inside', () => {
   });
 
   it('a sealed value that is not JSON is not authentic, whatever its member', () => {
-    const members = Object.entries(chatChunk('a', 'stop')).map(([name, value]) => ({
-      name,
-      writtenName: JSON.stringify(name),
-      raw: JSON.stringify(value),
-    }));
+    const members = literalMembers(chatChunk('a', 'stop'));
     const sealed = (changed: string | undefined): string => {
       const raws = members.map((each) => (each.name === changed ? { ...each, raw: 'x' } : each));
       return `data: ${literalSealObject(EXCHANGE, raws, ['id', 'usage'], countingIvs())}\n\n${DONE}`;
@@ -895,7 +891,7 @@ describe('event streams, framing', () => {
   };
   for (const [name, wire] of Object.entries(wires)) {
     it(name, () => {
-      const bytes = Buffer.from(wire(chat().data(object)));
+      const bytes = Buffer.from(wire(chat().object(object)));
       for (const chunks of everyChunking(bytes)) {
         assert.deepEqual(run(opener(), chunks), { text, failure: undefined, finished: true });
       }
@@ -903,13 +899,13 @@ describe('event streams, framing', () => {
   }
 
   it('keeps comments, ids and retry', () => {
-    const wire = `: keep-alive\n\nid: 7\nretry: 250\ndata: ${chat().data(object)}\n\n:\n${DONE}`;
+    const wire = `: keep-alive\n\nid: 7\nretry: 250\ndata: ${chat().object(object)}\n\n:\n${DONE}`;
     assert.equal(open(wire).text, `: keep-alive\n\nretry: 250\nid: 7\n${openEvent(object)}: \n\n${DONE}`);
   });
 
   it('writes opened text with line breaks as one data line', () => {
     const stream = chat();
-    const data = stream.data(object).replace('{', '{\n').replace(/\}$/, '\n}');
+    const data = stream.object(object).replace('{', '{\n').replace(/\}$/, '\n}');
     const wire = `data: ${data.split('\n').join('\ndata: ')}\n\n${DONE}`;
     assert.deepEqual(
       JSON.parse(

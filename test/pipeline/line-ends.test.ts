@@ -108,8 +108,8 @@ describe('raw line ends in an event like one whose data had line ends', () => {
   for (const lines of ['\n', '\n\n', ' \n']) {
     it(`${JSON.stringify(lines)} before the data: no event is lost without an error`, () => {
       const stream = sealed();
-      const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.data(chatChunk('one'))}\n\n`;
-      const second = `data: ${lines}${stream.data(chatChunk('two'))}\n\n`;
+      const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.object(chatChunk('one'))}\n\n`;
+      const second = `data: ${lines}${stream.object(chatChunk('two'))}\n\n`;
       const wire = `${first}${second}${stream.event(chatChunk('three', 'stop'))}${DONE}`;
       const { text, failure } = open(wire);
       const read = dispatched(text).filter((data) => data !== '[DONE]');

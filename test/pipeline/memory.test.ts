@@ -35,7 +35,7 @@ describe('memory that a stream keeps', () => {
       opener.feed(Buffer.from(sealed.event(chatChunk('one'))));
       const before = inUse();
       for (let k = 0; k < 8; k++) {
-        const event = `data: ${padded(sealed.data({ ...chatChunk('one'), zz: null }), k)}\n\n`;
+        const event = `data: ${padded(sealed.object({ ...chatChunk('one'), zz: null }), k)}\n\n`;
         opener.feed(Buffer.from(event));
       }
       const kept = inUse() - before;

@@ -5,8 +5,7 @@ import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import { type TokenUsage, tokenUsageIn } from '../../lib/pipeline/token-usage.ts';
 import { byteByByte } from '../support/remote/chunkings.ts';
-import { ASKED, countingIvs, EXCHANGE, fixedCipher } from '../support/remote/exchange-fixture.ts';
-import { literalSealObject } from '../support/remote/literal-envelope.ts';
+import { ASKED, fixedCipher } from '../support/remote/exchange-fixture.ts';
 import { chatChunk, DONE, sealedStream } from '../support/remote/sealed-stream.ts';
 
 function streamUsage(wire: string, id: 'chat' | 'messages', usage: 'every' | 'last' | 'none' = 'every') {
@@ -90,12 +89,7 @@ describe('the usage of a stream', () => {
 
 describe('the usage of a whole body', () => {
   const usageOf = (body: object, id: 'chat' | 'embeddings') => {
-    const members = Object.entries(body).map(([name, value]) => ({
-      name,
-      writtenName: JSON.stringify(name),
-      raw: JSON.stringify(value),
-    }));
-    const wire = literalSealObject(EXCHANGE, members, ['id', 'usage'], countingIvs());
+    const wire = sealedStream(['id', 'usage']).object({ ...body });
     const opener = createBodyDecrypter({ id }, fixedCipher(), ASKED);
     opener.feed(Buffer.from(wire));
     do opener.flush();

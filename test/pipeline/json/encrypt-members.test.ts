@@ -18,6 +18,7 @@ import {
   type LiteralMember,
   literalOrder,
   literalSealObject,
+  literalText,
   literalUnsealObject,
 } from '../../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../../support/remote/plain-members.ts';
@@ -216,9 +217,7 @@ describe('JSON sealing, against the literal envelope', () => {
             { name: 'stream', raw: 'true', writtenName: '"stream"' },
           ];
           for (const each of inClear) members.splice(modelAt % (members.length + 1), 0, each);
-          const text = Buffer.from(
-            `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`,
-          );
+          const text = Buffer.from(literalText(members));
           const chunks = cutAt(
             text,
             cuts.map((cut) => cut % text.length).sort((a, b) => a - b),

@@ -303,7 +303,7 @@ describe('a stream, opened by bytes or by the parser', () => {
   });
 
   it('is malformed with more than 32 KiB beside its messages and plain values', () => {
-    const data = sealedStream(['id', 'usage']).data(chatChunk('a'));
+    const data = sealedStream(['id', 'usage']).object(chatChunk('a'));
     const { usage } = chatChunk('a');
     const bare = data.replaceAll(/"[^"]{43}=:[^"]*"/g, '""').replace(JSON.stringify(usage), '');
     const malformed = [32_768, 32_769].map((bytes) => {
@@ -327,7 +327,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     const opened = (excess: number, size: number) => {
       const sealed = sealedStream(['id', 'usage']);
       const first = sealed.event(chatChunk('a', null, 1));
-      const data = sealed.data(chatChunk(long, 'stop', 2));
+      const data = sealed.object(chatChunk(long, 'stop', 2));
       const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, data.length - excess);
       const wire = Buffer.from(`${first}data: ${data}\n\n${DONE}`);
       for (let i = 0; i < wire.length; i += size) opener.feed(wire.subarray(i, i + size));

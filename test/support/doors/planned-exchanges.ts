@@ -4,15 +4,13 @@
  */
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { formBody } from '../remote/forms.ts';
-import { type HonestExchange, honestExchanges } from '../remote/honest-exchanges.ts';
-import { literalOrder, literalSeal } from '../remote/literal-envelope.ts';
+import { type HonestExchange, honestExchanges, PLAIN } from '../remote/honest-exchanges.ts';
 import { PLAIN_MEMBERS } from '../remote/plain-members.ts';
 import type { Script } from '../remote/scripted-upstream.ts';
 import {
   chunked,
   completion,
   DONE,
-  exchangeOf,
   http,
   LAST_CHUNK,
   plainError,
@@ -35,16 +33,6 @@ function honest(name: string): HonestExchange {
   return found;
 }
 
-/** Plain members of responses. */
-const PLAIN_RESPONSE = {
-  chat: PLAIN_MEMBERS.R,
-  completions: PLAIN_MEMBERS.R,
-  embeddings: PLAIN_MEMBERS.R,
-  messages: PLAIN_MEMBERS.MR,
-  transcription: PLAIN_MEMBERS.TR,
-  unstructured: PLAIN_MEMBERS.NONE,
-} as const;
-
 type Json = Readonly<Record<string, unknown>>;
 const JSON_TYPE = { 'Content-Type': 'application/json' };
 
@@ -54,35 +42,21 @@ function answered({ api, events, body, status = 200 }: HonestExchange, request: 
     const pieces = sealedEvents({ api, events }, request);
     return STREAM_HEAD + pieces.map(chunked).join('') + LAST_CHUNK;
   }
-  const sealed = Array.isArray(body)
-    ? sealedArray(body, request)
-    : sealedAnswers(request, PLAIN_RESPONSE[api]).object(body as Json);
-  return http(status, sealed, JSON_TYPE);
+  const sealed = sealedAnswers(request, PLAIN[api].response);
+  return http(status, Array.isArray(body) ? sealed.array(body) : sealed.object(body as Json), JSON_TYPE);
 }
 
 function sealedEvents(
   { api, events = [] }: Pick<HonestExchange, 'api' | 'events'>,
   request: Buffer,
 ): string[] {
-  const sealed = sealedAnswers(request, PLAIN_RESPONSE[api]);
+  const sealed = sealedAnswers(request, PLAIN[api].response);
   const named = api === 'messages';
   const failed = events.some((event) => (event['error'] ?? null) !== null);
   return [
     ...events.map((event) => sealed.event(event, named ? (event['type'] as string) : undefined)),
     ...(named || failed ? [] : [DONE]),
   ];
-}
-
-/** Elements are numbered in the order of their indices as text. */
-function sealedArray(elements: readonly unknown[], request: Buffer): string {
-  const exchange = exchangeOf(request);
-  const sealed = elements.map(() => '');
-  for (const [sequence, index] of literalOrder(Object.keys(elements), []).entries()) {
-    const iv = Buffer.alloc(12, sequence + 1);
-    const plaintext = Buffer.from(JSON.stringify(elements[Number(index)]));
-    sealed[Number(index)] = literalSeal(exchange, sequence, iv, plaintext);
-  }
-  return `[${sealed.join(', ')}]`;
 }
 
 const answering =
@@ -216,7 +190,7 @@ const COUNT_TOKENS = '/v1/messages/count_tokens';
 const sealedError = (status: number, api: 'chat' | 'messages'): Script =>
   answering((request) => {
     const { body } = honest(`${api}-error`);
-    return http(status, sealedAnswers(request, PLAIN_RESPONSE[api]).object(body as Json), {
+    return http(status, sealedAnswers(request, PLAIN[api].response).object(body as Json), {
       ...JSON_TYPE,
       'Retry-After': '7',
     });

@@ -1,6 +1,7 @@
 /**
  * The envelope and the sealing rules of docs/protocol/inference.md, written a second time: slow, literal, whole
- * bodies as strings, JSON.parse, no streaming. It shares no code with lib/; property tests keep the two aligned.
+ * bodies as strings, JSON.parse, no streaming. It shares no code with lib/ or the simulator, and tests of both seal and open with it;
+ * property tests and test/vectors/inference keep it aligned with them.
  */
 import { type CipherKey, createCipheriv, createDecipheriv } from 'node:crypto';
 
@@ -56,6 +57,18 @@ export interface LiteralMember {
   readonly raw: string;
 }
 
+/** The members of an object as JSON.stringify writes them. */
+export const literalMembers = (object: object): LiteralMember[] =>
+  Object.entries(object).map(([name, value]) => ({
+    name,
+    writtenName: JSON.stringify(name),
+    raw: JSON.stringify(value),
+  }));
+
+/** The members as the text of an object, with blanks that no parser minds. */
+export const literalText = (members: readonly Omit<LiteralMember, 'name'>[]): string =>
+  `{${members.map(({ writtenName, raw }) => `${writtenName}: ${raw}`).join(' , ')}}`;
+
 /** A body as a list of members → the sealed body, by the letter of sections 5.1 and 5.2. */
 export function literalSealObject(
   exchange: LiteralExchange,
@@ -72,9 +85,7 @@ export function literalSealObject(
     const { raw } = members.find((member) => member.name === name)!;
     sealed.set(name, literalSeal(exchange, firstSequence + index, ivs(), Buffer.from(raw)));
   });
-  return `{${members
-    .map(({ name, writtenName, raw }) => `${writtenName}: ${sealed.get(name) ?? raw}`)
-    .join(' , ')}}`;
+  return literalText(members.map((member) => ({ ...member, raw: sealed.get(member.name) ?? member.raw })));
 }
 
 /** The server's side of section 5: a sealed body → each member's raw text by decoded name. */

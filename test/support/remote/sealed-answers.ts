@@ -1,14 +1,9 @@
 /** The server's side of one request: answers sealed for the nonce it came with, by the literal envelope. */
 import type { CipherKey } from 'node:crypto';
 import { EXCHANGE } from './exchange-fixture.ts';
-import {
-  type LiteralExchange,
-  literalOpen,
-  literalSealObject,
-  literalUnsealObject,
-} from './literal-envelope.ts';
+import { type LiteralExchange, literalOpen, literalUnsealObject } from './literal-envelope.ts';
 import { PLAIN_MEMBERS } from './plain-members.ts';
-import { chatChunk, DONE } from './sealed-stream.ts';
+import { DONE, type SealedStream, sealedStream } from './sealed-stream.ts';
 
 export { DONE } from './sealed-stream.ts';
 
@@ -28,43 +23,12 @@ export const openedRequest = (
 /** A whole raw request (the unstructured endpoint), opened. */
 export const openedRaw = (body: Buffer): Buffer => literalOpen(exchangeOf(body), 0, body.toString('latin1'));
 
-export interface SealedAnswers {
-  /** A JSON object with every member sealed that is not plain; the counter goes on from call to call. */
-  object(value: Readonly<Record<string, unknown>>): string;
-  /** One event of a stream. */
-  event(value: Readonly<Record<string, unknown>>, name?: string): string;
-  /** A chat chunk as an event. */
-  chunk(content: string, finish?: string | null): string;
-}
-
-/** `plain`: the members that stay plain in answers. */
-export function sealedAnswers(
+/** Answers to a sealed request. `plain`: the members that stay plain in them. */
+export const sealedAnswers = (
   request: Buffer,
-  plain: ReadonlySet<string> = PLAIN_MEMBERS.R,
+  plain: Iterable<string> = PLAIN_MEMBERS.R,
   secret?: CipherKey,
-): SealedAnswers {
-  const exchange = exchangeOf(request, secret);
-  let sequence = 0;
-  let ivs = 0;
-  const nextIv = (): Buffer => {
-    const iv = Buffer.alloc(12);
-    iv.writeUInt32BE(ivs++, 8);
-    return iv;
-  };
-  const object = (value: Readonly<Record<string, unknown>>): string => {
-    const members = Object.entries(value).map(([name, member]) => ({
-      name,
-      writtenName: JSON.stringify(name),
-      raw: JSON.stringify(member),
-    }));
-    const sealed = literalSealObject(exchange, members, [...plain], nextIv, sequence);
-    sequence += members.filter(({ name }) => !plain.has(name)).length;
-    return sealed;
-  };
-  const event = (value: Readonly<Record<string, unknown>>, name?: string): string =>
-    `${name === undefined ? '' : `event: ${name}\n`}data: ${object(value)}\n\n`;
-  return { object, event, chunk: (content, finish = null) => event(chatChunk(content, finish)) };
-}
+): SealedStream => sealedStream(plain, exchangeOf(request, secret));
 
 export const COMPLETION = {
   id: 'chatcmpl-1',

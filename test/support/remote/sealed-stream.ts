@@ -1,32 +1,55 @@
-/** The server's side of an event stream, by the letter of docs/protocol/inference.md 6.2: the counter runs across events. */
+/** The server's side of a response, by the letter of docs/protocol/inference.md 6: one counter for all that it seals. */
 import { countingIvs, EXCHANGE } from './exchange-fixture.ts';
-import { type LiteralMember, literalSealObject } from './literal-envelope.ts';
+import {
+  type LiteralExchange,
+  literalMembers,
+  literalOrder,
+  literalSeal,
+  literalSealObject,
+  literalText,
+} from './literal-envelope.ts';
+
+type Json = Readonly<Record<string, unknown>>;
 
 export interface SealedStream {
-  /** The data of the next event: every member of `object` sealed that is not in `plain`. */
-  data(object: Readonly<Record<string, unknown>>): string;
-  /** The same as a whole event, after an optional `event:` line. */
-  event(object: Readonly<Record<string, unknown>>, name?: string): string;
+  /** The object with every member sealed that is not plain. */
+  object(value: Json): string;
+  /** The array with every element sealed; they are numbered in the order of their indices as text. */
+  array(elements: readonly unknown[]): string;
+  /** The object as the data of an event, after an optional `event:` line. */
+  event(value: Json, name?: string): string;
+  /** A chat chunk as an event. */
+  chunk(content: string, finish?: string | null): string;
 }
 
-export function sealedStream(plain: readonly string[]): SealedStream {
+/** `plain`: the members that stay plain. */
+export function sealedStream(plain: Iterable<string>, exchange: LiteralExchange = EXCHANGE): SealedStream {
+  const names = [...plain];
   const ivs = countingIvs();
   let sequence = 0;
-  const data = (object: Readonly<Record<string, unknown>>): string => {
-    const members: LiteralMember[] = Object.entries(object).map(([name, value]) => ({
-      name,
-      writtenName: JSON.stringify(name),
-      raw: JSON.stringify(value),
-    }));
-    const sealed = literalSealObject(EXCHANGE, members, plain, ivs, sequence);
-    sequence += members.filter(({ name }) => !plain.includes(name)).length;
+  const object = (value: Json): string => {
+    const sealed = literalSealObject(exchange, literalMembers(value), names, ivs, sequence);
+    sequence += Object.keys(value).filter((name) => !names.includes(name)).length;
     return sealed;
   };
+  const event = (value: Json, name?: string): string => eventOf(object(value), name);
   return {
-    data,
-    event: (object, name) => `${name === undefined ? '' : `event: ${name}\n`}data: ${data(object)}\n\n`,
+    object,
+    event,
+    array(elements) {
+      const sealed = elements.map(() => '');
+      for (const index of literalOrder(Object.keys(elements), []).map(Number)) {
+        const plaintext = Buffer.from(JSON.stringify(elements[index]));
+        sealed[index] = literalSeal(exchange, sequence++, ivs(), plaintext);
+      }
+      return `[${sealed.join(', ')}]`;
+    },
+    chunk: (content, finish = null) => event(chatChunk(content, finish)),
   };
 }
+
+const eventOf = (data: string, name?: string): string =>
+  `${name === undefined ? '' : `event: ${name}\n`}data: ${data}\n\n`;
 
 /** A chat chunk of one choice. */
 export const chatChunk = (content: string, finishReason: string | null = null, completionTokens = 1) => ({
@@ -38,10 +61,8 @@ export const chatChunk = (content: string, finishReason: string | null = null, c
   usage: { prompt_tokens: 3, total_tokens: 3 + completionTokens, completion_tokens: completionTokens },
 });
 
-/** What such a stream must look like once it is opened. */
-export const openEvent = (object: Readonly<Record<string, unknown>>, name?: string): string =>
-  `${name === undefined ? '' : `event: ${name}\n`}data: {${Object.entries(object)
-    .map(([key, value]) => `${JSON.stringify(key)}: ${JSON.stringify(value)}`)
-    .join(' , ')}}\n\n`;
+/** What such an event must look like once it is opened. */
+export const openEvent = (value: Json, name?: string): string =>
+  eventOf(literalText(literalMembers(value)), name);
 
 export const DONE = 'data: [DONE]\n\n';
