@@ -157,7 +157,7 @@ export const RESPONSES: readonly Mutation[] = [
           'a delta of another block',
           'a finish in a block',
           'a block after the finish',
-        ].map((row) => `event streams, messages come in their order ${row}: refused`),
+        ].map((row) => `an event stream of messages has its events in their order ${row}: refused`),
       },
     ],
   },

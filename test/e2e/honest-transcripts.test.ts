@@ -227,10 +227,10 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
   };
 
   describe('are examples of the grammar', () => {
-    it('each has a name of its own', () => {
+    it('and have a name each', () => {
       assert.equal(new Set(TRANSCRIPTS.map(titleOf)).size, TRANSCRIPTS.length);
     });
-    it('and none says what no honest server says', () => {
+    it('and say nothing that no honest server says', () => {
       const wrong = TRANSCRIPTS.filter(({ ends }) => ends !== 'unfinished')
         .map((transcript) => [
           titleOf(transcript),
@@ -276,7 +276,7 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
       'no stop': ['messages', message.slice(0, -1)],
     };
     for (const [what, [endpoint, events]] of Object.entries(dishonest)) {
-      it(`which knows what is wrong with ${what}`, () => {
+      it(`which refuses a response with ${what}`, () => {
         assert.notDeepEqual(breaches(endpoint, {}, { kind: 'stream', events }), []);
       });
     }

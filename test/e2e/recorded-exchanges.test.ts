@@ -33,7 +33,7 @@ function readRecord(): Map<string, string> {
   );
 }
 
-describe('recorded exchanges', () => {
+describe('the record of exchanges', () => {
   const recorded = RECORDING ? new Map<string, string>() : readRecord();
   before(() => mock.timers.enable({ apis: ['Date'], now: NOW }));
   after(() => {
@@ -43,14 +43,14 @@ describe('recorded exchanges', () => {
   });
 
   for (const exchange of PLANNED) {
-    it(exchange.name, { timeout: 30_000 }, async () => {
+    it(`has the bytes of ${exchange.name}`, { timeout: 30_000 }, async () => {
       const text = await record(exchange);
       if (RECORDING) recorded.set(exchange.name, text);
       else assert.equal(text, recorded.get(exchange.name));
     });
   }
 
-  it('has a record of these exchanges, in this order, and of no others', () => {
+  it('names these exchanges, in this order, and no others', () => {
     assert.deepEqual(
       [...recorded.keys()],
       PLANNED.map(({ name }) => name),

@@ -69,7 +69,7 @@ function openTogether(
 
 const open = (cipher: RequestCipher, message: string): Buffer => openTogether(cipher, [message])[0]!;
 
-describe('request cipher, golden messages', () => {
+describe('a request cipher, by the vectors', () => {
   it('opens with any id, in any number of quotes: neither is compared', () => {
     for (const id of ['', 'x', 'xy', EXCHANGE.id]) {
       const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text')).slice(1, -1);
@@ -114,44 +114,44 @@ describe('request cipher, golden messages', () => {
   }
 });
 
-describe('request cipher, malformed messages', () => {
+describe('a request cipher refuses as malformed', () => {
   const good = vectors.find(({ name }) => name === 'json string')!.message;
   const [id, nonce, iv, body] = good.slice(1, -1).split(':') as [string, string, string, string];
   const cases: Record<string, string> = {
-    empty: '',
-    'two quotes': '""',
+    'nothing in it': '',
+    'two quotes alone': '""',
     'one part': id,
     'two parts': `${id}:${nonce}`,
     'three parts': `${id}:${nonce}:${iv}`,
-    'empty ciphertext': `${id}:${nonce}:${iv}:`,
-    'shorter than a tag': `${id}:${nonce}:${iv}:${body.slice(0, 30)}`,
-    'odd number of hex digits': `${id}:${nonce}:${iv}:${body}0`,
-    'iv of 13 bytes': `${id}:${nonce}:${iv}00:${body}`,
-    'empty iv': `${id}:${nonce}::${body}`,
-    'blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
+    'an empty ciphertext': `${id}:${nonce}:${iv}:`,
+    'less than a tag': `${id}:${nonce}:${iv}:${body.slice(0, 30)}`,
+    'an odd number of hex digits': `${id}:${nonce}:${iv}:${body}0`,
+    'an iv of 13 bytes': `${id}:${nonce}:${iv}00:${body}`,
+    'an empty iv': `${id}:${nonce}::${body}`,
+    'a blank in the ciphertext': `${id}:${nonce}:${iv}: ${body.slice(1)}`,
     'a colon in the iv': `${id}:${nonce}:${iv.slice(0, 12)}:${iv.slice(13)}:${body}`,
-    'trailing text': `${good} `,
+    'text behind it': `${good} `,
     // Whoever finds a message by its quotes relies on these.
     'a line end in the id': good.replace(id, `${id.slice(0, 9)}\n${id.slice(9)}`),
     'a line end in the nonce': good.replace(nonce, `${nonce.slice(0, 9)}\r${nonce.slice(9)}`),
     'a control character in the id': good.replace(id, `\x1f${id}`),
     'a wide character whose low byte is a digit': good.replace(iv, iv.replace('0', '\u0130')),
-    'not hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
+    'no hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
   };
   for (const [name, message] of Object.entries(cases)) {
-    it(name, () => {
+    it(`a message with ${name}`, () => {
       assert.throws(() => open(fixedCipher(), message), { code: 'response_malformed' });
     });
   }
 
-  it('not hex within a long message', () => {
+  it('a long message with no hex in the middle', () => {
     const long = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.alloc(5000));
     const at = long.length - 4000;
     const message = `${long.slice(0, at)}g${long.slice(at + 1)}`;
     assert.throws(() => open(fixedCipher(), message), { code: 'response_malformed' });
   });
 
-  it('every single changed character of iv or ciphertext is noticed', () => {
+  it('or as not authentic, any message with one changed character of iv or ciphertext', () => {
     const start = good.indexOf(iv);
     for (let i = start; i < good.length - 1; i++) {
       for (const other of ['0', '1', 'x', ':']) {
@@ -163,7 +163,7 @@ describe('request cipher, malformed messages', () => {
   });
 });
 
-describe('request cipher, its own messages sent back', () => {
+describe('the messages of a request', () => {
   const SIZES = [0, 20, 5000]; // short ones are opened together, long ones alone
   const LABELS = { as: (each: string) => each, 'in upper case as': (each: string) => each.toUpperCase() };
   /** Forty messages: more than the memory for ivs holds at first. */
@@ -172,7 +172,7 @@ describe('request cipher, its own messages sent back', () => {
 
   for (const size of SIZES) {
     for (const [how, spelled] of Object.entries(LABELS)) {
-      it(`are refused where they are ${size} bytes, ${how} they were sent`, () => {
+      it(`are refused in the response: ${size} bytes, ${how} they were sent`, () => {
         for (const number of [0, 1, 15, 16, 39]) {
           const cipher = fixedCipher();
           const own = sealed(cipher, size)[number]!;
@@ -190,7 +190,7 @@ describe('request cipher, its own messages sent back', () => {
     }
   }
 
-  it('a response may be longer than its request', () => {
+  it('may be fewer than those of the response', () => {
     const cipher = fixedCipher();
     sealAll(cipher, Buffer.from('q'));
     for (let i = 0; i < 3; i++) {
@@ -206,14 +206,14 @@ describe('request cipher, its own messages sent back', () => {
     assert.throws(() => cipher.sealAll([[Buffer.from('q')]]), { code: 'internal' });
   });
 
-  it('are refused where they were sealed together', () => {
+  it('are refused in the response where they were sealed together', () => {
     const cipher = fixedCipher();
     const [own] = cipher.sealAll([[Buffer.from('q')]]);
     assert.throws(() => open(cipher, textOf(own!)), { message: /its own request/ });
   });
 });
 
-describe('request cipher, counters and states', () => {
+describe('a request cipher', () => {
   const response = (sequence: number, text: string): string =>
     literalSeal(EXCHANGE, sequence, Buffer.alloc(12, 0xf0 + sequence), Buffer.from(text));
 
@@ -296,7 +296,7 @@ describe('request cipher, counters and states', () => {
   });
 });
 
-describe('request cipher, against the literal envelope', () => {
+describe('a request cipher, against the literal envelope,', () => {
   it('seals what it opens, for any plaintext in any pieces', () => {
     fc.assert(
       fc.property(fc.array(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 4 })), (messages) => {

@@ -44,7 +44,7 @@ function policyHeaders(options: Partial<typeof attempt>): (string | undefined)[]
 
 describe('GPU certificate-status policy', () => {
   for (const { statuses, unix, secretHex, policy, mac } of vectors) {
-    it(`${statuses.join(',')} since ${unix}, secret of ${secretHex.length / 2} bytes`, () => {
+    it(`is that of the vector: ${statuses.join(',')} since ${unix}, secret of ${secretHex.length / 2} bytes`, () => {
       const gracePeriodHours = statuses.includes('allow-revoked') ? 5 : 0;
       const gpuPolicy = { allowUnknown: statuses.includes('allow-unknown'), gracePeriodHours };
       const nowMs = 1000 * (unix + 3600 * gracePeriodHours);
@@ -56,7 +56,7 @@ describe('GPU certificate-status policy', () => {
   for (const row of derivation) {
     if ('error' in row) continue; // refused where flags are read, in config
     const { allowUnknown, gracePeriodHours, nowUnix, statuses, unix } = row;
-    it(`unknown ${allowUnknown}, grace ${gracePeriodHours} h`, () => {
+    it(`follows from the flags: unknown ${allowUnknown}, grace ${gracePeriodHours} h`, () => {
       const gpuPolicy = { allowUnknown, gracePeriodHours };
       const [policy, mac] = policyHeaders({ gpuPolicy, nowMs: nowUnix * 1000 + 999 });
       assert.equal(policy, `rules=${statuses.join(',')}; revocation-time-not-before=${unix}`);

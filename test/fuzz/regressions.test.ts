@@ -15,7 +15,7 @@ const saved = (directory: string): string[] =>
 describe('saved failures', () => {
   for (const path of saved(REGRESSIONS)) {
     const { file, test, counterexample } = readRegression(path);
-    it(`${file}, ${test}: ${counterexample.slice(0, 100)}`, async () => {
+    it(`are mended: ${file}, ${test}: ${counterexample.slice(0, 100)}`, async () => {
       const { code, output } = await runProperties(file, { FUZZ_REPLAY: path }, test);
       assert.match(output, /the saved failure is tried again/, 'neither file nor test has it any more');
       assert.equal(code, 0, output);

@@ -63,7 +63,7 @@ const openText = (text: string, plain: readonly string[] = ['id', 'usage']) =>
 /** Vectors with something in clear that no error has: another `type`, a `duration`. */
 const NO_ERRORS: readonly string[] = ['messages', 'transcription-verbose'];
 
-describe('unary responses, golden', () => {
+describe('a whole response, by the vectors', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
     it(name, () => {
       const plain = plainFields.map(([member]) => member);
@@ -92,7 +92,7 @@ describe('unary responses, golden', () => {
   }
 });
 
-describe('unary responses, what is refused', () => {
+describe('a whole response is refused for', () => {
   const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('[]'));
   const rows: readonly [string, string, string][] = [
     ['a plain string', '{"choices":"x"}', 'response_malformed'],
@@ -134,7 +134,7 @@ describe('unary responses, what is refused', () => {
     assert.equal(fed(134_217_729), 'response_too_large');
   });
 
-  it('takes as many bytes as the limit, in any chunks, and no more', () => {
+  it('one byte more than the limit, in any chunks, and taken with as many as that', () => {
     const wire = Buffer.from(`{"choices":${message}}`);
     for (const chunks of everyChunking(wire)) {
       const [fits, over] = [0, 1].map((less) => run('chat', undefined, chunks, wire.length - less));
@@ -153,7 +153,7 @@ describe('unary responses, what is refused', () => {
     assert.equal(failure(levels(10_001)), 'response_malformed');
   });
 
-  it('a tampered value, and then delivers nothing of the others', () => {
+  it('a tampered value, and nothing of the others is delivered', () => {
     const wire = sealedStream([]).object({ a: 1, b: 1 });
     const at = wire.lastIndexOf('"') - 1;
     const changed = wire.slice(0, at) + (wire[at] === '0' ? '1' : '0') + wire.slice(at + 1);
@@ -162,7 +162,7 @@ describe('unary responses, what is refused', () => {
   });
 });
 
-describe('unary responses, what a success consists of', () => {
+describe('the grammar of whole responses', () => {
   it('leaves those members plain that the protocol lists', () => {
     for (const [id, plain] of Object.entries(PLAIN)) {
       assert.deepEqual(new Set(grammarOf({ id: id as EndpointId }).plain.keys()), plain, id);
@@ -269,7 +269,7 @@ describe('unary responses, what a success consists of', () => {
     assert.equal(code('chat', id(16_385)), 'response_malformed');
   });
 
-  it('may begin with blanks, where each part of it begins within 64 bytes', () => {
+  it('lets a body begin with blanks, where each part of it begins within 64 bytes', () => {
     const document = (blanks: number, inside: number): string | undefined => {
       const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from(`${' '.repeat(inside)}{}`));
       return run('unstructured', ASKED, [Buffer.from(`${' '.repeat(blanks)}[${element}]`)]).failure;
@@ -323,7 +323,7 @@ describe('unary responses, what a success consists of', () => {
     assert.deepEqual(usageOf(16_385), ['response_malformed', undefined]);
   });
 
-  it('a sealed value that is no JSON, or more than one value: refused', () => {
+  it('refuses a sealed value that is no JSON, or more than one value', () => {
     for (const raw of ['x', '1,"b":2', '', '"a', '{"a":1}}', '\ud800']) {
       const wire = literalSealObject(EXCHANGE, [{ name: 'a', writtenName: '"a"', raw }], [], countingIvs());
       assert.match(String(openText(wire).failure), /^response_(malformed|not_authentic)$/, raw);
@@ -331,7 +331,7 @@ describe('unary responses, what a success consists of', () => {
   });
 });
 
-describe('unary responses, against the literal envelope', () => {
+describe('the opener of whole responses', () => {
   /** Elements of an array, each sealed under the rank of its index as text. */
   const elementsOf = (plaintexts: readonly Buffer[]): string[] => {
     const order = Object.keys(plaintexts).sort();

@@ -48,7 +48,7 @@ const open = (wire: string, endpoint: Endpoint = 'chat') => run(opener(endpoint)
 const chat = () => sealedStream(['id', 'usage']);
 const messages = () => sealedStream(['id', 'type', 'usage']);
 
-describe('event streams, golden', () => {
+describe('an event stream, by the vectors', () => {
   for (const { name, endpoint, plainFields, wire, expected } of [...vectors, ...referenceFails]) {
     if (expected === undefined || name === 'anthropic') continue;
     // These end without a finish_reason; the reference calls that a success.
@@ -104,7 +104,7 @@ describe('event streams, golden', () => {
   });
 });
 
-describe('event streams, a clean end', () => {
+describe('the clean end of an event stream', () => {
   it('needs the finish and the terminal event, and comes with both', () => {
     const stream = chat();
     const [a, b] = [chatChunk('a'), chatChunk('b', 'stop', 2)];
@@ -219,7 +219,7 @@ describe('event streams, a clean end', () => {
     const rows: readonly [string, number, readonly Record<string, unknown>[], string?][] = [
       ['is refused after the first one finished', 2, [choice(0), choice(1), choice(0, 'stop')], unfinished],
       ['comes once all have', 2, [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')]],
-      ['in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage]],
+      ['comes in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage]],
       ['is refused where one never began', 2, [choice(0), choice(0, 'stop')], unfinished],
       ['is refused where one never began, closed or not', 2, [choice(0, 'stop'), usage], unfinished],
       ['is refused where one finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], forged],
@@ -228,7 +228,7 @@ describe('event streams, a clean end', () => {
       ['is refused where one goes on', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(1)], forged],
       ['reads indices of two digits', 12, [choice(11), choice(1, 'stop')], unfinished],
       ['tells tool calls from choices', 4, [choice(3, null, tools), choice(0, 'stop')], unfinished],
-      ['and finishes them', 1, [choice(0, null, tools), choice(0, 'tool_calls', tools)]],
+      ['finishes a choice of tool calls', 1, [choice(0, null, tools), choice(0, 'tool_calls', tools)]],
       [
         'sees the second of an event without any finish',
         2,
@@ -315,7 +315,7 @@ describe('event streams, a clean end', () => {
   });
 });
 
-describe('event streams, messages', () => {
+describe('an event stream of messages', () => {
   const start = {
     type: 'message_start',
     message: { id: 'msg_1', content: [], model: 'm', stop_reason: null },
@@ -337,7 +337,7 @@ describe('event streams, messages', () => {
   const event = (stream: ReturnType<typeof messages>, object: { type: string }) =>
     stream.event(object, object.type);
 
-  it('open, ping and all', () => {
+  it('is opened, ping and all', () => {
     const stream = messages();
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const wire = objects.map((each) => event(stream, each)).join(PING) + STOP;
@@ -345,7 +345,7 @@ describe('event streams, messages', () => {
     assert.deepEqual(open(wire, 'messages'), { text, failure: undefined, finished: true });
   });
 
-  it('end well only after an authenticated stop_reason', () => {
+  it('ends well only after an authenticated stop_reason', () => {
     const unstopped = { ...finish, delta: { stop_reason: null } };
     for (const objects of [
       [],
@@ -361,14 +361,14 @@ describe('event streams, messages', () => {
     }
   });
 
-  it('do not end by [DONE], which is not of their API', () => {
+  it('does not end by [DONE], which is not of its API', () => {
     const stream = messages();
     const wire = event(stream, start) + event(stream, finish) + DONE;
     assert.equal(open(wire, 'messages').failure, 'stream_unfinished');
     assert.ok(!open(wire, 'messages').text.includes('DONE'));
   });
 
-  describe('come in their order', () => {
+  describe('has its events in their order', () => {
     const tool = begin(1, { type: 'tool_use', id: 't', name: 'f', input: {} });
     const json = {
       type: 'content_block_delta',
@@ -408,7 +408,7 @@ describe('event streams, messages', () => {
     }
   });
 
-  it('take no members that they do not have, but for context_management of the last delta', () => {
+  it('takes no members that the API does not have, but for context_management of the last delta', () => {
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const code = (at: number, more: object) => {
       const stream = messages();
@@ -426,7 +426,7 @@ describe('event streams, messages', () => {
     assert.equal(code(objects.length - 1, { context_management: 0 }), 'response_not_authentic');
   });
 
-  it('take every event of the API as it is', () => {
+  it('takes every event of the API as it is', () => {
     const stream = messages();
     const objects = [
       start,
@@ -445,7 +445,7 @@ describe('event streams, messages', () => {
     assert.deepEqual({ failure, finished }, { failure: undefined, finished: true });
   });
 
-  it('refuse a type that is none: unknown, a member of every object, or with escapes', () => {
+  it('refuses a type that is none: unknown, a member of every object, or with escapes', () => {
     for (const type of ['constructor', 'toString', '__proto__', 'new_thing', '', 'p\\u0069ng']) {
       const wire = messages().event({ type: 'ping', z: 1 }).replace('"ping"', `"${type}"`);
       for (const name of ['', `event: ${type}\n`, 'event: ping\n']) {
@@ -454,19 +454,19 @@ describe('event streams, messages', () => {
     }
   });
 
-  it('refuse an event without a type', () => {
+  it('refuses an event without a type', () => {
     const wire = messages().event({ index: 0, delta: {} });
     assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
   });
 
-  it('refuse any other event without ciphertext', () => {
+  it('refuses any other event without ciphertext', () => {
     for (const bare of ['{"type":"message_delta","usage":{}}', '{"type":"error"}', '{"id":"x"}', '{}']) {
       assert.equal(open(`data: ${bare}\n\n`, 'messages').failure, 'response_not_authentic', bare);
     }
   });
 });
 
-describe('event streams, further members', () => {
+describe('further members of an event', () => {
   it('may have the names of members that every object has', () => {
     for (const name of ['constructor', 'toString', 'hasOwnProperty']) {
       const object = { ...chatChunk('a', 'stop'), [name]: 1 };
@@ -479,10 +479,10 @@ describe('event streams, further members', () => {
   });
 });
 
-describe('event streams, errors inside', () => {
+describe('errors inside an event stream', () => {
   const error = { error: { message: 'boom', type: 'x', code: 500 } };
 
-  it('after an authenticated error [DONE] still passes, wherever it is cut, and nothing else does', () => {
+  it('let [DONE] pass behind them where they are authentic, wherever it is cut, and nothing else', () => {
     const stream = chat();
     const wire = stream.event(chatChunk('a')) + stream.event(error);
     const text = openEvent(chatChunk('a')) + openEvent(error);
@@ -497,7 +497,7 @@ describe('event streams, errors inside', () => {
     }
   });
 
-  it('of the messages API too', () => {
+  it('of the messages API are its end where they are authentic', () => {
     const object = { type: 'error', ...error };
     const wire = messages().event(object, 'error');
     assert.deepEqual(open(wire, 'messages'), {
@@ -507,7 +507,7 @@ describe('event streams, errors inside', () => {
     });
   });
 
-  it('an error in clear is not authentic', () => {
+  it('are not authentic in clear', () => {
     for (const endpoint of ['chat', 'messages'] as const) {
       const wire = `data: ${JSON.stringify({ type: 'error', ...error })}\n\n`;
       assert.deepEqual(open(wire, endpoint), {
@@ -518,7 +518,7 @@ describe('event streams, errors inside', () => {
     }
   });
 
-  it('only an object is an error: a null, or another member under that name, is not authentic', () => {
+  it('are objects: a null, or another member under that name, is not authentic', () => {
     const { choices, ...others } = chatChunk('a');
     for (const value of [null, 'x', 1, []]) {
       assert.equal(open(chat().event({ error: value })).failure, 'response_not_authentic');
@@ -555,13 +555,13 @@ describe('event streams, errors inside', () => {
     }
   });
 
-  it('an error that is null is none', () => {
+  it('are none where they are null beside content', () => {
     const wire = chat().event({ ...chatChunk('a'), error: null });
     assert.equal(open(wire).failure, 'stream_unfinished');
   });
 });
 
-describe('event streams, tampering', () => {
+describe('event streams that a gateway edits', () => {
   const objects = [chatChunk('one'), chatChunk('two', null, 2), chatChunk('three', 'stop', 3)];
   const events = () => {
     const stream = chat();
@@ -689,7 +689,7 @@ describe('event streams, tampering', () => {
   });
 });
 
-describe('event streams, content under other names', () => {
+describe('content of an event stream under other names', () => {
   const styles = {
     chat: { object: 'chat.completion.chunk', plain: ['id', 'usage'] },
     completions: { object: 'text_completion', plain: ['id', 'usage'] },
@@ -795,7 +795,7 @@ describe('event streams, content under other names', () => {
   }
 });
 
-describe('event streams, usage as it was asked for', () => {
+describe('the usage of an event stream', () => {
   const usageOf = (n: number) => ({
     prompt_tokens: 3,
     completion_tokens: n,
@@ -824,7 +824,7 @@ describe('event streams, usage as it was asked for', () => {
   };
   for (const [place, put] of Object.entries(places)) {
     for (const usage of ['every', 'last', 'none'] as const) {
-      it(`${usage}: ${place}`, () => {
+      it(`is delivered in ${usage === 'none' ? 'no event' : `${usage} event`}, as asked: ${place}`, () => {
         const stream = chat();
         const objects = [...OBJECTS, CLOSING].map(put);
         const wire = Buffer.from(objects.map((each) => stream.event(each)).join('') + DONE);
@@ -875,7 +875,7 @@ describe('event streams, usage as it was asked for', () => {
   });
 });
 
-describe('event streams, framing', () => {
+describe('the framing of an event stream', () => {
   const object = chatChunk('h\u00e9\u{1f600}', 'stop');
   const text = openEvent(object) + DONE;
   const wires: Record<string, (data: string) => string> = {

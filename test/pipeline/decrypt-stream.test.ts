@@ -92,7 +92,7 @@ describe('the time that a slow reader took', { concurrency: true }, () => {
   });
 });
 
-describe('what a response counts', () => {
+describe('what the stream of a response reports', () => {
   it('are the bytes that came, and the pieces that went on, after a word of the first', async () => {
     const pieces = ['', 'de', '', 'crypted'];
     const decrypter: Decrypter = {
@@ -132,7 +132,7 @@ describe('what a response counts', () => {
     ]);
   });
 
-  it('is a failure once, whatever comes after it', async () => {
+  it('is one failure, whatever comes after it', async () => {
     const failure = new PrivatemodeError('response_not_authentic', 'an altered byte');
     const decrypter: Decrypter = { ...UNENCRYPTED, feed: () => new Uint8Array(), failure };
     const remote = new Readable({ read() {} });
@@ -252,7 +252,7 @@ describe('back-pressure', () => {
   });
 });
 
-describe('the stream itself', () => {
+describe('the stream of a response', () => {
   it('is closed once all has been read, whether the response was whole or not', async () => {
     const whole = decrypting();
     const closed = once(whole.stream, 'close');

@@ -177,7 +177,7 @@ describe('form sealing, what is read from the form', () => {
     }
   });
 
-  it('nor does a form that arrives with such names', async () => {
+  it('no line break of a name begins a header in a form that arrives', async () => {
     for (const name of ['name="a\rX-Evil: 1"', 'name="a\nX-Evil: 1"', "name*=utf-8''a%0D%0AX-Evil:%201"]) {
       const bytes = formBody(BOUNDARY, [...FORM, field('evil', 'x')]).toString('latin1');
       const preparing = prepareForm([Buffer.from(bytes.replace('name="evil"', name), 'latin1')]);
@@ -249,7 +249,7 @@ describe('form sealing, what is refused with a 400', () => {
 
   for (const name of ['stream', 'stream_include_usage', 'stream_continuous_usage_stats']) {
     for (const value of ['true', 'false', 'True', 'FALSE']) {
-      it(`but not ${name} "${value}", which stays as it is`, async () => {
+      it(`not ${name} "${value}", which stays as it is`, async () => {
         const prepared = await prepareParts([...FORM, field(name, value)]);
         const parts = literalParts('BOUNDARY', await sealed(prepared));
         const { body } = parts.find(({ head }) => head.endsWith(`name="${name}"`))!;
@@ -259,7 +259,7 @@ describe('form sealing, what is refused with a 400', () => {
   }
 
   for (const format of ['json', 'verbose_json', '']) {
-    it(`but not response_format "${format}"`, async () => {
+    it(`not response_format "${format}"`, async () => {
       await prepareParts([...FORM, field('response_format', format)]);
     });
   }
@@ -332,7 +332,7 @@ describe('form sealing, what is refused with a 400', () => {
     await assert.rejects(prepareParts([field('model', 'm'), ...many(1000)]), refusal);
   });
 
-  it('as soon as it is known, while the body still arrives', async () => {
+  it('a form as soon as its fault is known, while the body still arrives', async () => {
     const stage = formBodyOf(contentType);
     const bytes = formBody(BOUNDARY, [
       field('model', 'a'),

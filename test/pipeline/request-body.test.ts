@@ -62,13 +62,13 @@ describe('a JSON request body, what is refused with a 400', () => {
 });
 
 describe('a JSON request body, what is read from the body', () => {
-  it('model, decoded', () => {
+  it('the model, decoded', () => {
     assert.equal(prepareText('{"mo\\u0064el":"a\\u00e9\u{1f600}"}').model, 'aé😀');
     assert.equal(prepareText(`{"model":"${'é'.repeat(128)}"}`).model, 'é'.repeat(128));
     assert.equal(prepareText(`{"messages":"${'x'.repeat(4096)}","model":"m"}`).model, 'm');
   });
 
-  it('streaming only where stream is true', () => {
+  it('that the response streams, only where stream is true', () => {
     assert.equal(prepareText('{"model":"m","stream":true}').streaming, true);
     for (const value of ['false', 'null']) {
       assert.equal(prepareText(`{"model":"m","stream":${value}}`).streaming, false);
@@ -159,7 +159,7 @@ describe('a JSON request body, the prompts of completions', () => {
     assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
   });
 
-  it('as a literal count says, in any chunks', () => {
+  it('are counted as a literal count says, in any chunks', () => {
     const numbers = fc.array(fc.integer(), { maxLength: 4 });
     const texts = fc.array(fc.string({ unit: fc.constantFrom('a', '"', '[', ']', ',', '\\', 'é') }));
     const prompt = fc.oneof(

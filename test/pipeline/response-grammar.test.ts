@@ -92,7 +92,7 @@ const TAKEN: readonly (readonly [Kind, readonly string[]])[] = [
 
 describe('the kinds of sealed values', () => {
   for (const [kind, taken] of TAKEN) {
-    it(`${kind}: ${taken.length} of ${Object.keys(VALUES).length}`, () => {
+    it(`${kind} takes ${taken.length} of ${Object.keys(VALUES).length} values`, () => {
       const row: Row = { required: { member: kind } };
       const found = Object.keys(VALUES).filter((name) => fitsRow(row, 'member', VALUES[name]));
       assert.deepEqual(found.sort(), [...taken].sort());

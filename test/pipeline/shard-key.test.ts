@@ -61,9 +61,9 @@ const shardKey = (body: string | Uint8Array, configured: string | undefined, cut
   return prepare(stage, cuts ? cutAt(bytes, cuts) : byteByByte(bytes), configured).shardKey;
 };
 
-describe('shard key, golden values', () => {
+describe('the shard key, by the vectors,', () => {
   for (const { kind, length, salt, expected } of vectors) {
-    it(`${kind} ${length} → ${expected.length} characters`, () => {
+    it(`of ${length} ${kind} bytes has ${expected.length} characters`, () => {
       const content = kind === 'generated' ? generated(length) : Buffer.alloc(length, 'a');
       const half = Math.floor(length / 2) + 1;
       assert.equal(keyOf(salt, [content]), expected);

@@ -82,7 +82,7 @@ const REQUESTS: readonly {
   { what: 'base64', endpoint: 'embeddings', model: 'm', text: 'x', more: { encoding_format: 'base64' } },
 ];
 
-describe('the simulated models answer as the grammar says', () => {
+describe('simulated models:', () => {
   let server: InferenceServer;
   before(async () => {
     server = await startInference();
@@ -93,20 +93,20 @@ describe('the simulated models answer as the grammar says', () => {
   });
 
   for (const { what, endpoint, model, text, more } of REQUESTS) {
-    it(`${what}, whole`, async () => {
+    it(`${what}, whole, is what the grammar says`, async () => {
       const members = { ...membersOf(endpoint, model, text, false), ...more };
       const body = await askUnary<Members>(server, endpoint, members);
       assert.deepEqual(breaches(endpoint, members, { kind: 'whole', status: 200, body }), []);
     });
     if (endpoint === 'embeddings') continue;
-    it(`${what}, in a stream`, async () => {
+    it(`${what}, in a stream, is what the grammar says`, async () => {
       const members = { ...membersOf(endpoint, model, text, true), ...more };
       const events = (await askStream<Members>(server, endpoint, members)) as TranscriptEvent[];
       assert.deepEqual(breaches(endpoint, members, { kind: 'stream', events }), []);
     });
   }
 
-  it('an error', async () => {
+  it('an error is what the grammar says', async () => {
     for (const endpoint of ['chat', 'completions', 'messages'] as const) {
       const members = membersOf(endpoint, 'sim-error-503', 'x', true);
       const body = await askUnary<Members>(server, endpoint, members, 503);
@@ -160,7 +160,7 @@ describe('the simulated models answer as the grammar says', () => {
       );
     });
 
-    it('of a chat: every role comes before the first word', async () => {
+    it('of a chat have every role before the first word', async () => {
       const members = { ...membersOf('chat', 'sim-2x0', 'x', true), n: 2 };
       const all = await askStream<Chunk>(server, 'chat', members);
       assert.deepEqual(
@@ -200,13 +200,13 @@ describe('the simulated models answer as the grammar says', () => {
       return { attempt, answer, text: answer.body.toString() };
     }
 
-    it('fails for formats that are not JSON: they cannot be encrypted', async () => {
+    it('fail in formats that are not JSON: they cannot be encrypted', async () => {
       const { answer } = await transcribe({ model: 'm', response_format: 'srt' });
       assert.equal(answer.status, 500);
       assert.equal(answer.headers['privatemode-encrypted'], 'false');
     });
 
-    it('in a stream', async () => {
+    it('in a stream are what the grammar says', async () => {
       const fields = { model: 'm', stream: 'true' };
       const { attempt, text } = await transcribe(fields);
       const events = attempt.openEvents(text, PLAIN.transcriptionAnswer) as unknown as TranscriptEvent[];
@@ -219,7 +219,7 @@ describe('the simulated models answer as the grammar says', () => {
       { response_format: 'verbose_json' },
       { response_format: 'verbose_json', 'timestamp_granularities[]': 'word' },
     ]) {
-      it(`whole, ${Object.values(more).join(' by the ')}`, async () => {
+      it(`as a whole ${Object.values(more).join(' by the ')} are what the grammar says`, async () => {
         const { attempt, text } = await transcribe({ model: 'm', ...more });
         const body = attempt.openValue(text, PLAIN.transcriptionAnswer) as { words?: unknown };
         assert.deepEqual(breaches('transcription', more, { kind: 'whole', status: 200, body }), []);
@@ -228,7 +228,7 @@ describe('the simulated models answer as the grammar says', () => {
     }
   });
 
-  it('the elements of several files, file by file', async () => {
+  it('the elements of several files come file by file', async () => {
     const attempt = new Attempt(server.secret);
     const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
     const part = (text: string) =>
