@@ -221,7 +221,7 @@ export const RESPONSES: readonly Mutation[] = [
         COUNTS,
         'chat-stream: more choices than asked for',
         'completions-stream-batch: cut after the first prompt',
-        'chat-stream-2: the second choice never finishes',
+        'chat-stream-2: one of two choices never finishes',
       ),
     ],
   },
