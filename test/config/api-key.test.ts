@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { keyOrigin, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/doors/config.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 describe('the API key', () => {
   it('is a literal, taken verbatim', () => {
@@ -101,17 +102,10 @@ describe('watching the key file', () => {
     await rm(folder, { recursive: true });
   });
 
-  const until = async (condition: () => boolean): Promise<void> => {
-    for (const end = Date.now() + 5_000; !condition(); ) {
-      assert.ok(Date.now() < end, 'did not happen within 5 s');
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-  };
-
   it('notices a new key without a signal, also where the file is replaced by renaming', async () => {
     await writeFile(join(folder, 'next'), ' second \n');
     await rename(join(folder, 'next'), path);
-    await until(() => keys.length > 0);
+    await eventually('the next key', () => keys.length > 0);
     assert.deepEqual(keys, ['second']);
   });
 

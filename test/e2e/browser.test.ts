@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { pathToFileURL } from 'node:url';
 import { type Browser, launchBrowser, type Page } from '../support/doors/browser.ts';
 import { CHAT_PAGE, type PageServer, servePage } from '../support/doors/chat-page.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { program } from '../support/processes/foreign-programs.ts';
 
 const CHROMIUM = program('chromium');
@@ -91,11 +91,10 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
     it('that is closed in mid-stream ends the request', async () => {
       const page = await open('app.test');
       await ask(page, chat, { content: CANARY, model: 'sim-1000x20' });
-      for (let waited = 0; (await shown(page)) === '' && waited < 5_000; waited += 20) await delay(20);
+      await eventually('the first token on the page', async () => (await shown(page)) !== '');
       await page.close();
       const exchange = stack.simulator.exchanges.last();
-      for (let waited = 0; !exchange?.closedEarlyAt && waited < 5_000; waited += 20) await delay(20);
-      assert.notEqual(exchange?.closedEarlyAt, undefined);
+      await eventually('the end of the request', () => exchange?.closedEarlyAt);
     });
   });
 
@@ -128,11 +127,10 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
           document.body.append(form);
           form.submit();
         }`);
-        let text = '';
-        for (let waited = 0; !text.includes('origin_forbidden') && waited < 10_000; waited += 50) {
-          await delay(50);
-          text = await page.evaluate('document.body?.innerText ?? ""');
-        }
+        const text = await eventually('the refusal on the page', async () => {
+          const words = await page.evaluate<string>('document.body?.innerText ?? ""');
+          return words.includes('origin_forbidden') && words;
+        });
         assert.match(text, /--cors-allowed-origins/);
         assertNothingWentOut(stack);
       });

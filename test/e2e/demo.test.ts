@@ -6,6 +6,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -39,19 +40,6 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
     const ended = once(child, 'close').then(([code]) => ({ code: code as number | null, stdout, stderr }));
     return { child, stdout: () => stdout, ended };
-  }
-
-  /** Everything that it wrote until `wanted` appears. */
-  async function until({ child, stdout }: Demo, wanted: RegExp): Promise<string> {
-    const output = child.stdout as NodeJS.ReadableStream;
-    while (!wanted.test(stdout())) {
-      const { promise, resolve } = Promise.withResolvers<void>();
-      output.once('data', resolve).once('end', resolve);
-      await promise;
-      output.off('data', resolve).off('end', resolve);
-      assert.equal(child.exitCode, null, stdout());
-    }
-    return stdout();
   }
 
   it('--help names the flags and starts nothing', async () => {
@@ -159,7 +147,10 @@ describe('npm run demo', { timeout: 120_000 }, () => {
 
     it('takes the next free one instead of 8080, says so, and how to find out who has it; the status page and a line show each request', async () => {
       const run = demo();
-      const said = await until(run, /until you press Ctrl-C/);
+      const said = await eventually(run.stdout, () => {
+        assert.equal(run.child.exitCode, null, run.stdout());
+        return run.stdout().includes('until you press Ctrl-C') && run.stdout();
+      });
       const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
         said,
       )?.[1];

@@ -6,12 +6,12 @@ import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { parseConfig } from '../../lib/config/config.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
 import { type ConnectionWatch, watchConnections } from '../support/doors/connections.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { startTestSimulator } from '../support/remote/simulator.ts';
 
@@ -105,10 +105,7 @@ describe('complete SEV-SNP evidence', () => {
   it('is what the watch watches: incomplete evidence makes it see a call to the vendor', async () => {
     await inScene({ faults: { 'evidence-no-crl': true } }, async ({ connections, start }) => {
       const proxy = await start();
-      for (let waited = 0; waited < 100 && !connections.targets().includes('kdsintf.amd.com:443'); waited++) {
-        await delay(50);
-      }
-      assert.ok(connections.targets().includes('kdsintf.amd.com:443'), connections.targets().join());
+      await eventually('a call to the vendor', () => connections.targets().includes('kdsintf.amd.com:443'));
       assert.equal(proxy.session.current(), undefined);
     });
   });

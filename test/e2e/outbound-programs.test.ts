@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   freePort,
   program,
@@ -67,11 +67,10 @@ async function answersWithCanary(running: Program): Promise<void> {
 }
 
 const logs = (running: Program, words: string): Promise<void> =>
-  waitFor(words, () => running.log().includes(words), {
-    process: running.process,
-    output: running.log,
-    stop: async () => {},
-  });
+  eventually(
+    () => `${words} in the log:\n${running.log()}`,
+    () => running.log().includes(words),
+  ).then(() => {});
 
 describe('behind tinyproxy', { skip: TINYPROXY.skip }, () => {
   async function tinyproxy(t: TestContext, directory: string, port: number): Promise<RunningProgram> {
@@ -176,14 +175,11 @@ async function behindAppliance(t: TestContext, opens: readonly string[]) {
   };
 }
 
-async function logged(lines: readonly Record<string, unknown>[], words: RegExp): Promise<string> {
-  for (let waited = 0; waited < 10_000; waited += 20) {
-    const line = lines.map((entry) => JSON.stringify(entry)).find((text) => words.test(text));
-    if (line !== undefined) return line;
-    await delay(20);
-  }
-  return assert.fail(`nothing like ${words} was logged:\n${lines.map((line) => line['msg']).join('\n')}`);
-}
+const logged = (lines: readonly Record<string, unknown>[], words: RegExp): Promise<string> =>
+  eventually(
+    () => `${words} in the log:\n${lines.map((line) => line['msg']).join('\n')}`,
+    () => lines.map((entry) => JSON.stringify(entry)).find((text) => words.test(text)),
+  );
 
 /** The words of a refused certificate, as people search for them. */
 function assertExplains(text: string, host: string): void {

@@ -5,9 +5,20 @@ import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { startProxyProcess } from '../support/processes/program.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
+
+const firstError = ({ log }: Program): Promise<string> =>
+  eventually(
+    () => `an error in the log:\n${log()}`,
+    () =>
+      log()
+        .split('\n')
+        .slice(0, -1)
+        .find((line) => line.includes('level=ERROR')),
+  );
 
 describe('a start that fails', { timeout: 60_000 }, () => {
   let occupied: Server;
@@ -126,20 +137,12 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       {},
     );
     try {
-      const errors = (): string[] =>
-        proxy
-          .log()
-          .split('\n')
-          .filter((line) => line.includes('level=ERROR'));
-      while (errors().length === 0) await once(proxy.process.stderr as NodeJS.ReadableStream, 'data');
+      const error = await firstError(proxy);
       assert.match(
-        errors()[0] as string,
+        error,
         /msg="The service cannot be reached; trying again within 1 second" .*reason="localhost:1 refused the connection"/,
       );
-      assert.match(
-        errors()[0] as string,
-        /remedy="Check the network, --api-endpoint and the proxy settings\."/,
-      );
+      assert.match(error, /remedy="Check the network, --api-endpoint and the proxy settings\."/);
       assert.doesNotMatch(proxy.log(), /Attestation/);
     } finally {
       await proxy.stop('SIGKILL');
@@ -173,13 +176,7 @@ describe('a clock that is wrong', { timeout: 120_000 }, () => {
       remote.simulator.setClockSkew(skew);
       const proxy = await startProxyProcess([...remote.flags, '--port=0'], { ...remote.env });
       try {
-        const failed = (): string | undefined =>
-          proxy
-            .log()
-            .split('\n')
-            .find((line) => line.includes('level=ERROR'));
-        while (failed() === undefined) await once(proxy.process.stderr as NodeJS.ReadableStream, 'data');
-        const line = failed() as string;
+        const line = await firstError(proxy);
         assert.match(line, reason);
         assert.match(
           line,

@@ -39,16 +39,15 @@ async function json<T>(url: string): Promise<T> {
 }
 
 /** Asks until it holds. */
-async function until<T>(url: string, holds: (answer: T) => boolean): Promise<T> {
-  let answer: T | undefined;
-  await eventually(
+function until<T extends object>(url: string, holds: (answer: T) => boolean): Promise<T> {
+  let answer: T;
+  return eventually(
     () => `${holds}; it was ${JSON.stringify(answer).slice(0, 2_000)}`,
     async () => {
       answer = await json<T>(url);
-      return holds(answer);
+      return holds(answer) && answer;
     },
   );
-  return answer as T;
 }
 
 const chat = (url: string, model: string, stream = false): Promise<Response> =>

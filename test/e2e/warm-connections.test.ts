@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../support/processes/eventually.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
 
@@ -45,15 +46,11 @@ describe('connections opened ahead', { timeout: 60_000 }, () => {
         remote.env,
       );
       t.after(() => proxy.stop('SIGKILL'));
-      const until = async (condition: () => boolean): Promise<void> => {
-        for (const deadline = Date.now() + 15_000; !condition() && Date.now() < deadline; ) await delay(10);
-      };
-      await until(() => open.size >= connections);
+      await eventually('every connection that is opened ahead', () => open.size >= connections);
       await delay(500); // in which there would be more
       assert.equal(open.size, connections);
       assert.equal(await proxy.stop('SIGTERM'), 0);
-      await until(() => open.size === 0);
-      assert.equal(open.size, 0);
+      await eventually('the end of every connection', () => open.size === 0);
       assert.equal(remote.simulator.counts['inference'], 0);
     });
   }

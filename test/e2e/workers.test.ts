@@ -8,6 +8,7 @@ import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
 import { schemaErrors } from '../packaging/support/json-schema.ts';
 import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -101,12 +102,10 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     const during = await status();
     assert.deepEqual([during.traffic.inFlight, during.workers, during.state], [1, 2, 'ready']);
     await stream.text();
-    let { traffic } = await status();
-    for (let i = 0; i < 100 && traffic.inFlight > 0; i++) {
-      await delay(20);
-      ({ traffic } = await status());
-    }
-    const { finished, seconds } = traffic;
+    const { finished, seconds } = await eventually('the end of the stream in the status', async () => {
+      const { traffic } = await status();
+      return traffic.inFlight === 0 && traffic;
+    });
     assert.equal(finished.length, 15);
     assert.deepEqual([finished[0]?.model, finished[0]?.outcome], ['sim-20x50', 'answered']);
     assert.ok(seconds.reduce((sum, { chunks }) => sum + chunks, 0) >= 20);
@@ -119,12 +118,11 @@ describe('--workers 2', { timeout: 60_000 }, () => {
   it('replaces a worker that dies, and the other one goes on', async () => {
     const [victim] = proxy.children();
     process.kill(victim as number, 'SIGKILL');
-    for (let i = 0; i < 200 && !proxy.log().includes('A worker ended'); i++) await delay(10);
+    await eventually('the end of the worker', () => proxy.log().includes('A worker ended'));
     const answers = await Promise.all(Array.from({ length: 4 }, () => ask('sim-echo')));
     assert.deepEqual([...new Set(answers.map(({ status }) => status))], [200]);
-    for (let i = 0; i < 200 && proxy.children().filter((pid) => pid !== victim).length < 2; i++)
-      await delay(50);
-    assert.equal(proxy.children().filter((pid) => pid !== victim).length, 2);
+    const others = (): number[] => proxy.children().filter((pid) => pid !== victim);
+    await eventually('a worker in its place', () => others().length === 2);
   });
 
   it('lets streams finish on SIGTERM, and ends with 0', async () => {
@@ -145,12 +143,10 @@ describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
     const remote = await startRemote();
     const proxy = await startProxyProcess([...remote.flags, '--workers=2', '--port=0'], remote.env);
     try {
-      let status = 0;
-      for (let i = 0; i < 100 && status !== 204; i++) {
-        status = (await fetch(`${proxy.url}/readyz`, { headers: { connection: 'close' } })).status;
-        if (status !== 204) await delay(50);
-      }
-      assert.equal(status, 204);
+      await eventually('a proxy that is ready', async () => {
+        const { status } = await fetch(`${proxy.url}/readyz`, { headers: { connection: 'close' } });
+        return status === 204;
+      });
     } finally {
       await proxy.stop('SIGKILL');
       await remote.close();
@@ -189,10 +185,9 @@ describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () 
     assert.deepEqual(await answers('/readyz'), ['503 attestation_failed null false']);
     assert.equal(simulator.counts['inference'], 0);
     simulator.faults.clear();
-    for (let tries = 0; (await answers('/v1/chat/completions', chat))[0]?.startsWith('400'); tries++) {
-      assert.ok(tries < 100, 'still refused');
-      await delay(100);
-    }
+    const refused = async (): Promise<boolean> =>
+      (await answers('/v1/chat/completions', chat))[0]?.startsWith('400') ?? false;
+    await eventually('a service that passes', async () => !(await refused()));
     assert.deepEqual(await answers('/readyz'), ['204 null null false']);
   });
 });

@@ -12,6 +12,7 @@ import type { TLSSocket, TlsOptions } from 'node:tls';
 import { createHttpCall } from '../../lib/network/http-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { serveConnectProxy } from '../support/remote/loopback.ts';
 import {
@@ -27,13 +28,6 @@ before(() => {
   authority = createTestAuthority('Warm Root');
   genuine = authority.issue(['localhost', 'api.example']);
 });
-
-/** Waits until it holds. */
-async function until(condition: () => boolean, what: string, ms = 5_000): Promise<void> {
-  for (const deadline = Date.now() + ms; !condition(); await delay(5)) {
-    assert.ok(Date.now() < deadline, `never came: ${what}`);
-  }
-}
 
 /** ms in which an opening that must not happen would have happened. */
 const QUIET = 400;
@@ -135,12 +129,12 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.equal(remote.accepted.length, 0);
 
     await control(out, remote.port);
-    await until(() => remote.accepted.length === 2, 'the control connection and one ahead');
+    await eventually('the control connection and one ahead', () => remote.accepted.length === 2);
     await delay(QUIET);
     assert.equal(remote.accepted.length, 2);
 
     keep(true);
-    await until(() => remote.accepted.length === 4, 'all that are allowed');
+    await eventually('all that are allowed', () => remote.accepted.length === 4);
     await delay(QUIET);
     assert.equal(remote.accepted.length, 4);
     assert.deepEqual(remote.paths, ['/control']);
@@ -151,17 +145,17 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const out = outbound(t);
     await control(out, remote.port);
     warm(out, remote.port, 3);
-    await until(() => remote.accepted.length === 2, 'the control connection and one ahead');
+    await eventually('the control connection and one ahead', () => remote.accepted.length === 2);
   });
 
   it('carry the requests that come, and are replaced when they are used up', async (t) => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 3);
     keep(true);
-    await until(() => remote.accepted.length === 3, 'three connections');
+    await eventually('three connections', () => remote.accepted.length === 3);
     const answers = await Promise.all([1, 2, 3].map(() => get(agent, remote.port, '/close')));
     assert.deepEqual(answers, Array(3).fill({ status: 200, ahead: true }));
-    await until(() => remote.accepted.length === 6 && remote.open.size === 3, 'three new ones');
+    await eventually('three new ones', () => remote.accepted.length === 6 && remote.open.size === 3);
     assert.equal((await get(agent, remote.port)).ahead, true);
   });
 
@@ -169,7 +163,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 2);
     keep(true);
-    await until(() => remote.accepted.length === 2, 'two connections');
+    await eventually('two connections', () => remote.accepted.length === 2);
     for (let round = 0; round < 3; round++) {
       await Promise.all([1, 2, 3].map(() => get(agent, remote.port)));
       await delay(QUIET);
@@ -184,7 +178,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const { mock } = t.mock.method(agent.connections, 'began');
     for (const requests of [1, 2]) {
       await get(agent, remote.port);
-      await until(() => Object.keys(agent.freeSockets).length === 1, 'the connection back in the agent');
+      await eventually('the connection back in the agent', () => Object.keys(agent.freeSockets).length === 1);
       assert.deepEqual([mock.callCount(), remote.accepted.length], [requests, 1]);
     }
   });
@@ -194,10 +188,10 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const out = outbound(t);
     const { agent, keep } = warm(out, remote.port, 1);
     keep(true);
-    await until(() => remote.accepted.length === 1, 'the first');
+    await eventually('the first', () => remote.accepted.length === 1);
     await delay(QUIET); // until the client knows of it too, and has its session
     await get(agent, remote.port, '/close');
-    await until(() => remote.accepted.length === 2, 'its successor');
+    await eventually('its successor', () => remote.accepted.length === 2);
     await get(out.agent({ keepAlive: false }), remote.port);
     assert.deepEqual(remote.resumed, [false, true, true]);
   });
@@ -212,7 +206,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
       'api.example',
     );
     keep(true);
-    await until(() => remote.accepted.length === 2, 'two connections');
+    await eventually('two connections', () => remote.accepted.length === 2);
     assert.equal((await get(agent, 8443, '/', 'api.example')).ahead, true);
     assert.deepEqual(
       proxy.seen.map(({ target }) => target),
@@ -224,7 +218,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const [remote, other] = [await service(t, genuine), await service(t, genuine)];
     const { agent, keep } = warm(outbound(t), remote.port, 2);
     keep(true);
-    await until(() => remote.accepted.length === 2, 'two connections');
+    await eventually('two connections', () => remote.accepted.length === 2);
     assert.equal((await get(agent, other.port)).ahead, false);
     assert.deepEqual([remote.paths, other.paths], [[], ['/']]);
   });
@@ -233,11 +227,11 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 1);
     keep(true);
-    await until(() => remote.accepted.length === 1, 'the first');
+    await eventually('the first', () => remote.accepted.length === 1);
     remote.accepted[0]?.end();
-    await until(() => remote.accepted.length === 2, 'its successor');
+    await eventually('its successor', () => remote.accepted.length === 2);
     remote.accepted[1]?.write('HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n');
-    await until(() => remote.accepted.length === 3, 'the third');
+    await eventually('the third', () => remote.accepted.length === 3);
     assert.deepEqual(await get(agent, remote.port), { status: 200, ahead: true });
     assert.equal(remote.accepted.length, 3);
   });
@@ -257,7 +251,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     const remote = await service(t, authority.issue(['elsewhere.example']));
     const { agent, keep } = warm(outbound(t), remote.port, 4);
     keep(true);
-    await until(() => remote.total() > 0, 'a first attempt');
+    await eventually('a first attempt', () => remote.total() > 0);
     await delay(1_000);
     assert.ok(remote.total() <= 6, `${remote.total()} attempts in a second`);
     await assert.rejects(get(agent, remote.port), { code: 'ERR_TLS_CERT_ALTNAME_INVALID' });
@@ -296,9 +290,9 @@ describe('connections opened ahead', { concurrency: true }, () => {
     warm(opening, mute.port, 2).keep(true);
     warm(tunnelled, 8443, 2).keep(true);
     const [a, b, c] = [remote.open, mute.open, proxy.open];
-    await until(() => remote.accepted.length === 2 && b.size === 2 && c.size === 2, 'two of each');
+    await eventually('two of each', () => remote.accepted.length === 2 && b.size === 2 && c.size === 2);
     await Promise.all([ready.close(), opening.close(), tunnelled.close()]);
-    await until(() => a.size + b.size + c.size === 0, 'their end');
+    await eventually('their end', () => a.size + b.size + c.size === 0);
     await delay(QUIET);
     assert.equal(remote.total(), 2);
   });
@@ -309,8 +303,8 @@ describe('connections opened ahead', { concurrency: true }, () => {
       createTcpServer((socket) => socket.resume()),
     );
     warm(outbound(t, {}, 200), mute.port, 1).keep(true);
-    await until(() => mute.open.size === 1, 'an attempt');
-    await until(() => mute.open.size === 0, 'its end');
+    await eventually('an attempt', () => mute.open.size === 1);
+    await eventually('its end', () => mute.open.size === 0);
   });
 });
 

@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../../support/processes/eventually.ts';
 import { program } from '../../support/processes/foreign-programs.ts';
 import { type Program, startProgram } from '../../support/processes/program.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
@@ -220,8 +220,8 @@ describe('container image', { timeout: 600_000 }, () => {
       assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^NSpid:\s+\d+\s+1$/m);
       assert.match(readFileSync(`/proc/${inside}/status`, 'utf8'), /^Uid:\s+65532\s/m);
       process.kill(inside, 'SIGTERM');
-      for (let i = 0; i < 100 && proxy.process.exitCode === null; i++) await delay(50);
-      assert.equal(proxy.process.exitCode, 0, proxy.log());
+      const ended = await eventually('the end of the proxy', () => proxy.process.exitCode ?? undefined);
+      assert.equal(ended, 0, proxy.log());
     });
   });
 

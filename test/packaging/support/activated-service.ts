@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
-import { setTimeout as delay } from 'node:timers/promises';
+import { eventually } from '../../support/processes/eventually.ts';
 import { cleanEnvironment } from '../../support/processes/program.ts';
 
 /**
@@ -63,11 +63,12 @@ export async function createActivatedService(
   let starts = 0;
   const listening = async (): Promise<void> => {
     starts++;
-    const deadline = Date.now() + 30_000;
-    while ((log.match(/Starting HTTP/g) ?? []).length < starts) {
-      if (Date.now() > deadline) throw new Error(`the service did not start:\n${log}`);
-      await delay(20);
-    }
+    const said = (): number => (log.match(/Starting HTTP/g) ?? []).length;
+    await eventually(
+      () => `the start of the service:\n${log}`,
+      () => said() >= starts,
+      30_000,
+    );
   };
   return {
     port,

@@ -3,8 +3,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { searchLog } from '../doors/canaries.ts';
+import { eventually } from './eventually.ts';
 
 const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
 
@@ -68,16 +68,14 @@ export async function startProgram(
   });
   child.once('close', () => searchLog(log, 'the program'));
   const closed = once(child, 'close'); // gone, and all it wrote has been read
-  const deadline = Date.now() + ms;
-  let url: string | undefined;
-  while (url === undefined) {
-    url = /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
-    if (child.exitCode !== null || Date.now() > deadline) {
-      if (child.exitCode === null) child.kill('SIGKILL');
-      throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
-    }
-    await delay(20);
-  }
+  const endpoint = (): string | undefined => {
+    if (child.exitCode !== null) throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
+    return /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
+  };
+  const url = await eventually(() => `the start of the proxy:\n${log}`, endpoint, ms, 20).catch((error) => {
+    child.kill('SIGKILL');
+    throw error;
+  });
   return {
     process: child,
     url,
