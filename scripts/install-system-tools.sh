@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, an emulator with the
-# libraries that the arm64 executable needs, what the lines of docs/install.md call, and the compiler of lib/crypto/ghash. Nothing
-# is done where it is all there.
+# libraries that the arm64 executable needs, what the lines of docs/install.md call, readelf, and the compiler of lib/crypto/ghash.
+# Nothing is done where it is all there.
 set -euo pipefail
 
 missing=()
@@ -13,6 +13,7 @@ if [ "$(uname -m)" = x86_64 ]; then
   [ -e /usr/aarch64-linux-gnu/lib/libatomic.so.1 ] || missing+=(libatomic1-arm64-cross)
 fi
 command -v unshare >/dev/null || missing+=(util-linux)
+command -v readelf >/dev/null || missing+=(binutils)
 command -v curl >/dev/null || missing+=(curl)
 [ -x /usr/bin/rustc ] && [ -x /usr/bin/cargo ] || missing+=(rustc cargo)
 [ -d /usr/lib/rustlib/wasm32-unknown-unknown ] || missing+=(libstd-rust-dev-wasm32)
