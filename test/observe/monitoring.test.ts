@@ -7,19 +7,21 @@ import { parse } from 'yaml';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
+import { ROOT } from '../support/processes/tools.ts';
 import {
   type Alert,
   DASHBOARD,
   type Dashboard,
   expressionsOf,
   laidOut,
+  missingIn,
   type Panel,
   panelsOf,
   RULES,
   type RuleFile,
-} from '../packaging/support/monitoring.ts';
-import { type Series, seriesOf, wrongIn } from '../packaging/support/promql.ts';
-import { ROOT } from '../support/processes/tools.ts';
+  type Series,
+  seriesOf,
+} from './monitoring-files.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const dashboard = (): Dashboard => JSON.parse(read(DASHBOARD)) as Dashboard;
@@ -107,7 +109,7 @@ describe('the Grafana dashboard', () => {
     const expressions = expressionsOf(dashboard());
     assert.ok(expressions.length > 35, `${expressions.length} expressions`);
     assert.deepEqual(
-      expressions.flatMap(({ expr, labels }) => wrongIn(expr, series, labels)),
+      expressions.flatMap(({ expr, labels }) => missingIn(expr, series, labels)),
       [],
     );
   });
@@ -127,7 +129,7 @@ describe('the Grafana dashboard', () => {
       ['type=\\"input\\"', 'type=\\"in\\"', /no type="in"/],
     ] as const) {
       const wrong = expressionsOf(JSON.parse(source.replace(right, planted)) as Dashboard).flatMap(
-        ({ expr, labels }) => wrongIn(expr, series, labels),
+        ({ expr, labels }) => missingIn(expr, series, labels),
       );
       assert.match(wrong.join('\n'), complaint, planted);
     }
@@ -218,7 +220,7 @@ describe('the alert rules', () => {
     for (const { expr, annotations } of ALERTS) {
       const words = Object.values(annotations).join(' ');
       const labels = [...words.matchAll(/\$labels\.(\w+)/g)].map(([, label]) => label as string);
-      assert.deepEqual(wrongIn(expr, series, labels), []);
+      assert.deepEqual(missingIn(expr, series, labels), []);
     }
   });
 

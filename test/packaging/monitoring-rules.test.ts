@@ -4,9 +4,6 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse, stringify } from 'yaml';
-import { program } from '../support/processes/foreign-programs.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { ROOT, run } from '../support/processes/tools.ts';
 import {
   type Alert,
   DASHBOARD,
@@ -14,7 +11,10 @@ import {
   expressionsOf,
   RULES,
   type RuleFile,
-} from './support/monitoring.ts';
+} from '../observe/monitoring-files.ts';
+import { program } from '../support/processes/foreign-programs.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const PROMTOOL = program('promtool', { from: 'scripts/install-chart-tools.sh' });
 const TEST_FILE = 'deploy/prometheus/rules.test.yaml';
