@@ -8,7 +8,7 @@ import { VERSION } from '../../lib/version.ts';
 import { renderReadme, valueRows } from '../../scripts/chart-readme.ts';
 import { parsed } from '../support/doors/config.ts';
 import { run } from '../support/processes/tools.ts';
-import { everyPair, FACTORS, type Level, type PodSpec } from './support/chart-levels.ts';
+import { assertShown, everyPair, FACTORS, type Level, type PodSpec } from './support/chart-levels.ts';
 import {
   CHART,
   HELM,
@@ -85,7 +85,7 @@ if (HELM.skip === false) {
 
     for (const [name, levels] of Object.entries(FACTORS)) {
       it(`does what its documentation says with ${name}`, () => {
-        for (const level of levels) level.check(podOf(render(merged([level])).objects));
+        for (const level of levels) assertShown(level, podOf(render(merged([level])).objects));
       });
     }
 
@@ -94,7 +94,7 @@ if (HELM.skip === false) {
       const texts = rows.map((levels) => {
         const { objects, text } = render(merged(levels));
         const pod = podOf(objects);
-        for (const level of levels) level.check(pod);
+        for (const level of levels) assertShown(level, pod);
         const { config } = parsed(pod.containers[0].args, MOUNTED);
         assert.equal(config.port, pod.containers[0].ports[0]?.containerPort);
         assert.deepEqual(

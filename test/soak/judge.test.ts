@@ -1,7 +1,7 @@
 /** The verdict of a soak, on measurements that were made up: each leak is noticed, and chance is not. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type Facts, heapSlope, judge, type Sample, slope } from './judge.ts';
+import { type Facts, heapSlope, judge, type Sample } from './judge.ts';
 import { createPlan, seededRandom } from './plan.ts';
 import type { Measurement } from './proxy-child.ts';
 
@@ -45,29 +45,10 @@ const failed = (changes: Partial<Facts>): string[] =>
     .map(({ what }) => what);
 
 describe('the slope', () => {
-  it('is that of the line through the points', () => {
-    assert.equal(
-      slope([
-        [0, 1],
-        [1, 3],
-        [2, 5],
-      ]),
-      2,
-    );
-    assert.equal(
-      slope([
-        [0, 1],
-        [1, 0],
-        [2, 2],
-      ]),
-      0.5,
-    );
-    assert.equal(slope([[1, 7]]), 0);
-  });
-
   it('leaves the first third out: warming up is no leak', () => {
     const warmingUp = samples((minutes) => ({ heapUsed: 24e6 + Math.min(minutes, 4) * 5e6 }));
     assert.equal(heapSlope(warmingUp), 0);
+    assert.equal(heapSlope(warmingUp.slice(0, 1)), 0);
   });
 });
 

@@ -1,4 +1,5 @@
 /** What the measurements of a soak mean. */
+import { slope } from '../../bench/stats.ts';
 import type { Measurement } from './proxy-child.ts';
 
 /** One measurement at rest, after so many minutes under load. */
@@ -10,19 +11,12 @@ export interface Sample {
 /** MB a minute that memory may grow by. */
 export const STEEPEST = 1;
 
-/** Least squares: how much `y` grows for one `x`. 0 for fewer than two points. */
-export function slope(points: readonly (readonly [x: number, y: number])[]): number {
-  const mean = (of: 0 | 1): number => points.reduce((sum, point) => sum + point[of], 0) / points.length;
-  const [x0, y0] = [mean(0), mean(1)];
-  const spread = points.reduce((sum, [x]) => sum + (x - x0) ** 2, 0);
-  if (points.length < 2 || spread === 0) return 0;
-  return points.reduce((sum, [x, y]) => sum + (x - x0) * (y - y0), 0) / spread;
-}
-
-/** MB a minute; the first third of the samples warms up: code is compiled, pools and caches fill. */
+/** MB a minute; the first third of the samples warms up: code is compiled, pools and caches fill. 0 for fewer than two after it. */
 export function heapSlope(samples: readonly Sample[]): number {
   const warm = samples.slice(Math.floor(samples.length / 3));
-  return slope(warm.map(({ minutes, measurement }) => [minutes, measurement.heapUsed / 1e6]));
+  return warm.length < 2
+    ? 0
+    : slope(warm.map(({ minutes, measurement }) => [minutes, measurement.heapUsed / 1e6]));
 }
 
 const SOCKETS = 'TCPSocketWrap';

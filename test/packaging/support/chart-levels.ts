@@ -28,48 +28,62 @@ export interface PodSpec {
   readonly topologySpreadConstraints?: readonly Readonly<Record<string, unknown>>[];
 }
 
-/** One setting of one value of the table: what is put under `config`, and what must come of it. */
+/** A volume of the pod: how it is mounted, and what it comes from. */
+type Mounted = readonly [mount: object, source: object];
+
+/** One setting of one value of the table: what is put under `config`, and what the pod has of it; undefined: it has none. */
 export interface Level {
   readonly config: Readonly<Record<string, unknown>>;
-  readonly check: (pod: PodSpec) => void;
+  readonly flags?: Readonly<Record<string, string | undefined>>;
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly volumes?: Readonly<Record<string, Mounted | undefined>>;
+  /** Of the probes. */
+  readonly scheme?: 'HTTP' | 'HTTPS';
 }
 
-const flag = (pod: PodSpec, name: string): string | undefined =>
-  pod.containers[0].args.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3);
-const volume = (pod: PodSpec, name: string) => pod.volumes.find((entry) => entry['name'] === name);
-const mount = (pod: PodSpec, name: string) =>
-  pod.containers[0].volumeMounts.find((entry) => entry.name === name);
-const env = (pod: PodSpec, name: string): string | undefined =>
-  pod.containers[0].env?.find((entry) => entry.name === name)?.value;
+/** The pod has what the level says. */
+export function assertShown({ flags = {}, env = {}, volumes = {}, scheme }: Level, pod: PodSpec): void {
+  const [{ args, env: variables = [], volumeMounts, readinessProbe, livenessProbe }] = pod.containers;
+  for (const [name, value] of Object.entries(flags)) {
+    const found = args.find((arg) => arg.startsWith(`--${name}=`));
+    assert.equal(found, value === undefined ? undefined : `--${name}=${value}`);
+  }
+  for (const [name, value] of Object.entries(env))
+    assert.equal(variables.find((entry) => entry.name === name)?.value, value, name);
+  for (const [name, expected] of Object.entries(volumes)) {
+    const mount = volumeMounts.find((entry) => entry.name === name);
+    const volume = pod.volumes.find((entry) => entry['name'] === name);
+    assert.deepEqual([mount, volume], expected?.map((each) => ({ name, ...each })) ?? [undefined, undefined]);
+  }
+  if (scheme !== undefined)
+    for (const { httpGet } of [readinessProbe, livenessProbe]) assert.equal(httpGet.scheme, scheme);
+}
 
-const fallback = (value: string, expected: string | undefined): Level => ({
+const FILES = '/etc/privatemode-proxy';
+const mountedAt = (mountPath: string, source: object): Mounted => [{ mountPath, readOnly: true }, source];
+const secret = (secretName: string, more: object = {}) => ({
+  secret: { secretName, defaultMode: 0o440, ...more },
+});
+
+const fallback = (value: string): Level => ({
   config: { apiKey: { fallback: value } },
-  check: (pod) => assert.equal(flag(pod, 'api-key-fallback'), expected),
+  flags: { 'api-key-fallback': value || undefined },
 });
 
-const cors = (origins: readonly string[], expected: string | undefined): Level => ({
-  config: { corsAllowedOrigins: origins },
-  check: (pod) => assert.equal(flag(pod, 'cors-allowed-origins'), expected),
+const cors = (corsAllowedOrigins: readonly string[], value: string | undefined): Level => ({
+  config: { corsAllowedOrigins },
+  flags: { 'cors-allowed-origins': value },
 });
 
-const customCA = (secretName: string, configMapName: string, source: Record<string, unknown>): Level => ({
+const customCA = (secretName: string, configMapName: string, source: object): Level => ({
   config: { customCA: { enabled: true, secretName, configMapName, fileName: 'bundle.pem' } },
-  check: (pod) => {
-    const { name, ...from } = volume(pod, 'custom-ca') as Record<string, unknown>;
-    assert.equal(name, 'custom-ca');
-    assert.deepEqual(from, source);
-    assert.equal(env(pod, 'SSL_CERT_FILE'), `${mount(pod, 'custom-ca')?.mountPath}/bundle.pem`);
-  },
+  env: { SSL_CERT_FILE: `${FILES}/custom-ca/bundle.pem` },
+  volumes: { 'custom-ca': mountedAt(`${FILES}/custom-ca`, source) },
 });
 
 /** One list for each row of the table, or group of rows that belong together. */
 export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
-  'config.apiKey.fallback': [
-    fallback('', undefined),
-    fallback('never', 'never'),
-    fallback('always', 'always'),
-    fallback('if-placeholder', 'if-placeholder'),
-  ],
+  'config.apiKey.fallback': ['', 'never', 'always', 'if-placeholder'].map(fallback),
   'config.corsAllowedOrigins': [
     cors([], undefined),
     cors(
@@ -81,105 +95,78 @@ export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
   'config.sharedPromptCache': [
     {
       config: { sharedPromptCache: { enabled: false } },
-      check: (pod) => {
-        assert.equal(flag(pod, 'disable-prompt-cache'), undefined);
-        assert.equal(flag(pod, 'prompt-cache-salt'), undefined);
-      },
+      flags: { 'disable-prompt-cache': undefined, 'prompt-cache-salt': undefined },
     },
     {
       config: { sharedPromptCache: { enabled: true } },
-      check: (pod) => {
-        assert.equal(flag(pod, 'disable-prompt-cache'), 'false');
-        assert.equal(flag(pod, 'prompt-cache-salt'), undefined);
-      },
+      flags: { 'disable-prompt-cache': 'false', 'prompt-cache-salt': undefined },
     },
     {
       config: {
         sharedPromptCache: { enabled: true, promptCacheSalt: { enabled: true, secretName: 'my-salt' } },
       },
-      check: (pod) => {
-        const path = mount(pod, 'prompt-cache-salt')?.mountPath;
-        assert.equal(flag(pod, 'disable-prompt-cache'), 'false');
-        assert.equal(flag(pod, 'prompt-cache-salt'), `@${path}/promptCacheSalt`);
-        assert.deepEqual(volume(pod, 'prompt-cache-salt')?.['secret'], {
-          secretName: 'my-salt',
-          defaultMode: 0o440,
-          items: [{ key: 'promptCacheSalt', path: 'promptCacheSalt' }],
-        });
+      flags: {
+        'disable-prompt-cache': 'false',
+        'prompt-cache-salt': `@${FILES}/prompt-cache-salt/promptCacheSalt`,
+      },
+      volumes: {
+        'prompt-cache-salt': mountedAt(
+          `${FILES}/prompt-cache-salt`,
+          secret('my-salt', { items: [{ key: 'promptCacheSalt', path: 'promptCacheSalt' }] }),
+        ),
       },
     },
   ],
   'config.workspace': [
     {
       config: { workspace: { enabled: false } },
-      check: (pod) => {
-        assert.deepEqual(volume(pod, 'workspace')?.['emptyDir'], {});
-        assert.equal(mount(pod, 'workspace')?.readOnly, undefined);
-        assert.equal(flag(pod, 'workspace'), mount(pod, 'workspace')?.mountPath);
-      },
+      flags: { workspace: '/workspace' },
+      volumes: { workspace: [{ mountPath: '/workspace' }, { emptyDir: {} }] },
     },
     {
       config: { workspace: { enabled: true, volumeClaimName: 'my-claim' } },
-      check: (pod) => {
-        assert.deepEqual(volume(pod, 'workspace')?.['persistentVolumeClaim'], { claimName: 'my-claim' });
-        assert.equal(flag(pod, 'workspace'), mount(pod, 'workspace')?.mountPath);
+      flags: { workspace: '/workspace' },
+      volumes: {
+        workspace: [{ mountPath: '/workspace' }, { persistentVolumeClaim: { claimName: 'my-claim' } }],
       },
     },
   ],
   'config.receipts': [
-    {
-      config: { receipts: false },
-      check: (pod) => assert.equal(flag(pod, 'receipts'), undefined),
-    },
-    {
-      config: { receipts: true },
-      check: (pod) => assert.equal(flag(pod, 'receipts'), 'true'),
-    },
+    { config: { receipts: false }, flags: { receipts: undefined } },
+    { config: { receipts: true }, flags: { receipts: 'true' } },
   ],
   'config.tls': [
     {
       config: { tls: { enabled: false } },
-      check: (pod) => {
-        assert.equal(flag(pod, 'tls-cert-path'), undefined);
-        assert.equal(pod.containers[0].readinessProbe.httpGet.scheme, 'HTTP');
-      },
+      flags: { 'tls-cert-path': undefined },
+      scheme: 'HTTP',
     },
     {
       config: { tls: { enabled: true, secretName: 'my-tls' } },
-      check: (pod) => {
-        const path = mount(pod, 'tls')?.mountPath;
-        assert.equal(flag(pod, 'tls-cert-path'), `${path}/tls.crt`);
-        assert.equal(flag(pod, 'tls-key-path'), `${path}/tls.key`);
-        assert.deepEqual(volume(pod, 'tls')?.['secret'], { secretName: 'my-tls', defaultMode: 0o440 });
-        assert.equal(pod.containers[0].readinessProbe.httpGet.scheme, 'HTTPS');
-        assert.equal(pod.containers[0].livenessProbe.httpGet.scheme, 'HTTPS');
-      },
+      flags: { 'tls-cert-path': `${FILES}/tls/tls.crt`, 'tls-key-path': `${FILES}/tls/tls.key` },
+      volumes: { tls: mountedAt(`${FILES}/tls`, secret('my-tls')) },
+      scheme: 'HTTPS',
     },
   ],
   'config.customCA': [
     {
       config: { customCA: { enabled: false, secretName: 'unused' } },
-      check: (pod) => {
-        assert.equal(volume(pod, 'custom-ca'), undefined);
-        assert.equal(env(pod, 'SSL_CERT_FILE'), undefined);
-      },
+      env: { SSL_CERT_FILE: undefined },
+      volumes: { 'custom-ca': undefined },
     },
-    customCA('my-ca', '', { secret: { secretName: 'my-ca', defaultMode: 0o440 } }),
+    customCA('my-ca', '', secret('my-ca')),
     customCA('', 'my-ca-map', { configMap: { name: 'my-ca-map' } }),
     customCA('my-ca', 'my-ca-map', { configMap: { name: 'my-ca-map' } }),
   ],
   'config.extraEnv': [
-    { config: { extraEnv: [] }, check: (pod) => assert.equal(env(pod, 'https_proxy'), undefined) },
+    { config: { extraEnv: [] }, env: { https_proxy: undefined } },
     {
       config: { extraEnv: [{ name: 'https_proxy', value: 'http://proxy.corp.example:3128' }] },
-      check: (pod) => assert.equal(env(pod, 'https_proxy'), 'http://proxy.corp.example:3128'),
+      env: { https_proxy: 'http://proxy.corp.example:3128' },
     },
   ],
   'config.manifest': [
-    {
-      config: { manifest: { enabled: false } },
-      check: (pod) => assert.equal(flag(pod, 'manifest-path'), undefined),
-    },
+    { config: { manifest: { enabled: false } }, flags: { 'manifest-path': undefined } },
     {
       config: {
         manifest: {
@@ -189,53 +176,40 @@ export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
           mountPath: '/etc/config/manifest.json',
         },
       },
-      check: (pod) => {
-        assert.equal(flag(pod, 'manifest-path'), '/etc/config/manifest.json');
-        assert.deepEqual(volume(pod, 'manifest')?.['configMap'], { name: 'my-manifest' });
-        assert.deepEqual(mount(pod, 'manifest'), {
-          name: 'manifest',
-          mountPath: '/etc/config/manifest.json',
-          subPath: 'm.json',
-          readOnly: true,
-        });
+      flags: { 'manifest-path': '/etc/config/manifest.json' },
+      volumes: {
+        manifest: [
+          { mountPath: '/etc/config/manifest.json', subPath: 'm.json', readOnly: true },
+          { configMap: { name: 'my-manifest' } },
+        ],
       },
     },
   ],
 };
 
 /**
- * Combinations in which every pair of levels of two different factors occurs at least once. Greedy: each combination takes
- * a pair that is still missing, and fills up with the levels that bring the most other missing pairs.
+ * Combinations in which every pair of levels of two different factors occurs at least once. Greedy: each is the one with
+ * the most pairs that are still missing.
  */
 export function everyPair(factors: Readonly<Record<string, readonly Level[]>>): Level[][] {
   const lists = Object.values(factors);
-  const missing = new Set<string>();
-  const pair = (f: number, a: number, g: number, b: number): string =>
-    f < g ? `${f}.${a} ${g}.${b}` : `${g}.${b} ${f}.${a}`;
-  for (const [f, levels] of lists.entries()) {
-    for (let g = f + 1; g < lists.length; g++) {
-      for (const a of levels.keys()) for (const b of lists[g]!.keys()) missing.add(pair(f, a, g, b));
-    }
-  }
-  const rows: Level[][] = [];
+  const combinations = lists.reduce<number[][]>(
+    (rows, levels) => rows.flatMap((row) => [...levels.keys()].map((level) => [...row, level])),
+    [[]],
+  );
+  const pairsOf = new Map(
+    combinations.map((row) => [
+      row,
+      row.flatMap((a, f) => row.slice(f + 1).map((b, after) => `${f}.${a} ${f + 1 + after}.${b}`)),
+    ]),
+  );
+  const missing = new Set([...pairsOf.values()].flat());
+  const gain = (row: number[]): number => pairsOf.get(row)!.filter((pair) => missing.has(pair)).length;
+  const chosen: number[][] = [];
   while (missing.size > 0) {
-    const chosen = new Map<number, number>();
-    const [first] = missing;
-    for (const part of first!.split(' ')) {
-      const [factor, level] = part.split('.').map(Number) as [number, number];
-      chosen.set(factor, level);
-    }
-    for (const [g, levels] of lists.entries()) {
-      if (chosen.has(g)) continue;
-      const gain = (b: number): number =>
-        [...chosen].filter(([f, a]) => missing.has(pair(f, a, g, b))).length;
-      chosen.set(
-        g,
-        [...levels.keys()].reduce((best, b) => (gain(b) > gain(best) ? b : best), 0),
-      );
-    }
-    for (const [f, a] of chosen) for (const [g, b] of chosen) missing.delete(pair(f, a, g, b));
-    rows.push(lists.map((levels, f) => levels[chosen.get(f)!]!));
+    const best = combinations.reduce((most, row) => (gain(row) > gain(most) ? row : most));
+    for (const pair of pairsOf.get(best)!) missing.delete(pair);
+    chosen.push(best);
   }
-  return rows;
+  return chosen.map((row) => row.map((level, f) => lists[f]![level]!));
 }
