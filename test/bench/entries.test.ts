@@ -5,7 +5,7 @@ import { commandLine, entryOf, variantOf } from '../../bench/entries.ts';
 
 const PLACES = { port: 8080, admin: 9090, upstream: 443, directory: '/d', workspace: '/d/w' };
 
-describe('what --subject enters', () => {
+describe('--subject of the benchmark', () => {
   for (const [argument, entry] of [
     ['a=http://127.0.0.1:8081', { kind: 'running', url: new URL('http://127.0.0.1:8081') }],
     ['before=../b/proxy.js', { kind: 'build', file: '../b/proxy.js' }],
@@ -16,16 +16,15 @@ describe('what --subject enters', () => {
     ],
     ['js=node other.js', { kind: 'command', command: ['node', 'other.js'] }],
   ] as const) {
-    it(argument, () =>
-      assert.deepEqual(entryOf(argument), [argument.slice(0, argument.indexOf('=')), entry]),
-    );
+    it(`takes ${argument} as a ${entry.kind}`, () =>
+      assert.deepEqual(entryOf(argument), [argument.slice(0, argument.indexOf('=')), entry]));
   }
   for (const argument of ['', 'name', 'name=', '=what']) {
     it(`refuses ${JSON.stringify(argument)}`, () => assert.throws(() => entryOf(argument), /NAME=URL/));
   }
 });
 
-describe('the command line of a subject', () => {
+describe('the command line of a subject of the benchmark', () => {
   it('is that of a build with the flags of its variant', () => {
     const { entry, variant } = variantOf('before, clients, 2 workers');
     assert.equal(entry, 'before');

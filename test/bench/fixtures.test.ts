@@ -115,8 +115,8 @@ describe('fixtures of the benchmark', () => {
   });
 });
 
-describe('what the gate reads', () => {
-  it('is the body of an answer, chunked or not', () => {
+describe('the gate of the benchmark', () => {
+  it('reads the body of an answer, chunked or not', () => {
     assert.equal(bodyOf('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab'), 'ab');
     const chunked =
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nA\r\n0123456789\r\n0\r\n\r\n';

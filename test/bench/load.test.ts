@@ -8,12 +8,12 @@ const HEAD = 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
 /** Two events in one chunk, cut where the network might: within the mark of the second. */
 const ANSWER = [`${HEAD}17\r\ndata: {}\n\nda`, 'ta: [DONE]\n\n\r\n0\r\n\r\n'] as const;
 
-describe('the counter of events', () => {
+describe('the event counter of the benchmark', () => {
   const answer = Buffer.from(
     `${HEAD}13\r\ndata: {"a":1}\n\ndata\r\n3\r\n: x\r\n9\r\n\n\ndata: y\r\n0\r\n\r\n`,
   );
 
-  it('finds all of them, wherever network and relays cut', () => {
+  it('finds every event, wherever network and relays cut', () => {
     for (let size = 1; size <= answer.length; size++) {
       const counter = createEventCounter();
       let found = 0;
@@ -69,7 +69,7 @@ describe('the generator of the benchmark', () => {
     assert.ok(stream.arrivals[1]! - stream.arrivals[0]! > 10);
   });
 
-  it('says so where a stream ends too early', async () => {
+  it('rejects a stream that ends too early', async () => {
     const stream = await openStream(target(), { events: 5 }, Buffer.from('{}'));
     await assert.rejects(stream.finished, /broke after 2 events/);
   });

@@ -27,7 +27,7 @@ const anchor = (heading: string): string =>
     .replace(/[^\w\- ]/g, '')
     .replaceAll(' ', '-');
 
-describe('pages', () => {
+describe('the pages of docs', () => {
   it('have the tables of docs/operations.md as they are: error codes, log fields, metrics', () => {
     const page = read('docs/operations.md');
     const stale = renderOperations()
@@ -109,7 +109,7 @@ describe('pages', () => {
     }
   });
 
-  it('begin with one that is read at once', () => {
+  it('begin with a README of at most 120 lines', () => {
     assert.ok(read('README.md').trimEnd().split('\n').length <= 120);
   });
 

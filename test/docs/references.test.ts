@@ -67,23 +67,23 @@ const lostInSource = (text: string): string[] => [
 const lostByFile = (paths: readonly string[], lost: (text: string) => string[]): string[] =>
   paths.flatMap((path) => lost(read(path)).map((reference) => `${path}: ${reference}`));
 
-describe('references', () => {
+describe('references to files and sections', () => {
   const sources = SOURCES.flatMap(filesBelow).filter(
     (path) => /\.(?:ts|mjs|sh)$/.test(path) && path !== 'test/docs/references.test.ts',
   );
   const pages = [...PAGES, ...filesBelow('docs').filter((path) => path.endsWith('.md'))];
 
-  it('of comments, code and test names are there', () => {
+  it('of comments, code and test names lead somewhere', () => {
     assert.ok(sources.length > 200, `${sources.length} files`);
     assert.deepEqual(lostByFile(sources, lostInSource), []);
   });
 
-  it('of pages are there', () => {
+  it('of pages lead somewhere', () => {
     assert.ok(pages.length > 12, `${pages.length} pages`);
     assert.deepEqual(lostByFile(pages, lostIn), []);
   });
 
-  it('are missed where they lead nowhere', () => {
+  it('are found out where they lead nowhere', () => {
     const lost = [
       'docs/nothing.md',
       'docs/hazards.md 99',

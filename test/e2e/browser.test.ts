@@ -26,7 +26,7 @@ const ask = (page: Page, url: string, question: Question): Promise<void> =>
 
 const shown = (page: Page): Promise<string> => page.evaluate(`document.querySelector('#answer').textContent`);
 
-describe('in a browser', { skip: CHROMIUM.skip }, () => {
+describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
   let browser: Browser;
   let pages: PageServer;
   let stack: Stack;
@@ -88,7 +88,7 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
       assert.equal(await page.titleLike(/^(?!ready|asking)/), 'refused 429');
     });
 
-    it('that is closed in mid-stream ends the request', async () => {
+    it('ends its request where it is closed in mid-stream', async () => {
       const page = await open('app.test');
       await ask(page, chat, { content: CANARY, model: 'sim-1000x20' });
       await eventually('the first token on the page', async () => (await shown(page)) !== '');
@@ -112,14 +112,14 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
         assertNothingWentOut(stack);
       });
 
-      it('is refused without one', async () => {
+      it('is refused without a preflight', async () => {
         const page = await open(host);
         await ask(page, chat, { content: CANARY, type: 'text/plain', mode: 'no-cors' });
         assert.equal(await page.titleLike(/^(?!ready|asking)/), 'opaque');
         assertNothingWentOut(stack);
       });
 
-      it('is refused as a form, and told how to be allowed', async () => {
+      it('is refused where it sends a form, and told how to be allowed', async () => {
         const page = await open(host);
         await page.evaluate(`{
           const form = Object.assign(document.createElement('form'), { method: 'POST', action: ${JSON.stringify(chat)}, enctype: 'text/plain' });
@@ -177,7 +177,7 @@ describe('in a browser', { skip: CHROMIUM.skip }, () => {
     }
   });
 
-  it("the proxy's own address shows that it is there", async () => {
+  it('the page at the address of the proxy shows that it is there', async () => {
     const page = await browser.open(`${stack.url}/`);
     assert.match(await page.evaluate<string>('document.body.innerText'), /privatemode/i);
     assertNothingWentOut(stack);

@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import OpenAI from 'openai';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 
-describe('a chat completion', () => {
+describe('the proxy and a chat completion, end to end', () => {
   let stack: Stack;
   let client: OpenAI;
   before(async () => {
@@ -16,7 +16,7 @@ describe('a chat completion', () => {
   });
   after(() => stack.close());
 
-  it('says what protected each answer', async () => {
+  it('name in headers what protected the answer', async () => {
     const { response } = await client.chat.completions
       .create({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] })
       .withResponse();
@@ -27,7 +27,7 @@ describe('a chat completion', () => {
     assert.match(response.headers.get('privatemode-proxy-request-id') ?? '', /^proxy_[0-9a-f-]{36}$/);
   });
 
-  it('has one line in the log that says the proxy is ready, with the base URLs of both APIs', () => {
+  it('begin with one line in the log that says the proxy is ready, with the base URLs of both APIs', () => {
     const ready = stack.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg.startsWith('Ready'));
     assert.deepEqual(
       ready.map(({ time: _, ...rest }) => rest),
@@ -44,7 +44,7 @@ describe('a chat completion', () => {
     );
   });
 
-  it('follows the pace of the model: events are not gathered', async () => {
+  it('follow the pace of the model: events are not gathered', async () => {
     const arrivals = await streamArrivals(stack.url, 'sim-10x60');
     assert.ok(arrivals.length >= 10, `only ${arrivals.length} chunks arrived`);
     const gaps = arrivals.slice(1).map((time, i) => time - (arrivals[i] as number));

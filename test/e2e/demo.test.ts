@@ -74,7 +74,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     ['npm run demo serve', {}, ['serve'], 'the demo takes flags only, such as --port 9090'],
   ];
   for (const [name, env, flags, words] of withoutDashes) {
-    it(`${name}: ${words}`, async () => {
+    it(`refuses "${name}": ${words}`, async () => {
       const { code, stdout, stderr } = await demoIn(env, ...flags).ended;
       assert.deepEqual([code, stdout], [1, '']);
       assert.equal(stderr, `\nThe demo failed: ${words}\nnpm run demo -- --help lists the flags.\n`);
@@ -132,7 +132,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  describe('where the port is taken', () => {
+  describe('npm run demo where its port is taken', () => {
     let occupied: Server | undefined;
     before(async () => {
       // Where another program has 8080 already, that will do.

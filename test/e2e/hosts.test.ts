@@ -102,7 +102,7 @@ describe('complete SEV-SNP evidence', () => {
     });
   }
 
-  it('is what the watch watches: incomplete evidence makes it see a call to the vendor', async () => {
+  it('is what saves the call to the vendor: incomplete evidence makes the proxy call it', async () => {
     await inScene({ faults: { 'evidence-no-crl': true } }, async ({ connections, start }) => {
       const proxy = await start();
       await eventually('a call to the vendor', () => connections.targets().includes('kdsintf.amd.com:443'));
@@ -111,7 +111,7 @@ describe('complete SEV-SNP evidence', () => {
   });
 });
 
-describe('evidence that comes without what it needs', () => {
+describe('what evidence comes without', () => {
   const scenes: readonly (readonly [
     what: string,
     options: SimulatorOptions,
@@ -124,7 +124,7 @@ describe('evidence that comes without what it needs', () => {
     ['TDX', { tee: 'tdx' }, 4, 2],
   ];
   for (const [what, options, fetched, lists] of scenes) {
-    it(`${what}: it is fetched from its vendor and kept in the workspace; revocation lists are asked for again`, async () => {
+    it(`is fetched from its vendor and kept in the workspace, and revocation lists are asked for again: ${what}`, async () => {
       await inScene(options, async ({ simulator, connections, start, collateralFiles }) => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
         const first = await start(`${vendor}=${simulator.url}`);
@@ -152,7 +152,7 @@ describe('evidence that comes without what it needs', () => {
       });
     });
 
-    it(`${what}: without it nothing is encrypted`, async () => {
+    it(`lets nothing be encrypted where the vendor does not give it: ${what}`, async () => {
       const faults = { ...options.faults, 'collateral-status': 503 };
       await inScene({ ...options, faults }, async ({ simulator, start }) => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';

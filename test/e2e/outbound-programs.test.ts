@@ -82,7 +82,7 @@ describe('behind tinyproxy', { skip: TINYPROXY.skip }, () => {
     return running;
   }
 
-  it('attestation, manifest, collateral and requests go through it', async (t) => {
+  it('attestation, manifest, collateral and requests go through the HTTP proxy, and none past it', async (t) => {
     const scene = await programScene(t);
     const port = await freePort();
     const tiny = await tinyproxy(t, scene.directory, port);
@@ -104,7 +104,7 @@ describe('behind tinyproxy', { skip: TINYPROXY.skip }, () => {
 });
 
 describe('behind mitmproxy', { skip: MITMDUMP.skip }, () => {
-  it('its authority has to be named; then everything works, and it reads no word', async (t) => {
+  it('nothing works until SSL_CERT_FILE names its authority; then everything does, and mitmproxy reads no word', async (t) => {
     const scene = await programScene(t);
     const port = await freePort();
     const settings = join(scene.directory, 'mitmproxy');
@@ -189,14 +189,14 @@ function assertExplains(text: string, host: string): void {
   assert.match(text, /SSL_CERT_FILE/);
 }
 
-describe('an appliance that nobody told us of', () => {
+describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
   const paths: readonly (readonly [what: string, host: keyof typeof HOSTS, flags: readonly string[]])[] = [
     ['the manifest source', 'cdn', []],
     ['the API, at attestation', 'api', []],
     ["the hardware vendor's service", 'vendor', []],
   ];
   for (const [what, host] of paths) {
-    it(`between us and ${what} is named in the log, and nothing is encrypted for it`, async (t) => {
+    it(`between the proxy and ${what} is named in the log, and nothing is encrypted for it`, async (t) => {
       const scene = await behindAppliance(t, [HOSTS[host]]);
       const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
       const { proxy, lines } = await scene.start(
@@ -210,7 +210,7 @@ describe('an appliance that nobody told us of', () => {
     });
   }
 
-  it('that appears between us and the API later is named in the answer and in the log', async (t) => {
+  it('that appears between the proxy and the API later is named in the answer and in the log', async (t) => {
     const scene = await behindAppliance(t, []);
     const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
     const { proxy, lines } = await scene.start(
@@ -228,7 +228,7 @@ describe('an appliance that nobody told us of', () => {
   });
 });
 
-describe('an appliance whose authority SSL_CERT_FILE names', () => {
+describe('a TLS inspection appliance that SSL_CERT_FILE names', () => {
   it('lets everything through, the log says so, and it reads no word of it', async (t) => {
     const scene = await behindAppliance(t, EVERY_HOST);
     const SSL_CERT_FILE = scene.bundle(appliance.pem);

@@ -105,7 +105,7 @@ describe('no_proxy', () => {
   }
 });
 
-describe('connections of the data path', () => {
+describe('connections for requests', () => {
   it('are kept, used in turn, and resumed when they were lost', async (t) => {
     const scene = await outboundScene(t);
     const authority = createTestAuthority('Counting');

@@ -93,7 +93,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     });
   });
 
-  it('say the same of a stream, with its events', async () => {
+  it('say of a stream what was asked, what was answered, and how many events', async () => {
     const body = chat('sim-20', { stream: true });
     const response = await post('/v1/chat/completions', body);
     const answer = Buffer.from(await response.arrayBuffer());
@@ -226,7 +226,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.deepEqual([response.status, response.headers.get('privatemode-proxy-receipt')], [404, null]);
   });
 
-  it('hold, and hold nothing of a prompt or an answer', async () => {
+  it('pass their own check, and hold nothing of a prompt or an answer', async () => {
     const { ok, findings, requests } = await checkReceipts(directory);
     assert.deepEqual([ok, findings.map(sortOf), requests], [true, ['gap'], requestsIn(directory).length]);
     const text = JSON.stringify(linesIn(directory));

@@ -267,7 +267,7 @@ describe('the schema of the verification document', () => {
     ],
   };
   const planted: readonly (readonly [what: string, document: unknown])[] = [
-    ['no object', []],
+    ['an array in place of the object', []],
     ['a missing member', { ...good, chain: undefined }],
     ['a member that is not described', { ...good, key: 'k' }],
     ['a secret beside the epoch', { ...good, epoch: { ...good.epoch, key: 'k' } }],
@@ -289,7 +289,7 @@ describe('the schema of the verification document', () => {
   ];
   const asSent = (document: unknown): unknown => JSON.parse(JSON.stringify(document));
 
-  it('accepts a document', () => assert.deepEqual(wrongInVerification(asSent(good)), []));
+  it('accepts a document that is as it says', () => assert.deepEqual(wrongInVerification(asSent(good)), []));
   for (const [what, document] of planted) {
     it(`refuses ${what}`, () => assert.notDeepEqual(wrongInVerification(asSent(document)), []));
   }

@@ -136,7 +136,7 @@ describe('--workers 2', { timeout: 60_000 }, () => {
 });
 
 describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
-  it('tells its workers of a session that stands before they listen', async () => {
+  it('is ready in every worker where the session stands before they listen', async () => {
     const remote = await startRemote();
     const proxy = await startProxyProcess([...remote.flags, '--workers=2', '--port=0'], remote.env);
     try {
@@ -151,8 +151,8 @@ describe('--workers 2 with a configured key', { timeout: 60_000 }, () => {
   });
 });
 
-describe('--workers 2, and a service that is rejected', { timeout: 60_000 }, () => {
-  it('is told alike by every worker, also while the service is silent, until it passes', async (t) => {
+describe('--workers 2 and a service that is rejected', { timeout: 60_000 }, () => {
+  it('answer alike from every worker, also while the service is silent, until it passes', async (t) => {
     const remote = await startRemote({ faults: { 'secret-expired-certificate': true } });
     const { simulator, flags, env } = remote;
     const proxy = await startProxyProcess([...flags, '--workers=2', '--port=0'], env);

@@ -23,9 +23,9 @@ const FORMS: readonly (readonly [form: string, write: (text: string) => string])
   ['escaped as in JSON', (text) => Buffer.from(text).toString('hex').replace(/../g, '\\u00$&')],
 ];
 
-describe('a canary', () => {
+describe('the search for prompts and keys', () => {
   for (const [form, write] of FORMS) {
-    it(`is found as ${form}`, () => {
+    it(`finds one that is written in this form: ${form}`, () => {
       for (const mark of [MARK, KEY_MARK]) {
         assert.ok(canaryIn(Buffer.from(`before ${write(`${mark}1`)} after`), mark) >= 7);
         assert.equal(canaryIn(Buffer.from(`before ${write(`${mark.slice(0, -2)}_1`)} after`), mark), -1);
@@ -39,8 +39,8 @@ describe('a canary', () => {
   }
 });
 
-describe('what belongs into files', () => {
-  it('is a prompt in a dump, and a key in its own file; nothing else', () => {
+describe('the search for prompts and keys in files', () => {
+  it('allows a prompt in a dump and a key in its own file, and nothing else', () => {
     const directory = mkdtempSync(join(OUTSIDE, 'privatemode-planted-'));
     const write = (path: string, text: string): void => {
       mkdirSync(join(directory, path, '..'), { recursive: true });
@@ -92,7 +92,7 @@ const IMPORTS = `
 `;
 const WRITE = `writeFileSync(file, '${MARK}1');`;
 
-describe('a run that is searched', () => {
+describe('a test run that is searched for prompts and keys', () => {
   const PLANTED: Readonly<Record<string, readonly [program: string, where: RegExp]>> = {
     'its output': [`console.log('${MARK}1')`, / output,/],
     'its error output': [`console.error(Buffer.from('${KEY_MARK}1').toString('base64'))`, / output,/],
@@ -109,7 +109,7 @@ describe('a run that is searched', () => {
     ],
   };
   for (const [where, [program, told]] of Object.entries(PLANTED)) {
-    it(`fails for ${where}`, async () => {
+    it(`fails for one in ${where}`, async () => {
       const { code, found } = await searched(IMPORTS + program);
       assert.equal(code, 1);
       assert.equal(found.length, 1);
@@ -117,7 +117,7 @@ describe('a run that is searched', () => {
     });
   }
 
-  it('deletes as it should as far as the program can tell, and ends with its code', async () => {
+  it('deletes files as it should as far as the program can tell, and ends with its code', async () => {
     const { code, found } = await searched(`${IMPORTS}
       import { existsSync, readdirSync } from 'node:fs';
       writeFileSync(file, 'x');

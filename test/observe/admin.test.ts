@@ -53,7 +53,7 @@ describe('readiness', () => {
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
     assert.ok(!('privatemode-proxy-state' in readyzAnswer({ state: 'ready', lastError: undefined }).headers));
   });
-  it('is not the same as being alive', () => assert.equal(healthzAnswer().status, 200));
+  it('is not what /healthz answers, which is 200', () => assert.equal(healthzAnswer().status, 200));
 });
 
 describe('the listener of --admin-address', () => {
@@ -120,7 +120,7 @@ describe('the listener of --admin-address', () => {
     }
   });
   it('serves the status page', async () => assert.equal((await ask('/')).status, 200));
-  it('says that it failed where something cannot be collected, and not why', async () => {
+  it('answers that it failed, and not why, where something cannot be collected', async () => {
     await admin.close();
     const failing = async (): Promise<never> => {
       throw new Error('CANARY');
@@ -130,7 +130,7 @@ describe('the listener of --admin-address', () => {
     assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [500, 'internal']);
     assert.ok(!(await response.text()).includes('CANARY'));
   });
-  it('serves nothing else', async () => {
+  it('serves no other path or method', async () => {
     for (const path of ['/v1/models', '/constructor', '/status/']) {
       const response = await ask(path);
       assert.deepEqual(
@@ -164,13 +164,13 @@ describe('the listener of --admin-address', () => {
     for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
       assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
-  it('says which address is taken', async () => {
+  it('says at its start which address is taken', async () => {
     await assert.rejects(startAdmin({ host: '127.0.0.1', port: admin.port, ...shown, admit }), {
       code: 'listen_failed',
       message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
     });
   });
-  it('is what a health check can ask', async () => {
+  it('answers a health check', async () => {
     readiness = { state: 'ready', lastError: undefined };
     assert.deepEqual(await probe({ listenAddress: '0.0.0.0', port: admin.port, tls: false }), {
       ready: true,

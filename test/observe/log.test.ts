@@ -88,7 +88,7 @@ describe('text logs', () => {
   });
 });
 
-describe('text of others on a terminal', () => {
+describe('text of others in a log', () => {
   /** C1 and DEL, bidi controls, separators of lines, what nobody sees, half a pair. */
   const steering = [
     ...Array.from({ length: 33 }, (_, i) => 0x7f + i),
@@ -130,7 +130,7 @@ describe('text of others on a terminal', () => {
     assert.match(lines[0] ?? '', /a="x\\u009b31my" b="x\\udb40\\udc41"/);
   });
 
-  it('is escaped in the line that changes, too', () => {
+  it('is escaped in the line that a terminal shows and changes', () => {
     const written: string[] = [];
     const output = { write: (text: string) => written.push(text), isTTY: true, columns: 80 };
     statusLine(output)?.show('asking \u202eevil\u009b2J\r\n');
@@ -151,7 +151,7 @@ describe('json logs', () => {
   });
 });
 
-describe('levels', () => {
+describe('the log at level', () => {
   const levels: [level: number, shown: string[]][] = [
     [20, ['DEBUG', 'INFO', 'WARN', 'ERROR']],
     [30, ['INFO', 'WARN', 'ERROR']],

@@ -114,7 +114,7 @@ describe('the Grafana dashboard', () => {
     );
   });
 
-  it('would not be right if it were wrong', async () => {
+  it('is found to be wrong where it asks for what /metrics does not have', async () => {
     const series = await rendered();
     const source = read(DASHBOARD);
     for (const [right, planted, complaint] of [
@@ -253,8 +253,8 @@ describe('the alert rules', () => {
   });
 });
 
-describe('what the chart ships', () => {
-  it('is the same file as what is imported by hand', () => {
+describe('the dashboard and the rules of the chart', () => {
+  it('are the files that are imported by hand', () => {
     for (const [link, file] of [
       ['deploy/grafana/privatemode-proxy.json', 'deploy/chart/files/dashboard.json'],
       ['deploy/prometheus/rules.yaml', 'deploy/chart/files/rules.yaml'],

@@ -25,7 +25,7 @@ function scene() {
   return { lines, report: reportStart({ log }) };
 }
 
-describe('the ready line', () => {
+describe('the log line that says ready', () => {
   const READY = {
     level: 'INFO',
     msg: 'Ready: the remote is verified. Base URLs for clients:',
@@ -67,8 +67,8 @@ describe('the ready line', () => {
   });
 });
 
-describe('the waiting line', () => {
-  it('says after three seconds what is waited for, once', () => {
+describe('the line that says what a start waits for', () => {
+  it('comes after three seconds, once', () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
       const { lines, report } = scene();
@@ -122,7 +122,7 @@ describe('the waiting line', () => {
     assert.equal(screen, 'Waiting … 3 s');
   });
 
-  it('is none where there is no terminal', () => {
+  it('does not change in its place where there is no terminal', () => {
     assert.equal(statusLine({ write: () => true }), undefined);
   });
 });

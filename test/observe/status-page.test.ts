@@ -46,7 +46,7 @@ describe('the status page without JavaScript', () => {
     }
   });
 
-  it('says since when and until when', () => {
+  it('says since when and until when the service is verified', () => {
     assert.match(body(VERIFIED), /<dt>Attested<\/dt><dd[^>]*><time datetime="2026-11-01T11:59:00.000Z">/);
     assert.match(body(VERIFIED), />Valid until<\/dt><dd[^>]*><time datetime="2026-11-01T12:01:00.000Z">/);
   });

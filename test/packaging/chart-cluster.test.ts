@@ -112,7 +112,7 @@ const nameOf = (cluster: Cluster, values: Values = {}): string =>
   render(values, cluster).objects.find(({ kind }) => kind === 'Service')!.metadata.name;
 
 if (HELM.skip === false) {
-  describe('chart in a cluster', () => {
+  describe('the chart in a cluster', () => {
     it('is reached at the address that docs/install.md names', () => {
       const { objects } = render({}, { release: 'my-release', namespace: 'ai' });
       const service = objects.find(({ kind }) => kind === 'Service')!;
@@ -196,7 +196,7 @@ if (HELM.skip === false) {
       assert.match(refusal({}, { kubeVersion: '1.15.9' }), /requires kubeVersion: >=1.16/);
     });
 
-    it('would not be called valid if it were not', () => {
+    it('is found to be invalid where a member is misspelt', () => {
       if (KUBECTL_VALIDATE.skip) return;
       const planted = render().text.replace('automountServiceAccountToken', 'automountServiceAcountToken');
       assert.match(validate([planted], '1.30'), /automountServiceAcountToken/);

@@ -178,7 +178,7 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
 };
 
 if (HELM.skip === false) {
-  describe('chart refusals', () => {
+  describe('the chart', () => {
     for (const [behaviour, [values, ...words]] of Object.entries(REFUSED)) {
       it(`refuses ${behaviour}, in words`, () => {
         const text = refusal(values);
@@ -191,7 +191,7 @@ if (HELM.skip === false) {
       for (const word of ['replicaCount is 2', '--port', '--workspace']) assert.ok(text.includes(word), text);
     });
 
-    it('accepts what is next to a refusal', () => {
+    it('accepts values next to those that it refuses', () => {
       render({ ...claim({ accessMode: 'ReadWriteMany' }), replicaCount: 3 });
       render({ ...claim({}), replicaCount: 1 });
       render({ replicaCount: 3 });

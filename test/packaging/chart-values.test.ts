@@ -41,12 +41,12 @@ const MOUNTED = {
 /** The one key that the chart mounts of an object with the CA of clients. */
 const items = [{ key: 'team.pem', path: 'team.pem' }];
 
-describe('chart files', () => {
-  it('has a README that says what values.yaml says', () => {
+describe('the files of the chart', () => {
+  it('have a README that says what values.yaml says', () => {
     assert.equal(readFileSync(join(CHART, 'README.md'), 'utf8'), renderReadme());
   });
 
-  it('explains every value', () => {
+  it('explain every value', () => {
     const rows = valueRows(readFileSync(join(CHART, 'values.yaml'), 'utf8'));
     assert.ok(rows.length > 80, `${rows.length} values`);
     assert.deepEqual(
@@ -55,13 +55,13 @@ describe('chart files', () => {
     );
   });
 
-  it('is released together with the program', () => {
+  it('are released together with the program', () => {
     const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'));
     assert.equal(chart.version, VERSION);
     assert.equal(chart.appVersion, VERSION);
   });
 
-  it('names every flag that exists and is set by the chart', () => {
+  it('refuse among extraArgs every flag that the chart sets itself', () => {
     const templates = readFileSync(join(CHART, 'templates/_pod.tpl'), 'utf8');
     const set = new Set([...templates.matchAll(/"--([a-z-]+)[=]/g)].map((match) => match[1]));
     const guarded = /\$own := list (.*?) }}/.exec(
@@ -77,7 +77,7 @@ describe('chart files', () => {
 });
 
 if (HELM.skip === false) {
-  describe('chart values', () => {
+  describe('the chart with values', () => {
     it('passes lint', () => {
       const { status, stdout } = run(HELM.path, ['lint', '--strict', CHART]);
       assert.equal(status, 0, stdout);
@@ -89,7 +89,7 @@ if (HELM.skip === false) {
       });
     }
 
-    it('does so in every combination of two, with a command line the proxy accepts and objects Kubernetes accepts', () => {
+    it('does what its documentation says in every combination of two settings, with a command line the proxy accepts and objects Kubernetes accepts', () => {
       const rows = everyPair(FACTORS);
       const texts = rows.map((levels) => {
         const { objects, text } = render(merged(levels));

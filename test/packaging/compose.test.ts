@@ -198,7 +198,7 @@ describe('deploy/compose/team.yaml', () => {
 });
 
 if (COMPOSE_GO.skip === false) {
-  describe('the parser and the schema of the Compose Specification', () => {
+  describe('the parser and the schema of Compose', () => {
     /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
     const load = (source: string) => {
       const scratch = temporaryDirectory('compose-');
@@ -210,74 +210,44 @@ if (COMPOSE_GO.skip === false) {
       return { ...result, scratch };
     };
 
-    it('find nothing wrong, and resolve the paths to the root of the checkout', () => {
+    it('find nothing wrong with compose.yaml, and resolve its paths to the root of the checkout', () => {
       const { status, stdout, stderr, scratch } = load(SOURCE);
       assert.deepEqual([status, stderr], [0, '']);
-      const model = JSON.parse(stdout) as {
-        services: Record<string, { build: { context: string }; ports: { host_ip: string }[] }>;
-        secrets: Record<string, { file: string }>;
-      };
-      const service = model.services['privatemode-proxy']!;
-      assert.equal(service.build.context, scratch);
-      assert.deepEqual(
-        service.ports.map((port) => port.host_ip),
-        ['127.0.0.1'],
-      );
-      assert.equal(model.secrets['api-key']!.file, join(scratch, 'key.txt'));
+      const { services, secrets } = JSON.parse(stdout);
+      const { build, ports } = services['privatemode-proxy'];
+      assert.deepEqual([build.context, ports[0].host_ip], [scratch, '127.0.0.1']);
+      assert.deepEqual([ports.length, secrets['api-key'].file], [1, join(scratch, 'key.txt')]);
     });
 
-    it('find nothing wrong with the two files together', () => {
-      const files = ['compose.yaml', 'team.yaml'];
-      const { status, stdout, stderr } = run(COMPOSE_GO.path, ['-format', 'json', ...files], {
-        cwd: DIRECTORY,
+    const CERTIFICATES = { PRIVATEMODE_PROXY_TLS_CLIENT_CA: '/run/secrets/ca.pem' };
+    for (const [more, variables, authority] of [
+      [[], undefined, []],
+      [['certificates.yaml'], CERTIFICATES, ['ca.pem']],
+    ] as const) {
+      it(`find nothing wrong with ${['team.yaml', ...more].join(' and ')} on top of compose.yaml`, () => {
+        const args = ['-format', 'json', 'compose.yaml', 'team.yaml', ...more];
+        const { status, stdout, stderr } = run(COMPOSE_GO.path, args, { cwd: DIRECTORY });
+        assert.deepEqual([status, stderr], [0, '']);
+        const { ports, secrets, environment } = JSON.parse(stdout).services['privatemode-proxy'];
+        assert.deepEqual([ports.length, ports[0].host_ip, ports[0].published], [1, undefined, '8080']);
+        assert.deepEqual(environment, variables);
+        assert.deepEqual(secrets.map(({ source }: { source: string }) => source).sort(), [
+          'api-key',
+          ...authority,
+          'clients.json',
+          'redis-url',
+          'tls.crt',
+          'tls.key',
+        ]);
       });
-      assert.deepEqual([status, stderr], [0, '']);
-      const model = JSON.parse(stdout) as {
-        services: Record<
-          string,
-          { secrets: { source: string }[]; ports: { published: string; host_ip?: string }[] }
-        >;
-      };
-      assert.deepEqual(
-        model.services['privatemode-proxy']!.ports.map(({ host_ip, published }) => [host_ip, published]),
-        [[undefined, '8080']],
-      );
-      assert.deepEqual(model.services['privatemode-proxy']!.secrets.map(({ source }) => source).sort(), [
-        'api-key',
-        'clients.json',
-        'redis-url',
-        'tls.crt',
-        'tls.key',
-      ]);
-    });
-
-    it('find nothing wrong with certificates.yaml on top of them', () => {
-      const files = ['compose.yaml', 'team.yaml', 'certificates.yaml'];
-      const { status, stdout, stderr } = run(COMPOSE_GO.path, ['-format', 'json', ...files], {
-        cwd: DIRECTORY,
-      });
-      assert.deepEqual([status, stderr], [0, '']);
-      const model = JSON.parse(stdout) as {
-        services: Record<string, { secrets: { source: string }[]; environment: Record<string, string> }>;
-      };
-      const { secrets, environment } = model.services['privatemode-proxy']!;
-      assert.deepEqual(environment, { PRIVATEMODE_PROXY_TLS_CLIENT_CA: '/run/secrets/ca.pem' });
-      assert.deepEqual(secrets.map(({ source }) => source).sort(), [
-        'api-key',
-        'ca.pem',
-        'clients.json',
-        'redis-url',
-        'tls.crt',
-        'tls.key',
-      ]);
-    });
+    }
 
     for (const [what, from, to] of [
       ['a misspelt setting', 'read_only:', 'readonly:'],
       ['a setting of the wrong type', 'retries: 3', 'retries: often'],
       ['a secret without a source that it knows', 'file: ../../key.txt', 'path: ../../key.txt'],
     ] as const) {
-      it(`would notice ${what}`, () => {
+      it(`notice ${what}`, () => {
         const planted = SOURCE.replace(from, to);
         assert.notEqual(planted, SOURCE);
         const { status, stderr } = load(planted);

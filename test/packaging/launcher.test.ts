@@ -53,7 +53,7 @@ describe('the first module of the npm package', () => {
     });
   }
 
-  describe('keeps compiled code', () => {
+  describe('the compiled code of the npm package', () => {
     const PLACES: Readonly<
       Record<string, (workspace: string) => [flags: string[], env?: Record<string, string>]>
     > = {
@@ -87,20 +87,20 @@ describe('the first module of the npm package', () => {
     const nothing = (): void => {};
 
     for (const [place, named] of Object.entries(PLACES)) {
-      it(`in ${place}, for its owner alone`, () => {
+      it(`is kept in ${place}, for its owner alone`, () => {
         assert.notDeepEqual(leftBy(nothing, named(workspaceIn())), ['none']);
         assert.notDeepEqual(leftBy(nothing, named(workspaceIn())), []);
         assert.equal(statSync(join(workspaceIn(), 'compiled')).mode & 0o777, 0o700);
       });
     }
-    it('nowhere where no workspace is named', () => {
+    it('is kept nowhere where no workspace is named', () => {
       assert.deepEqual(leftBy(nothing, [[]], workspaceIn()), ['none']);
     });
-    it('nowhere in a workspace that others can write', () => {
+    it('is not kept in a workspace that others can write', () => {
       const open = (workspace: string): void => chmodSync(workspace, 0o775);
       assert.deepEqual(leftBy(open, [['--workspace', workspaceIn()]]), ['none']);
     });
-    it('not in a directory of it that others can read or write, or that lies elsewhere', () => {
+    it('is not kept in a directory of the workspace that others can read or write, or that lies elsewhere', () => {
       const flags = ['--workspace', workspaceIn()];
       const given = (workspace: string): void => mkdirSync(join(workspace, 'compiled'), { mode: 0o755 });
       assert.deepEqual(leftBy(given, [flags]), []);
@@ -110,7 +110,7 @@ describe('the first module of the npm package', () => {
     });
   });
 
-  it('is not made of a range that it does not read', () => {
+  it('cannot be made for a range of engines that it does not read', () => {
     for (const engines of ['^24.11', '>=24', '>=24.11.0', '24.11'])
       assert.throws(() => launcher(engines, './x'), /engines\.node/);
   });

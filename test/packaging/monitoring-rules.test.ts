@@ -54,13 +54,13 @@ function checked(rules: object): string {
 }
 
 if (PROMTOOL.skip === false) {
-  describe('monitoring in the words of Prometheus', () => {
-    it('has rules that promtool understands', () => {
+  describe('promtool', () => {
+    it('understands the alert rules', () => {
       const { status, stdout, stderr } = run(PROMTOOL.path, ['check', 'rules', RULES]);
       assert.equal(status, 0, stdout + stderr);
     });
 
-    it('has alerts that fire when they should, and not otherwise', () => {
+    it('finds that alerts fire when they should, and not otherwise', () => {
       const { status, stdout, stderr } = run(PROMTOOL.path, ['test', 'rules', TEST_FILE]);
       assert.equal(status, 0, stdout + stderr);
     });
@@ -75,7 +75,7 @@ if (PROMTOOL.skip === false) {
       });
     }
 
-    it('has a dashboard whose expressions promtool understands', (_t) => {
+    it('understands the expressions of the dashboard', (_t) => {
       const dashboard = JSON.parse(readFileSync(join(ROOT, DASHBOARD), 'utf8')) as Dashboard;
       const rulesOf = (expressions: readonly string[]) => {
         const rules = expressions.map((expr, index) => ({

@@ -103,23 +103,18 @@ if (ANALYZE.skip === false) {
         env: { PATH: process.env['PATH'], HOME: '/root', XDG_RUNTIME_DIR: directory },
       });
 
-    it('finds nothing wrong with the units of the system', () => {
-      const { status, stderr } = verify('--system', [
-        'privatemode-proxy.service',
-        'privatemode-proxy.socket',
-      ]);
-      assert.deepEqual([status, stderr], [0, '']);
-    });
+    for (const [scope, folder] of [
+      ['system', ''],
+      ['user', 'user/'],
+    ] as const) {
+      it(`finds nothing wrong with the units for --${scope}`, () => {
+        const units = ['service', 'socket'].map((kind) => `${folder}privatemode-proxy.${kind}`);
+        const { status, stderr } = verify(`--${scope}`, units);
+        assert.deepEqual([status, stderr], [0, '']);
+      });
+    }
 
-    it('finds nothing wrong with the units of a user', () => {
-      const { status, stderr } = verify('--user', [
-        'user/privatemode-proxy.service',
-        'user/privatemode-proxy.socket',
-      ]);
-      assert.deepEqual([status, stderr], [0, '']);
-    });
-
-    it('would notice a misspelt setting', () => {
+    it('notices a misspelt setting', () => {
       const path = join(directory, 'privatemode-proxy.service');
       const unit = readFileSync(path, 'utf8');
       writeFileSync(path, unit.replace('WatchdogSec', 'WatchDogSec'));

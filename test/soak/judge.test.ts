@@ -44,7 +44,7 @@ const failed = (changes: Partial<Facts>): string[] =>
     .filter(({ good }) => !good)
     .map(({ what }) => what);
 
-describe('the slope', () => {
+describe('the heap slope of a soak', () => {
   it('leaves the first third out: warming up is no leak', () => {
     const warmingUp = samples((minutes) => ({ heapUsed: 24e6 + Math.min(minutes, 4) * 5e6 }));
     assert.equal(heapSlope(warmingUp), 0);
@@ -52,7 +52,7 @@ describe('the slope', () => {
   });
 });
 
-describe('the verdict', () => {
+describe('the verdict of a soak', () => {
   it('is good where nothing is wrong', () => assert.deepEqual(failed({}), []));
 
   const WRONG: Readonly<Record<string, Partial<Facts>>> = {
@@ -78,7 +78,7 @@ describe('the verdict', () => {
   }
 });
 
-describe('the plan', () => {
+describe('the plan of a soak', () => {
   it('is the same for the same seed', () => {
     const [one, two, other] = [createPlan(1), createPlan(1), createPlan(2)];
     const jobs = Array.from({ length: 200 }, () => one());
@@ -107,7 +107,7 @@ describe('the plan', () => {
     }
   });
 
-  it('draws evenly', () => {
+  it('draws evenly from its seed', () => {
     const random = seededRandom(7);
     const draws = Array.from({ length: 10_000 }, random);
     assert.ok(draws.every((draw) => draw >= 0 && draw < 1));

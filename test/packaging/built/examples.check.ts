@@ -78,7 +78,7 @@ const BLOCKS = [...read('docs/client.md').matchAll(/^```(\w+)\n(.*?\n)```$/gms)]
 );
 const VERSION = (JSON.parse(read('package.json')) as { version: string }).version;
 
-describe('what people copy of the client library', { timeout: 900_000 }, () => {
+describe('the examples of the client library', { timeout: 900_000 }, () => {
   let packed: PackedClient;
   let simulator: Simulator;
   before(async () => {
@@ -160,7 +160,7 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     assert.deepEqual(simulator.recorder.containing(words), []);
   }
 
-  it('lists each example with the command in its first line, and ships no options', () => {
+  it('are listed, each with the command in its first line, and hold no options', () => {
     // test/client/browser.test.ts opens the page.
     const others = ['README.md', 'service.mjs', 'browser'];
     const files = readdirSync(EXAMPLES).filter((name) => !others.includes(name));
@@ -174,7 +174,7 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
   });
 
   for (const [file, command] of TABLE) {
-    it(`runs examples/${file}`, async (t) => {
+    it(`run by their command: ${file}`, async (t) => {
       const serve = SERVERS[file];
       if (serve === undefined) assert.match(await write(command), OUTPUT[file] as RegExp);
       else {
@@ -189,7 +189,7 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     });
   }
 
-  it('needs no --allow-env in Deno where the key is an option, and says that it is missing where it is not', async () => {
+  it('need no --allow-env in Deno where the key is an option, and say that it is missing where it is not', async () => {
     const program = `
       import { PrivatemodeAI } from 'privatemode-ai';
       import { options } from './service.mjs';
@@ -206,7 +206,7 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     assert.equal(stdout, `accepted\n${missing}\n`, stderr);
   });
 
-  it('sends nobody to the package of that name on npm: what is installed is the file that was built', () => {
+  it('send nobody to the package of that name on npm: what is installed is the file that was built', () => {
     const install = /npm (?:install|i|add) [^\n`]*/g;
     const told = ['docs/client.md', 'examples/README.md'].flatMap((page) =>
       [
@@ -221,7 +221,7 @@ describe('what people copy of the client library', { timeout: 900_000 }, () => {
     assert.equal(packed.tarball.split('/').at(-1), `privatemode-ai-${VERSION}.tgz`);
   });
 
-  it('runs every block of docs/client.md', async () => {
+  it('of docs/client.md run, every block', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
       ['js', 'sh', 'js', 'js', 'sh', 'js'],

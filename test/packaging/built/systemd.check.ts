@@ -32,7 +32,7 @@ const environment = (remote: Remote): string =>
     '',
   ].join('\n');
 
-describe('under systemd', { timeout: 300_000 }, () => {
+describe('the service under systemd', { timeout: 300_000 }, () => {
   let remote: Remote;
   let machine: Machine;
   before(async () => {
