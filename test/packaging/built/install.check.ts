@@ -55,8 +55,7 @@ describe('docs/install.md', { timeout: 900_000 }, () => {
       const proxy = await startProgram(
         ['bash', '-euc', command],
         { ...remote.env, PATH: global.PATH },
-        60_000,
-        'group',
+        { withinMs: 60_000, signalsToGroup: true },
       );
       try {
         assert.equal(new URL(proxy.url).hostname, '127.0.0.1');

@@ -41,26 +41,25 @@ export function cleanEnvironment(
 }
 
 /**
- * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than `ms`. Signals go to it
- * alone, or to its process group, as the keys of a terminal send them.
+ * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than `withinMs`. Signals
+ * go to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send them.
  */
 export async function startProgram(
   command: readonly string[],
   env: Readonly<Record<string, string>>,
-  ms = 30_000,
-  signals: 'process' | 'group' = 'process',
+  { withinMs = 30_000, signalsToGroup = false } = {},
 ): Promise<Program> {
   const [program, ...args] = command as [string, ...string[]];
   const child = spawn(program, args, {
     env: cleanEnvironment(env),
     stdio: ['ignore', 'ignore', 'pipe'],
-    detached: signals === 'group',
+    detached: signalsToGroup,
   });
   let told = false;
   const kill = child.kill.bind(child);
   child.kill = (signal) => {
     told ||= signal === 'SIGTERM';
-    return signals === 'group' ? process.kill(-(child.pid as number), signal) : kill(signal);
+    return signalsToGroup ? process.kill(-(child.pid as number), signal) : kill(signal);
   };
   let log = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
@@ -72,10 +71,12 @@ export async function startProgram(
     if (child.exitCode !== null) throw new Error(`the proxy did not start (${child.exitCode}):\n${log}`);
     return /server.*endpoint="?((?:https?:\/\/|unix:)[^\s"]+)/.exec(log)?.[1];
   };
-  const url = await eventually(() => `the start of the proxy:\n${log}`, endpoint, ms, 20).catch((error) => {
-    child.kill('SIGKILL');
-    throw error;
-  });
+  const url = await eventually(() => `the start of the proxy:\n${log}`, endpoint, withinMs, 20).catch(
+    (error) => {
+      if (child.exitCode === null) child.kill('SIGKILL');
+      throw error;
+    },
+  );
   return {
     process: child,
     url,
