@@ -119,7 +119,7 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/attestation/tdx-quote-checks.test.ts',
+        file: 'test/attestation/tdx/quote-checks.test.ts',
         names: [
           'the form and the signatures of a TDX quote refuses a quote signature that was altered',
           'the form and the signatures of a TDX quote refuses a body that was altered after signing',
@@ -135,7 +135,7 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/attestation/tdx-quote-checks.test.ts',
+        file: 'test/attestation/tdx/quote-checks.test.ts',
         names: [
           'the form and the signatures of a TDX quote refuses other authentication data than the enclave bound',
           'the form and the signatures of a TDX quote refuses a key binding with a tail that is not zero',
@@ -149,7 +149,7 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'finding(level?.status === UP_TO_DATE,', replace: 'finding(level !== undefined,' }],
     tests: [
       {
-        file: 'test/attestation/tdx-tcb-checks.test.ts',
+        file: 'test/attestation/tdx/tcb-checks.test.ts',
         names: [
           'the state of platform, TDX module and quoting enclave refuses a platform level OutOfDate',
           'the state of platform, TDX module and quoting enclave refuses a module level OutOfDate',
@@ -165,7 +165,7 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: 'oneOf(body.tdAttributes, [TD_ATTRIBUTES])', replace: "finding(true, '')" }],
     tests: [
       {
-        file: 'test/attestation/tdx-policy.test.ts',
+        file: 'test/attestation/tdx/policy.test.ts',
         names: [
           'the policy of a TDX reference value refuses a domain under debug',
           'the policy of a TDX reference value refuses a domain without SEPT_VE_DISABLE',
@@ -179,7 +179,7 @@ export const ATTESTATION: readonly Mutation[] = [
     edits: [{ find: '.filter((serial) => revoked.has(serial))', replace: '.filter(() => false)' }],
     tests: [
       {
-        file: 'test/attestation/tdx-collateral-checks.test.ts',
+        file: 'test/attestation/tdx/collateral-checks.test.ts',
         names: [
           'TCB info, QE identity and revocation lists refuses a revoked platform CA',
           'TCB info, QE identity and revocation lists refuses a revoked signer of TCB info',

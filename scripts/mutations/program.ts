@@ -276,7 +276,7 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/config/watch-files.test.ts',
+        file: 'test/watch-files.test.ts',
         names: ['a read that takes long does not bring back what a later one found replaced'],
       },
     ],
@@ -292,7 +292,7 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/config/cli.test.ts',
+        file: 'test/cli.test.ts',
         names: ['the command line a fault of the program shows the place and not the words'],
       },
     ],

@@ -5,10 +5,10 @@ import {
   profileDefects,
   readCertificates,
   readPckChain,
-} from '../../lib/attestation/tdx/chain.ts';
-import type { Certificate } from '../../lib/attestation/x509/certificate.ts';
-import { toPem } from '../../simulator/pki/certificate.ts';
-import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
+} from '../../../lib/attestation/tdx/chain.ts';
+import type { Certificate } from '../../../lib/attestation/x509/certificate.ts';
+import { toPem } from '../../../simulator/pki/certificate.ts';
+import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 
 const { quote } = tdxPlatform();
 const chain = readPckChain(

@@ -7,11 +7,11 @@ import {
   qeReportBytes,
   signedQuoteBytes,
   statedSizes,
-} from '../../lib/attestation/tdx/quote.ts';
-import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
-import { parseQuote } from '../support/evidence/tdx-binary-quote.ts';
-import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
-import { vector } from '../support/evidence/tdx-vectors.ts';
+} from '../../../lib/attestation/tdx/quote.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
+import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
+import { vector } from '../../support/evidence/tdx-vectors.ts';
 
 const MALFORMED = { name: 'PrivatemodeError', code: 'evidence_malformed' };
 const { quote } = tdxPlatform();

@@ -1,27 +1,27 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted, type Check, runChecks } from '../../lib/attestation/check.ts';
-import type { EvidenceContext } from '../../lib/attestation/evidence.ts';
-import type { TdxReferenceValues } from '../../lib/attestation/reference-values.ts';
-import { readPckChain } from '../../lib/attestation/tdx/chain.ts';
-import { decodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
-import { readSgxExtension, SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { allAccepted, type Check, runChecks } from '../../../lib/attestation/check.ts';
+import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
+import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
+import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
+import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
+import { readSgxExtension, SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
 import {
   moduleIdentity,
   platformLevel,
   readQeIdentity,
   readTcbInfo,
   svnLevel,
-} from '../../lib/attestation/tdx/tcb-info.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../lib/attestation/verify.ts';
-import { type Certificate, verifySignedBy } from '../../lib/attestation/x509/certificate.ts';
-import { isCurrent, parseCrl } from '../../lib/attestation/x509/crl.ts';
-import { extensionValue } from '../../lib/attestation/x509/extensions.ts';
-import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
-import { parseQuote } from '../support/evidence/tdx-binary-quote.ts';
-import { failed, GROUPS } from '../support/evidence/tdx-cases.ts';
+} from '../../../lib/attestation/tdx/tcb-info.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify.ts';
+import { verify } from '../../../lib/attestation/verify.ts';
+import { type Certificate, verifySignedBy } from '../../../lib/attestation/x509/certificate.ts';
+import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
+import { extensionValue } from '../../../lib/attestation/x509/extensions.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
+import { failed, GROUPS } from '../../support/evidence/tdx-cases.ts';
 import {
   collateralSource,
   INTEL_ROOT,
@@ -31,7 +31,7 @@ import {
   syntheticVariants,
   variantInput,
   vector,
-} from '../support/evidence/tdx-vectors.ts';
+} from '../../support/evidence/tdx-vectors.ts';
 
 const text = (...path: string[]): string => Buffer.from(vector(...path)).toString('utf8');
 

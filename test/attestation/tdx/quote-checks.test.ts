@@ -1,6 +1,6 @@
 import { describe } from 'node:test';
-import type { QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
-import { filled, itRefuses, type Row } from '../support/evidence/tdx-cases.ts';
+import type { QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
+import { filled, itRefuses, type Row } from '../../support/evidence/tdx-cases.ts';
 
 type Certification = QuoteV4['signedData']['certificationData'];
 const certification =

@@ -1,6 +1,6 @@
 import { describe } from 'node:test';
-import { basicConstraints, keyUsage } from '../../simulator/pki/extensions.ts';
-import { ISSUERS, intelName } from '../support/evidence/tdx-authorities.ts';
+import { basicConstraints, keyUsage } from '../../../simulator/pki/extensions.ts';
+import { ISSUERS, intelName } from '../../support/evidence/tdx-authorities.ts';
 import {
   FUTURE,
   itAccepts,
@@ -14,7 +14,7 @@ import {
   STRANGER,
   UNKNOWN_CRITICAL,
   vouchedBy,
-} from '../support/evidence/tdx-cases.ts';
+} from '../../support/evidence/tdx-cases.ts';
 
 const PCK: readonly Row[] = [
   ['text after the chain', { chain: (pem) => `${pem}more` }, ['tdx.pck.format']],

@@ -2,21 +2,26 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import { allAccepted } from '../../lib/attestation/check.ts';
-import { readPckChain } from '../../lib/attestation/tdx/chain.ts';
-import { decodeQuoteV4, type QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
-import { readSgxExtension } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../lib/attestation/verify.ts';
-import { decodePem } from '../../lib/attestation/x509/certificate.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
-import { toPem } from '../../simulator/pki/certificate.ts';
-import { encodeSgx, SGX_PARTS } from '../support/evidence/tdx-authorities.ts';
-import { parseQuote } from '../support/evidence/tdx-binary-quote.ts';
-import { tdxPlatform } from '../support/evidence/tdx-platform.ts';
-import { syntheticInput, syntheticVariants, variantInput, vector } from '../support/evidence/tdx-vectors.ts';
+import { allAccepted } from '../../../lib/attestation/check.ts';
+import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
+import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
+import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify.ts';
+import { verify } from '../../../lib/attestation/verify.ts';
+import { decodePem } from '../../../lib/attestation/x509/certificate.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
+import { toPem } from '../../../simulator/pki/certificate.ts';
+import { encodeSgx, SGX_PARTS } from '../../support/evidence/tdx-authorities.ts';
+import { parseQuote } from '../../support/evidence/tdx-binary-quote.ts';
+import { tdxPlatform } from '../../support/evidence/tdx-platform.ts';
+import {
+  syntheticInput,
+  syntheticVariants,
+  variantInput,
+  vector,
+} from '../../support/evidence/tdx-vectors.ts';
 
 const SEED = { seed: 20261201 };
 const { quote, entry, context } = tdxPlatform();

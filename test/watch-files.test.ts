@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { watchFiles } from '../../lib/watch-files.ts';
+import { watchFiles } from '../lib/watch-files.ts';
 
 /** A watch of which each read takes until it is told what it found. */
 function scene() {

@@ -1,6 +1,6 @@
 import { describe } from 'node:test';
-import { filled, itAccepts, itRefuses, type Row } from '../support/evidence/tdx-cases.ts';
-import { type Changes, platformLevelJson } from '../support/evidence/tdx-platform.ts';
+import { filled, itAccepts, itRefuses, type Row } from '../../support/evidence/tdx-cases.ts';
+import { type Changes, platformLevelJson } from '../../support/evidence/tdx-platform.ts';
 
 const MODULE_LEVEL = (isvsvn: number, tcbStatus: string) => ({ tcb: { isvsvn }, tcbStatus });
 const MODULE_IDENTITY = {

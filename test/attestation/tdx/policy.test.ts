@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { boolean, enumerated } from '../../simulator/pki/der.ts';
-import { filled, itAccepts, itRefuses, judge, type Row } from '../support/evidence/tdx-cases.ts';
-import { type Changes, COORDINATOR_HASH } from '../support/evidence/tdx-platform.ts';
+import { boolean, enumerated } from '../../../simulator/pki/der.ts';
+import { filled, itAccepts, itRefuses, judge, type Row } from '../../support/evidence/tdx-cases.ts';
+import { type Changes, COORDINATOR_HASH } from '../../support/evidence/tdx-platform.ts';
 
 const configured = (suffix: string, value: Uint8Array | undefined): Changes => ({
   sgx: (s) => ({

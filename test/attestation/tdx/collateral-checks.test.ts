@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted } from '../../lib/attestation/check.ts';
-import { fetchCollateral, readSubject } from '../../lib/attestation/tdx/subject.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import type { CertificateRequest } from '../../simulator/pki/certificate.ts';
-import { element, sequence } from '../../simulator/pki/der.ts';
-import { basicConstraints, type EncodedExtension, keyUsage } from '../../simulator/pki/extensions.ts';
-import { ISSUERS, intelName, ROOT_CRL_URL } from '../support/evidence/tdx-authorities.ts';
+import { allAccepted } from '../../../lib/attestation/check.ts';
+import { fetchCollateral, readSubject } from '../../../lib/attestation/tdx/subject.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import type { CertificateRequest } from '../../../simulator/pki/certificate.ts';
+import { element, sequence } from '../../../simulator/pki/der.ts';
+import { basicConstraints, type EncodedExtension, keyUsage } from '../../../simulator/pki/extensions.ts';
+import { ISSUERS, intelName, ROOT_CRL_URL } from '../../support/evidence/tdx-authorities.ts';
 import {
   FUTURE,
   failed,
@@ -23,8 +23,8 @@ import {
   STRANGER,
   UNKNOWN_CRITICAL,
   vouchedBy,
-} from '../support/evidence/tdx-cases.ts';
-import { type Changes, NOW, signedBody, tdxPlatform } from '../support/evidence/tdx-platform.ts';
+} from '../../support/evidence/tdx-cases.ts';
+import { type Changes, NOW, signedBody, tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 
 const answer = (member: 'tcbInfo', value: unknown) => ({ body: signedBody(member, value), issuerChain: '' });
 const unreachable = async (): Promise<never> => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DATE, hex, integer, type JsonMembers, TEXT } from '../../lib/attestation/json-members.ts';
-import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import { DATE, hex, integer, type JsonMembers, TEXT } from '../../../lib/attestation/json-members.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const SIGNATURE = 'ab'.repeat(64);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import type { JsonMembers } from '../../lib/attestation/json-members.ts';
-import { readSignedJson } from '../../lib/attestation/tdx/signed-json.ts';
+import type { JsonMembers } from '../../../lib/attestation/json-members.ts';
+import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
 import {
   equalUnderMask,
   moduleIdentity,
@@ -10,8 +10,8 @@ import {
   readTcbInfo,
   svnLevel,
   type TcbInfo,
-} from '../../lib/attestation/tdx/tcb-info.ts';
-import { platformLevelJson, tdxPlatform } from '../support/evidence/tdx-platform.ts';
+} from '../../../lib/attestation/tdx/tcb-info.ts';
+import { platformLevelJson, tdxPlatform } from '../../support/evidence/tdx-platform.ts';
 
 const UNUSABLE = { name: 'PrivatemodeError', code: 'collateral_unavailable' };
 const members = (value: object): JsonMembers =>

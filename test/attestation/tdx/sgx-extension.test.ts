@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { readSgxExtension } from '../../lib/attestation/tdx/sgx-extension.ts';
-import { boolean, enumerated, integer, octetString } from '../../simulator/pki/der.ts';
-import { encodeSgx, SGX_PARTS, type SgxParts } from '../support/evidence/tdx-authorities.ts';
+import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
+import { boolean, enumerated, integer, octetString } from '../../../simulator/pki/der.ts';
+import { encodeSgx, SGX_PARTS, type SgxParts } from '../../support/evidence/tdx-authorities.ts';
 
 const MALFORMED = { name: 'PrivatemodeError', code: 'evidence_malformed' };
 
