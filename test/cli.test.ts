@@ -22,8 +22,8 @@ async function cli(
   return { ...(await runCommand(argv, { env, serve })), ran };
 }
 
-describe('the command line', () => {
-  it('runs the program with its configuration and hands back its exit code', async () => {
+describe('the command line:', () => {
+  it('the program runs with its configuration, and its exit code is handed back', async () => {
     const { code, ran, stderr } = await cli(['--port=1234', '--apiKey=k'], async () => 7);
     assert.equal(code, 7);
     assert.equal(ran[0]?.[0].port, 1234);
@@ -64,7 +64,7 @@ describe('the command line', () => {
     });
   }
 
-  it('says nothing that a terminal would obey', async () => {
+  it('an error says nothing that a terminal would obey', async () => {
     const { stderr } = await cli([], async () => {
       throw new PrivatemodeError('listen_failed', 'no\u202e\u2066 \u009b2J\u2028 port\nsecond line');
     });
@@ -106,8 +106,8 @@ describe('the command line', () => {
     [['healthcheck', '--nope', '--log-format=json'], JSON_ENV, undefined],
   ];
   for (const [argv, env, code] of starts) {
-    const words = `${argv.join(' ')} ${JSON.stringify(env)}`;
-    it(`${words}: a failure is ${code === undefined ? 'text' : 'one line of JSON'}`, async () => {
+    const form = code === undefined ? 'text' : 'one line of JSON';
+    it(`a failure of "${argv.join(' ')}" with ${JSON.stringify(env)} in the environment is ${form}`, async () => {
       const outcome = await cli(argv, failing, env);
       assert.deepEqual([outcome.code, outcome.stdout], [1, '']);
       if (code === undefined) {

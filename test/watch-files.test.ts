@@ -20,7 +20,7 @@ function scene() {
   return { watch, reads, told };
 }
 
-it('a read that takes long does not bring back what a later one found replaced', async (t) => {
+it('a watched file: a read that takes long does not bring back what a later one found replaced', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const [slow, quick] = [watch.reload(), watch.reload()];
@@ -31,7 +31,7 @@ it('a read that takes long does not bring back what a later one found replaced',
   assert.deepEqual(told, ['second']);
 });
 
-it('nor does it report what was wrong before', async (t) => {
+it('a read that takes long does not report what a later one found mended', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const [slow, quick] = [watch.reload(), watch.reload()];

@@ -85,7 +85,10 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/config/config.ts',
     edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
     tests: [
-      { file: 'test/config/rules.test.ts', names: ['the environment cannot switch off certificate checks'] },
+      {
+        file: 'test/config/rules.test.ts',
+        names: ['NODE_TLS_REJECT_UNAUTHORIZED of the environment cannot switch off certificate checks'],
+      },
     ],
   },
   {
@@ -96,7 +99,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/environment.test.ts',
         names: [
-          'settings in the environment refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
+          'settings in the environment: refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
         ],
       },
     ],
@@ -109,8 +112,8 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/salt.test.ts',
         names: [
-          'prompt cache salts a literal with 31 bytes is refused, and not quoted',
-          'prompt cache salts a file that is too short after trimming is refused by its name',
+          'prompt cache salts: a literal with 31 bytes is refused, and not quoted',
+          'prompt cache salts: a file that is too short after trimming is refused by its name',
         ],
       },
     ],
@@ -277,7 +280,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/watch-files.test.ts',
-        names: ['a read that takes long does not bring back what a later one found replaced'],
+        names: ['a watched file: a read that takes long does not bring back what a later one found replaced'],
       },
     ],
   },
@@ -293,7 +296,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/cli.test.ts',
-        names: ['the command line a fault of the program shows the place and not the words'],
+        names: ['the command line: a fault of the program shows the place and not the words'],
       },
     ],
   },
@@ -373,7 +376,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run takes from the environment what chooses another way for prompts, and every key',
+          'privatemode-proxy run withholds from the agent every key, and what chooses another way for prompts',
         ],
       },
     ],

@@ -109,7 +109,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/exchange/response-head.test.ts',
-        names: ['an upstream answer, by its head a success that says it is plain: response_not_encrypted'],
+        names: ['the head of an upstream answer: a success that says it is plain: response_not_encrypted'],
       },
     ],
   },

@@ -44,7 +44,7 @@ export const TRUST: readonly Mutation[] = [
         file: 'test/session/client-keys.test.ts',
         names: [
           'session without a configured key does not ask again for a key that was rejected a moment ago, but does after half a minute',
-          'client keys remembers a bounded number of rejections, the youngest ones',
+          'the queue of client keys remembers a bounded number of rejections, the youngest ones',
         ],
       },
     ],
@@ -62,7 +62,7 @@ export const TRUST: readonly Mutation[] = [
     tests: [
       {
         file: 'test/session/session.test.ts',
-        names: ['session start enforces no manifest that cannot be logged'],
+        names: ['the start of a session enforces no manifest that cannot be logged'],
       },
     ],
   },
@@ -151,7 +151,7 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/commands/verify-live.test.ts',
         names: [
-          'verify, live refuses the secret exchange of another attempt, though the same mesh CA vouches for both',
+          'verify of a live service refuses the secret exchange of another attempt, though the same mesh CA vouches for both',
         ],
       },
     ],
@@ -169,8 +169,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/commands/verify-live.test.ts',
         names: [
-          'verify, live rejects secret-signature for secret.signature, live and again from the files',
-          'verify, live rejects secret-foreign-ca for mesh.certificate.signature, live and again from the files',
+          'verify of a live service rejects secret-signature for secret.signature, live and again from the files',
+          'verify of a live service rejects secret-foreign-ca for mesh.certificate.signature, live and again from the files',
         ],
       },
     ],
@@ -201,8 +201,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/commands/verify-flags.test.ts',
         names: [
-          'the command line of verify refuses --evidence=e --nonce=n --manifest=m --api-endpoint=x',
-          'the command line of verify refuses --evidence=e --nonce=n --manifest=m --unsafe-trust-roots=x',
+          'the command line of verify is refused with --evidence=e --nonce=n --manifest=m --api-endpoint=x',
+          'the command line of verify is refused with --evidence=e --nonce=n --manifest=m --unsafe-trust-roots=x',
         ],
       },
     ],

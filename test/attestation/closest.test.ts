@@ -61,16 +61,16 @@ async function decisive(...tdx: readonly object[]) {
   return [verdict.outcome, verdict.failure?.id, verdict.failure?.code];
 }
 
-describe('of several reference values', () => {
+describe('a verdict on several reference values', () => {
   const UNAVAILABLE = ['rejected', 'tdx.tcb_info.format', 'collateral_unavailable'];
 
-  it('the one that lacks nothing but collateral is spoken of: waiting may help, another manifest does not', async () => {
+  it('speaks of the one that lacks nothing but collateral: waiting may help, another manifest does not', async () => {
     assert.deepEqual(await decisive(matching), UNAVAILABLE);
     assert.deepEqual(await decisive(matching, ofAnotherGuest), UNAVAILABLE);
     assert.deepEqual(await decisive(ofAnotherGuest, matching), UNAVAILABLE);
   });
 
-  it('otherwise the one with the fewest checks that do not hold', async () => {
+  it('speaks otherwise of the one with the fewest checks that do not hold', async () => {
     const [, check] = await decisive(ofAnotherGuest);
     assert.equal(check, 'tdx.policy.mrtd');
   });

@@ -47,7 +47,7 @@ describe('attestation documents', () => {
     assert.equal(Buffer.from(document.meshCa).toString(), 'mesh');
   });
 
-  it('may lack version and type, have null for an empty list, unknown members and a newline', () => {
+  it('are read without version and type, with null for an empty list, unknown members and a newline', () => {
     assert.equal(parse(without('attestation_type')).attestationType, undefined);
     assert.equal(parse({ ...GOOD, attestation_type: null }).attestationType, undefined);
     assert.equal(parse(without('version')).version, undefined);

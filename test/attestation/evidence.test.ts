@@ -61,7 +61,7 @@ describe('a format of evidence', () => {
     assert.deepEqual(found(await judge({})), expected(rows));
   });
 
-  it('accepts by all of its checks, none left out', async (t) => {
+  it('is accepted by all of its checks, none left out', async (t) => {
     const { checks, outcome } = await verify(attestedBy({}));
     assert.equal(outcome, 'accepted');
     const own = checks.filter(({ id }) => id.startsWith('snp.'));

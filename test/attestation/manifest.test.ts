@@ -34,8 +34,8 @@ function refusal(text: string): PrivatemodeError {
   throw new assert.AssertionError({ message: 'the manifest was accepted' });
 }
 
-describe('manifests that must be accepted', () => {
-  it('are those of every generation', () => {
+describe('manifests', () => {
+  it('of every generation are accepted', () => {
     for (const file of [
       'contrast/manifest_sdk_test.json',
       'contrast/privatemode_manifest_v1.58.0.json',
@@ -47,7 +47,7 @@ describe('manifests that must be accepted', () => {
     }
   });
 
-  it('give the values of the live one', () => {
+  it('are read into their values: the live one', () => {
     interface Expected {
       readonly coordinator_policy_hash: string;
       readonly policy_hashes_sorted: string[];
@@ -98,15 +98,16 @@ describe('manifests that must be accepted', () => {
     ['the largest MinimumMitigationVector', 'Vector": 15', 'Vector": 18446744073709551615'],
   ];
   for (const [what, from, to] of accepted) {
-    it(`include the live one with ${what}`, () => assert.doesNotThrow(() => parse(live(from, to))));
+    it(`are accepted like the live one, but with ${what}`, () =>
+      assert.doesNotThrow(() => parse(live(from, to))));
   }
 
-  it('lose no bit of a large MinimumMitigationVector', () => {
+  it('are read without loss of a bit of a large MinimumMitigationVector', () => {
     const [snp] = parse(live('Vector": 15', 'Vector": 18446744073709551615')).snp;
     assert.equal(snp?.minimumMitigationVector, 2n ** 64n - 1n);
   });
 
-  it('mean exact comparison where APEIP is absent or empty', () => {
+  it('ask for exact comparison where APEIP is absent or empty', () => {
     assert.equal(parse(live('"0080b004"', '""')).snp[0]?.apeip, undefined);
     assert.equal(parse(live(/"APEIP": "0080b004",\s*/, '')).snp[0]?.apeip, undefined);
   });
@@ -122,14 +123,14 @@ describe('manifests that must be accepted', () => {
     assert.deepEqual(empty?.guestPolicy, snp.guestPolicy);
   });
 
-  it('may name several coordinators', () => {
+  it('are accepted with several coordinators', () => {
     const two = parse(
       live('"Role": "coordinator"', `"Role": "coordinator" }, "${'ab'.repeat(32)}": { "Role": "coordinator"`),
     );
     assert.equal(coordinatorHashes(two).length, 2);
   });
 
-  it('may carry owner keys of either form', () => {
+  it('are accepted with owner keys of either form', () => {
     const ec = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
     const pkix = ec.export({ type: 'spki', format: 'der' }).toString('hex');
     assert.doesNotThrow(() =>
@@ -140,7 +141,7 @@ describe('manifests that must be accepted', () => {
   });
 });
 
-describe('manifest_unsupported', () => {
+describe('a manifest that is newer than the program', () => {
   const cases: readonly (readonly [string, string | RegExp, string, RegExp])[] = [
     ['product Turin', '"Genoa"', '"Turin"', /ReferenceValues\.snp\[0\]\.ProductName: Turin/],
     ['FMCVersion', '"TEEVersion"', '"FMCVersion": 1, "TEEVersion"', /MinimumTCB\.FMCVersion: 1 /],
@@ -167,7 +168,7 @@ describe('manifest_unsupported', () => {
     ['an obsolete TDX key', '"MrTd"', '"MinimumQeSvn": 1, "MrTd"', /tdx\[0\]\.MinimumQeSvn: 1/],
   ];
   for (const [what, from, to, where] of cases) {
-    it(`is ${what}, with path, value and what to do`, () => {
+    it(`is manifest_unsupported for ${what}, with path, value and what to do`, () => {
       const error = refusal(live(from, to));
       assert.equal(error.code, 'manifest_unsupported');
       assert.match(error.message, where);
@@ -176,7 +177,7 @@ describe('manifest_unsupported', () => {
     });
   }
 
-  it('is one such entry even beside one that is understood (rule 17)', () => {
+  it('is manifest_unsupported by one entry, even beside one that is understood (rule 17)', () => {
     const entry = /"snp": \[\s*(\{[\s\S]*?\n {6}\})/.exec(LIVE)?.[1] ?? '';
     assert.ok(entry.includes('Genoa'));
     const both = live('"snp": [', `"snp": [ ${entry},`).replace('"Genoa"', '"Turin"');
@@ -185,7 +186,7 @@ describe('manifest_unsupported', () => {
   });
 });
 
-describe('manifest_invalid', () => {
+describe('a manifest', () => {
   const cases: readonly (readonly [string, string | RegExp, string])[] = [
     ['Debug true', '"Debug": false', '"Debug": true'],
     ['MigrateMA true', '"MigrateMA": false', '"MigrateMA": true'],
@@ -241,23 +242,23 @@ describe('manifest_invalid', () => {
     ['nothing', /^[\s\S]*$/, ''],
   ];
   for (const [what, from, to] of cases) {
-    it(`is ${what}`, () => {
+    it(`is manifest_invalid with ${what}`, () => {
       const error = refusal(live(from, to));
       assert.equal(error.code, 'manifest_invalid', error.message);
       assert.match(error.message, /^invalid manifest: /);
     });
   }
 
-  it('names the platform without confidential hardware', () => {
+  it('is refused with the name of its platform without confidential hardware', () => {
     assert.match(refusal(live('Metal-QEMU-SNP-GPU', 'Insecure-QEMU')).message, /Insecure-QEMU/);
   });
 
-  it('is a manifest without any reference value', () => {
+  it('is refused without any reference value', () => {
     const none = JSON.stringify({ ...JSON.parse(LIVE), ReferenceValues: { snp: [], tdx: [] } });
     assert.match(refusal(none).message, /no reference value at all/);
   });
 
-  it('is an owner key that is not ECDSA', () => {
+  it('is refused with an owner key that is not ECDSA', () => {
     const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
     const spki = rsa.export({ type: 'spki', format: 'der' }).toString('hex');
     const error = refusal(
@@ -267,8 +268,8 @@ describe('manifest_invalid', () => {
   });
 });
 
-describe('the secret service', () => {
-  it('is not named where the manifest has none, or more than one', () => {
+describe('the secret service of a manifest', () => {
+  it('is not named where there is none, or more than one', () => {
     assert.equal(
       secretServiceEntry(parseManifest(vectorBytes('contrast/manifest_sdk_test.json'))),
       undefined,
@@ -293,7 +294,7 @@ function liveWith(path: readonly (string | number)[], value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-describe('the edges of a manifest', () => {
+describe('the limits of a manifest:', () => {
   const SNP = ['ReferenceValues', 'snp', 0];
   const TDX = ['ReferenceValues', 'tdx', 0];
   const POLICY = [
@@ -381,13 +382,13 @@ describe('the edges of a manifest', () => {
     });
   }
 
-  it('are nested 16 deep, and no deeper', () => {
+  it('values nested 16 deep, and no deeper', () => {
     const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)]);
     assert.equal(refusal(liveWith(['New'], nested(15))).code, 'manifest_unsupported');
     assert.match(refusal(liveWith(['New'], nested(16))).message, /nested too deeply/);
   });
 
-  it('are 20,000 values, and no more', () => {
+  it('20,000 values, and no more', () => {
     const values = (json: unknown): number =>
       typeof json !== 'object' || json === null
         ? 1

@@ -171,7 +171,7 @@ async function texts(): Promise<string> {
   return all;
 }
 
-it('verdicts say what was found, and what should have been', async () => {
+it('every check says what was found and what should have been, as verdict-texts.txt records it', async () => {
   const url = new URL('./verdict-texts.txt', import.meta.url);
   const found = await texts();
   if (process.env['RECORD_VERDICTS'] === '1') writeFileSync(url, found);

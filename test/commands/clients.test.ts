@@ -46,7 +46,7 @@ describe('clients new', () => {
   });
 });
 
-describe('the file of --clients', () => {
+describe('the file of --clients:', () => {
   const directory = temporaryDirectory('clients-command-');
   const DIGESTS = ['a', 'b'].map((digit) => digit.repeat(64));
   const OTHERS = { name: 'bob', expires: '2026-01-02T03:04:05Z', tokensPerDay: 5, models: ['m*', 'n'] };
@@ -117,12 +117,12 @@ describe('the file of --clients', () => {
     assert.equal(stderr, `Error: ${path} has no client of that name; "clients list" shows all names\n`);
   });
 
-  it('takes the file from the variable of the proxy', async () => {
+  it('list takes it from the variable of the proxy', async () => {
     const env = { PRIVATEMODE_PROXY_CLIENTS: fileWith() };
     assert.match((await runCommand(['clients', 'list'], { env })).stdout, /^ann /);
   });
 
-  it('replaces what a link points to, and leaves the link', async () => {
+  it('revoke replaces what a link points to, and leaves the link', async () => {
     const path = fileWith();
     const link = `${path}.link`;
     symlinkSync(path, link);
@@ -133,9 +133,13 @@ describe('the file of --clients', () => {
 
   for (const [what, content, words] of [
     ['is no JSON', '{', /--clients: .*not JSON/],
-    ['the proxy would refuse', { clients: [{ name: 'a b' }] }, /clients\[0\]\.name: expected a name/],
+    [
+      'is one that the proxy would refuse',
+      { clients: [{ name: 'a b' }] },
+      /clients\[0\]\.name: expected a name/,
+    ],
   ] as const) {
-    it(`changes nothing in a file that ${what}`, async () => {
+    it(`no command takes it where it ${what}, and none changes it`, async () => {
       const path = fileWith(content);
       const before = readFileSync(path, 'utf8');
       for (const words_ of [['new', 'zed'], ['revoke', 'ann'], ['list']]) {
@@ -147,7 +151,7 @@ describe('the file of --clients', () => {
     });
   }
 
-  it('says why where a file cannot be written, and leaves nothing behind', async () => {
+  it('new says why it cannot be written, and leaves nothing behind', async () => {
     const path = fileWith();
     const { code, stdout, stderr } = await run(
       'new',

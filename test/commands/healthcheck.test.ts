@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 
-describe('healthcheck', () => {
+describe('healthcheck:', () => {
   async function asked(answer: RequestListener | undefined, ...flags: string[]): Promise<Ran> {
     const server = createServer(answer);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -16,7 +16,7 @@ describe('healthcheck', () => {
     return outcome;
   }
 
-  it('asks /readyz on loopback where the proxy listens everywhere: 204 is exit code 0', async () => {
+  it('/readyz is asked on loopback where the proxy listens everywhere, and 204 is exit code 0', async () => {
     const paths: string[] = [];
     const { code, stdout } = await asked((req, res) => {
       paths.push(`${req.method} ${req.url}`);
@@ -25,7 +25,7 @@ describe('healthcheck', () => {
     assert.deepEqual([code, stdout, paths], [0, 'ready\n', ['GET /readyz']]);
   });
 
-  it('anything else is exit code 1 with the reason', async () => {
+  it('another status than 204 is exit code 1 with the reason', async () => {
     const { code, stderr } = await asked((_req, res) =>
       res.writeHead(503).end('failing: manifest_mismatch\n'),
     );
@@ -46,7 +46,7 @@ describe('healthcheck', () => {
     );
   });
 
-  it('takes the flags of the proxy', async () => {
+  it('the flags of the proxy are taken', async () => {
     assert.equal(
       (await asked((_req, res) => res.writeHead(204).end(), '--api-key=@gone', '--workers=2')).code,
       0,

@@ -138,7 +138,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       ['--settings={}', 'Write them to .claude/settings.json of the project'],
       ['--cloud', 'Leave it out: such a session has its own way to a model'],
     ] as const) {
-      it(`is not run with ${argument}, which would undo them`, async () => {
+      it(`is not run with ${argument}, which would undo the settings of the proxy`, async () => {
         const { code, stderr } = await run(['claude', ...MODEL, '--', argument, 'x']);
         const [name] = argument.split('=');
         assert.equal(
@@ -220,7 +220,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     }
   });
 
-  it('takes from the environment what chooses another way for prompts, and every key', async () => {
+  it('withholds from the agent every key, and what chooses another way for prompts', async () => {
     const others = {
       ANTHROPIC_API_KEY: REAL_KEY,
       ANTHROPIC_BEDROCK_BASE_URL: 'http://127.0.0.1:1',
@@ -253,7 +253,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.equal(started().cwd, programs);
   });
 
-  it('a response that breaks off breaks off for the agent too', async () => {
+  it('breaks a response off for the agent where it breaks off', async () => {
     answer = (req, res) => {
       if (!own(req, res)) res.write('half', () => res.destroy());
     };

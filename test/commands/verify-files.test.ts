@@ -15,7 +15,7 @@ const without = (flags: readonly string[], name: string): string[] => {
 const GOOD = flagsOf('synthetic_v158');
 const SECRET = secretFlagsOf('synthetic_v158');
 
-describe('a saved exchange', () => {
+describe('a saved exchange under verify', () => {
   it('is not accepted under the built-in roots, where it is not signed by the vendors', async () => {
     const { code, stdout, stderr } = await verifyCommand(without([...GOOD, ...SECRET], '--roots'));
     assert.equal(code, 10);
@@ -25,7 +25,7 @@ describe('a saved exchange', () => {
     assert.equal(stderr, '');
   });
 
-  it('warns loudly of other roots, on stderr, in the heading and in the conclusion', async () => {
+  it('has a loud warning of other roots, on stderr, in the heading and in the conclusion', async () => {
     const { code, stdout, stderr } = await verifyCommand([...GOOD, ...SECRET]);
     assert.equal(code, 0);
     assert.match(
@@ -46,7 +46,7 @@ describe('a saved exchange', () => {
     assert.equal(json().at, '2026-12-05T06:07:08.000Z');
   });
 
-  it('warns of a date that lies in the future, and judges by it all the same', async () => {
+  it('has a warning of a date in the future, and is judged by it all the same', async () => {
     const early = await verifyCommand([...GOOD, '--json'], { now: '2026-11-30T23:59:59Z' });
     assert.equal(early.code, 0);
     assert.match(early.stderr, /^Warning: --at 2026-12-01T00:00:00\.000Z lies in the future/m);
@@ -65,7 +65,7 @@ describe('a saved exchange', () => {
     assert.equal(rejected.code, 10, 'what is refused anyway keeps its code');
   });
 
-  it('takes dates as RFC 3339 writes them', async () => {
+  it('is judged by a date in any form of RFC 3339', async () => {
     for (const at of [
       '2026-12-01T00:00:00.000Z',
       '2026-12-01t01:00:00+01:00',
@@ -127,7 +127,7 @@ describe('a saved exchange', () => {
   });
 });
 
-describe('files that cannot be used', () => {
+describe('files that verify cannot use:', () => {
   let directory: string;
   before(() => {
     directory = temporaryDirectory('verify-files-');

@@ -44,7 +44,7 @@ describe('the command line of verify', () => {
     ]),
   ];
   for (const [argv, words] of wrong) {
-    it(`refuses ${argv.join(' ') || 'nothing at all'}`, async () => {
+    it(`is refused with ${argv.join(' ') || 'no flag at all'}`, async () => {
       const { code, stdout, stderr } = await verifyCommand(argv);
       assert.deepEqual([code, stdout], [1, '']);
       assert.match(stderr, /^Error: /);

@@ -11,7 +11,7 @@ import { startTestSimulator } from '../support/remote/simulator.ts';
 
 const KEY = 'a-key-that-must-not-be-found-anywhere';
 
-describe('verify, live', () => {
+describe('verify of a live service', () => {
   let directory: string;
   const simulators: Record<'snp' | 'tdx', Simulator> = {} as never;
   before(async () => {
@@ -317,7 +317,7 @@ describe('verify, live', () => {
     assert.deepEqual(simulators.snp.counts, before);
   });
 
-  it('cannot use a manifest file that is not there, and asks nothing either', async () => {
+  it('calls a manifest file that is not there malformed, and asks nothing', async () => {
     const before = { ...simulators.snp.counts };
     const path = join(directory, 'none.json');
     const named = await verify('snp', '--manifest-path', path, '--json');

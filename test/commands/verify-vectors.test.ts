@@ -22,7 +22,7 @@ const MALFORMED = [
 const expectedCode = (file: string, verdict: 'accept' | 'reject'): number =>
   MALFORMED.includes(file) ? 30 : verdict === 'reject' || STRICTER.includes(file) ? 10 : 0;
 
-describe('the exchanges of the vectors', () => {
+describe('verify of the vectors of SEV-SNP:', () => {
   for (const set of SYNTHETIC_SETS) {
     it(`${set} is accepted, secret exchange included`, async () => {
       const { code, stdout } = await verifyCommand([...flagsOf(set), ...secretFlagsOf(set)]);
@@ -49,19 +49,19 @@ describe('the exchanges of the vectors', () => {
   }
 });
 
-describe('the TDX exchange of the vectors', () => {
+describe('verify of the vectors of TDX:', () => {
   let directory: string;
   before(() => {
     directory = temporaryDirectory('verify-tdx-');
   });
 
-  it('is accepted with its collateral', async () => {
+  it('synthetic_tdx is accepted with its collateral', async () => {
     const { code, stdout } = await verifyCommand(flagsOf('synthetic_tdx'));
     assert.equal(code, 0, stdout);
     assert.match(stdout, /^Hardware +Intel TDX$/m);
   });
 
-  it('is refused without, and says what is missing', async () => {
+  it('synthetic_tdx is refused without its collateral, which is named as missing', async () => {
     const flags = flagsOf('synthetic_tdx').slice(0, -2);
     const { code, json } = await verifyCommand([...flags, '--json']);
     assert.equal(code, 10);

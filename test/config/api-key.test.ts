@@ -30,7 +30,7 @@ describe('the API key', () => {
     ['not ASCII', 'sk-CANARY-ü', ['characters that an API key cannot have']],
   ];
   for (const [name, content, words] of unusable) {
-    it(`a file that is ${name} is refused by name, and not quoted`, () => {
+    it(`is not taken from a file that is ${name}, which is named and not quoted`, () => {
       const message = refused(
         () => parsed(['--api-key=@k'], { k: content }),
         ['the API key file "k"', ...words],
@@ -39,14 +39,14 @@ describe('the API key', () => {
     });
   }
 
-  it('a file that cannot be read is refused in the words of the reference', () =>
+  it('is not taken from a file that cannot be read, in the words of the reference', () =>
     void refused(
       () => parsed(['--api-key=@k']),
       ['failed to read API key file "k" of --api-key: ENOENT: no such file or directory; check the path'],
     ));
 });
 
-describe('where the key comes from', () => {
+describe('where the API key comes from', () => {
   const readAt = new Date('2026-12-01T12:00:00Z');
   const from = (argv: readonly string[], files: Record<string, string>, env = {}) => {
     const { apiKey, apiKeySetting } = parsed(argv, files, env).config;
@@ -76,7 +76,7 @@ describe('where the key comes from', () => {
   }
 });
 
-describe('watching the key file', () => {
+describe('the watch of the key file', () => {
   let folder: string;
   let path: string;
   let watch: FileWatch;

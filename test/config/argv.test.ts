@@ -9,7 +9,7 @@ import { parsed, refused } from '../support/doors/config.ts';
 
 const valuesOf = (...argv: string[]): Record<string, string> => Object.fromEntries(parseArgv(argv).values);
 
-describe('arguments are read as pflag reads them', () => {
+describe('arguments are read as pflag reads them:', () => {
   const understood: [name: string, argv: string[], values: Record<string, string>][] = [
     ['--x v', ['--port', '1'], { port: '1' }],
     ['--x=v', ['--port=1'], { port: '1' }],
@@ -51,7 +51,7 @@ describe('arguments are read as pflag reads them', () => {
   }
 });
 
-describe('older spellings', () => {
+describe('older spellings:', () => {
   const deprecated: [old: string, now: string, text: string][] = [
     ['apiEndpoint', 'api-endpoint', 'localhost:1'],
     ['apiKey', 'api-key', 'k'],
@@ -143,7 +143,7 @@ describe('any command line', () => {
   });
 });
 
-describe('a longer table', () => {
+describe('a longer table of flags', () => {
   const table = [...FLAGS, { name: 'json', type: 'boolean', help: 'Print JSON.' } as const];
 
   it('is read by the same rules', () => {

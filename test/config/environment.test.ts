@@ -6,7 +6,7 @@ import { FLAGS } from '../../lib/config/flags.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { runCommand } from '../support/processes/command.ts';
 
-describe('settings in the environment', () => {
+describe('settings in the environment:', () => {
   it('each flag has a variable, but those that are no settings and the one that must be seen', () => {
     const example = { boolean: 'true', integer: '1', duration: '1s', list: 'x', string: 'x' } as const;
     const taken = FLAGS.filter(({ name, type }) => {
@@ -24,7 +24,7 @@ describe('settings in the environment', () => {
     );
   });
 
-  it('counts where no flag is given, with the rules of the flag', () => {
+  it('a variable counts where no flag is given, with the rules of the flag', () => {
     const { config, warnings } = parsed(
       ['--listen-address=127.0.0.1'],
       {},
@@ -43,12 +43,12 @@ describe('settings in the environment', () => {
     ]);
   });
 
-  it('a key may be in a file there too', () => {
+  it('the variable of the API key names a file as the flag does', () => {
     const { config } = parsed([], { 'key.txt': 'k\n' }, { PRIVATEMODE_API_KEY: '@key.txt' });
     assert.deepEqual(config.apiKey, { kind: 'file', path: 'key.txt' });
   });
 
-  it('an empty variable is none', () => {
+  it('an empty variable counts as none', () => {
     const { config } = parsed([], {}, { PRIVATEMODE_API_KEY: '', PRIVATEMODE_PROXY_PORT: '' });
     assert.deepEqual([config.apiKey, config.port], [undefined, 8080]);
   });
@@ -102,7 +102,7 @@ describe('settings in the environment', () => {
     });
   }
 
-  it('names what replaced the variables of older compose files, and says nothing of those for applications', () => {
+  it('a warning names what replaced the variables of older compose files, and none is of those for applications', () => {
     const quiet = parsed([], {}, {}).warnings;
     const told = (env: Record<string, string>): string[] =>
       parsed([], {}, env).warnings.filter((warning) => !quiet.includes(warning));
@@ -114,7 +114,7 @@ describe('settings in the environment', () => {
     ]);
   });
 
-  it('says in one line where PRIVATEMODE_ENDPOINT names neither this proxy nor the service that it asks', () => {
+  it('one line warns where PRIVATEMODE_ENDPOINT names neither this proxy nor the service that it asks', () => {
     const note = (endpoint: string | undefined, ...argv: string[]): string | undefined =>
       endpointNote({ PRIVATEMODE_ENDPOINT: endpoint }, parsed(argv).config);
     for (const same of [

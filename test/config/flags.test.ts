@@ -517,7 +517,7 @@ function readMembers(): ReadonlySet<string | undefined> {
   return new Set([...named, ...taken.map((member) => member?.split(':')[0]?.trim())]);
 }
 
-describe('flags', () => {
+describe('the table of flags:', () => {
   for (const { flag, key, byDefault, accepts, refuses } of ROWS) {
     it(`--${flag} has its default`, () => assert.deepEqual(configOf()[key], byDefault));
     for (const [argv, value] of accepts) {
@@ -542,7 +542,7 @@ describe('flags', () => {
     assert.deepEqual(untested, []);
   });
 
-  it('each is read by something', () => {
+  it('each flag is read by something', () => {
     const read = readMembers();
     const unread = [...ROWS.map(({ key }) => key), 'planted'].filter((key) => !read.has(key));
     assert.deepEqual(unread, ['planted']);
@@ -554,7 +554,7 @@ describe('flags', () => {
     assert.ok(!names.some((name) => name.startsWith('no-')));
   });
 
-  it('those for simulators are not listed', () => {
+  it('flags for simulators are not listed', () => {
     const listed = LISTED.map(({ name }) => name);
     for (const name of ['unsafe-trust-roots', 'cdn-base-url', 'amd-kds-url', 'intel-pcs-url', 'ssEndpoint']) {
       assert.ok(!listed.includes(name), name);

@@ -108,9 +108,9 @@ describe('--help', () => {
   });
 });
 
-describe('the tables of flags', () => {
+describe('the tables of flags in the documents', () => {
   for (const [page, flags] of Object.entries(FLAG_TABLES)) {
-    it(`is current in ${page}`, () => {
+    it(`are current in ${page}`, () => {
       const text = readFileSync(join(import.meta.dirname, '../..', page), 'utf8');
       const shown = /<!-- flags:begin -->\n([\s\S]*)<!-- flags:end -->/.exec(text)?.[1];
       assert.ok(shown !== undefined, `${page} has no markers for the table of flags`);

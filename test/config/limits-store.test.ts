@@ -29,7 +29,7 @@ describe('the URL of --limits-store', () => {
 
   const rejected: [what: string, url: string, words: string][] = [
     ['another scheme', 'http://:swordfish@store', 'begins with neither'],
-    ['none', ':swordfish@store', 'begins with neither'],
+    ['no scheme', ':swordfish@store', 'begins with neither'],
     ['no host', 'redis://', 'names no host'],
     ['a password and no host', 'redis://:swordfish@', 'not a URL'],
     ['a slash in the password', 'redis://:swordfish/3@store', ''],
@@ -42,7 +42,7 @@ describe('the URL of --limits-store', () => {
     ['a blank', 'redis://:swordfish@st ore', ''],
   ];
   for (const [what, url, words] of rejected) {
-    it(`one with ${what} is refused, and nothing of it is quoted`, () => {
+    it(`is refused with ${what}, and nothing of it is quoted`, () => {
       const argv = ['--clients=c', `--limits-store=${url}`];
       const literal = refused(() => parsed(argv), ['--limits-store', 'redis:// or rediss://', words]);
       const files = { 'store.url': url };

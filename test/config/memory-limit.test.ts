@@ -58,7 +58,7 @@ const CASES: readonly [name: string, files: Readonly<Record<string, string>>, li
   ['something else in the file', { '/sys/fs/cgroup/memory.max': '0\n' }, MACHINE],
 ];
 
-describe('the memory limit', () => {
+describe('the memory limit of the program:', () => {
   for (const [name, files, limit] of CASES) {
     it(name, () => {
       const readFile = (path: string): Uint8Array => {

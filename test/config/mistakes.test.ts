@@ -7,7 +7,7 @@ import { AGENT_NAMES } from '../../lib/commands/agents.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
-describe('a mistake on the command line', () => {
+describe('a mistake on the command line:', () => {
   let directory: string;
   before(() => {
     directory = temporaryDirectory('privatemode-mistakes-');
@@ -282,7 +282,7 @@ describe('a mistake on the command line', () => {
     }
   }
 
-  it('in the environment is told by the name of the variable, by every command that takes it', async () => {
+  it('one in the environment is told by the name of the variable, by every command that takes it', async () => {
     const port = 'PRIVATEMODE_PROXY_PORT wants a port number from 0 to 65535, not "x"';
     for (const argv of [[], ['verify', '--api-key=k'], ['healthcheck']])
       assert.equal(await told(argv, { PRIVATEMODE_PROXY_PORT: 'x' }), `Error: ${port}\n`);

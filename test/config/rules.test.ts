@@ -5,7 +5,7 @@ import { parsed, refused } from '../support/doors/config.ts';
 
 const QUIET = ['--listen-address=127.0.0.1', '--api-key-fallback=always'];
 
-describe('flags that contradict each other', () => {
+describe('flags that contradict each other:', () => {
   const contradictions: [name: string, argv: string[]][] = [
     ['a certificate without its key', ['--tls-cert-path=c']],
     ['a key without its certificate', ['--tls-key-path=k']],
@@ -54,7 +54,7 @@ describe('flags that contradict each other', () => {
   });
 });
 
-describe('warnings', () => {
+describe('warnings about the configuration:', () => {
   const cautions: [name: string, argv: string[], words: string | RegExp][] = [
     ['a fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
     ['no key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
@@ -88,7 +88,7 @@ describe('warnings', () => {
     ],
   ];
   for (const [name, argv, words] of cautions) {
-    it(`${name}: told`, () => {
+    it(`${name} is warned of`, () => {
       const { warnings } = parsed(argv);
       assert.ok(
         warnings.some((warning) => new RegExp(words).test(warning)),
@@ -97,7 +97,7 @@ describe('warnings', () => {
     });
   }
 
-  it('every rule is exercised above', () => {
+  it('every rule has a case here', () => {
     const seen = new Set(cautions.flatMap(([, argv]) => parsed(argv).warnings));
     assert.deepEqual(
       CAUTIONS.filter(({ message }) => !seen.has(message)),
@@ -127,7 +127,7 @@ describe('warnings', () => {
     ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
   ];
   for (const [name, argv] of quiet)
-    it(`${name}: nothing to warn of`, () => assert.deepEqual(parsed(argv).warnings, []));
+    it(`${name} is nothing to warn of`, () => assert.deepEqual(parsed(argv).warnings, []));
 });
 
 describe('unsafe roots', () => {
@@ -157,13 +157,13 @@ describe('unsafe roots', () => {
   }
 });
 
-describe('the environment', () => {
+describe('NODE_TLS_REJECT_UNAUTHORIZED of the environment', () => {
   it('cannot switch off certificate checks', () =>
     void refused(
       () => parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '0' }),
       ['NODE_TLS_REJECT_UNAUTHORIZED', 'SSL_CERT_FILE'],
     ));
-  it('may hold the harmless value', () => {
+  it('is let be with the harmless value', () => {
     assert.ok(parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '1' }));
   });
 });

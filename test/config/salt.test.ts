@@ -6,7 +6,7 @@ const bytes = (count: number): string => 'x'.repeat(count);
 const shared = (salt: string, files: Readonly<Record<string, string | Uint8Array>> = {}) =>
   parsed(['--disable-prompt-cache=false', `--prompt-cache-salt=${salt}`], files).config.promptCacheSalt;
 
-describe('prompt cache salts', () => {
+describe('prompt cache salts:', () => {
   const accepted: [name: string, salt: string][] = [
     ['32 bytes', bytes(32)],
     ['128 characters', bytes(128)],

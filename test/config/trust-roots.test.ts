@@ -33,7 +33,7 @@ const unsafeRoots = (unsafeTrustRoots: string, host = 'localhost', cdn?: string)
     manifestPath: cdn === undefined ? 'manifest.json' : undefined,
   });
 
-describe('production hosts', () => {
+describe('the rule for production hosts', () => {
   for (const host of [
     'privatemode.ai',
     'api.privatemode.ai',
@@ -75,8 +75,8 @@ describe('production hosts', () => {
   }
 });
 
-describe('unsafe trust roots', () => {
-  it('tells the certificates apart by their subject, whatever the files are called', (t) => {
+describe('--unsafe-trust-roots:', () => {
+  it('certificates are told apart by their subject, whatever the files are called', (t) => {
     const roots = unsafeRoots(directory(t, { 'x.pem': ARK, 'y.pem': INTEL, 'a.pem': ASK }));
     assert.deepEqual(Object.keys(roots.snp), ['Genoa']);
     assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
@@ -84,14 +84,14 @@ describe('unsafe trust roots', () => {
     assert.equal(roots.tdx?.root, readFileSync(INTEL, 'utf8'));
   });
 
-  it('takes several certificates in one file, and leaves out what is not there', (t) => {
+  it('several certificates in one file are taken, and what is not there is left out', (t) => {
     const created = directory(t, { 'notes.txt': ARK });
     writeFileSync(join(created, 'all.pem'), `${readFileSync(ASK)}${readFileSync(ARK)}`);
     const roots = unsafeRoots(created);
     assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
   });
 
-  it('is refused when any host is a production host, before anything is read', () => {
+  it('the flag is refused where any host is a production host, before anything is read', () => {
     for (const hosts of [['api.privatemode.ai.'], ['localhost', 'cdn.confidential.cloud:8443']] as const) {
       assert.throws(
         () => unsafeRoots('/nonexistent', ...hosts),
@@ -100,7 +100,7 @@ describe('unsafe trust roots', () => {
     }
   });
 
-  it('does not count the CDN where the manifest is a file', (t) => {
+  it('the CDN does not count where the manifest is a file', (t) => {
     const created = directory(t, { 'root.pem': INTEL });
     assert.equal(unsafeRoots(created, 'localhost').tdx?.root, readFileSync(INTEL, 'utf8'));
     assert.throws(() => unsafeRoots(created, 'localhost', 'cdn.confidential.cloud'), {
@@ -145,7 +145,7 @@ describe('unsafe trust roots', () => {
     });
   }
 
-  it('refuses what it cannot use', (t) => {
+  it('files that hold no usable roots are refused', (t) => {
     const foreign = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
     const cases: [string, RegExp][] = [
       [

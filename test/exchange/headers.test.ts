@@ -17,7 +17,7 @@ function runsOn(t: TestContext, name: 'platform' | 'arch', value: string): void 
 const passed = (...rawHeaders: string[]): Record<string, string> =>
   Object.fromEntries(Object.entries(toRemote(...rawHeaders)).filter(([name]) => !ADDED.includes(name)));
 
-describe('request headers towards the remote', () => {
+describe('request headers towards the remote:', () => {
   const through: [name: string, value: string][] = [
     ['Accept', 'text/event-stream'],
     ['Content-Type', 'application/json'],
@@ -82,7 +82,8 @@ describe('request headers towards the remote', () => {
     ...['Anthropic-Api-Key', 'Anthropic-User-Id', 'Anthropic-Client-Sha', 'anthropic-beta-x', 'anthropic-'],
     'Anthropic-Dangerous-Direct-Browser-Access',
   ];
-  for (const name of kept) it(`${name} stays here`, () => assert.deepEqual(passed(name, 'CANARY'), {}));
+  for (const name of kept)
+    it(`${name} of the application does not go through`, () => assert.deepEqual(passed(name, 'CANARY'), {}));
 
   const ours: [name: string, value: string][] = [
     ['host', 'api.example'],
@@ -161,14 +162,14 @@ describe('request headers towards the remote', () => {
     });
 });
 
-describe('response headers towards the application', () => {
+describe('response headers towards the application:', () => {
   // Which names go through: test/fuzz/gateway-attacks.test.ts.
   const [sealed, plain] = [{ authenticated: true }, { authenticated: false }];
   it('what Connection lists does not go through', () => {
     const raw = ['Connection', 'Retry-After, close', 'Retry-After', '1', 'Date', '2'];
     assert.deepEqual(remoteHeaders(raw, sealed), { date: '2' });
   });
-  it('nor does a value that Node would refuse to send', () => {
+  it('a value that Node would refuse to send does not go through', () => {
     assert.deepEqual(remoteHeaders(['Retry-After', '1\x01', 'Date', '\u0416'], sealed), {});
   });
   it('repeated headers stay apart', () => {
@@ -177,8 +178,8 @@ describe('response headers towards the application', () => {
   });
 });
 
-describe('what protected a response', () => {
-  it('names the secret, the manifest, the time of attestation and the request', () => {
+describe('the headers that say what protected a response', () => {
+  it('name the secret, the manifest, the time of attestation and the request', () => {
     const epoch = { secretId: 'c2VjcmV0', manifestSha256: 'ab'.repeat(32), attestedAt: 1_795_234_567_891 };
     const headers = epochHeaders(epoch, 'proxy_1_0');
     assert.deepEqual(headers, {

@@ -13,7 +13,7 @@ function read(status: number, headers: IncomingHttpHeaders, encrypted: boolean, 
   return typeof kind === 'string' ? kind : kind.code;
 }
 
-describe('an upstream answer, by its head', () => {
+describe('the head of an upstream answer:', () => {
   type Row = [name: string, status: number, headers: IncomingHttpHeaders, streaming: boolean, is: string];
   const rows: Row[] = [
     ['a body, as asked', 200, JSON_BODY, false, 'encrypted-body'],
@@ -61,7 +61,7 @@ describe('an upstream answer, by its head', () => {
     it(`${name}: ${is}`, () => assert.equal(read(status, headers, true, streaming), is));
   }
 
-  it('of an endpoint without encryption is shown as it is, redirects and compression aside', () => {
+  it('an answer of an endpoint without encryption is shown as it is, redirects and compression aside', () => {
     assert.equal(read(200, JSON_BODY, false, false), 'plain');
     assert.equal(read(503, {}, false, false), 'plain');
     assert.equal(read(302, {}, false, false), 'upstream_redirect');

@@ -19,6 +19,7 @@ describe('the type of a body that the service sent in clear', () => {
     ['text/x+json', 'text/plain; charset=utf-8'],
   ];
   for (const [declared, ours] of rows) {
-    it(`declared as ${declared}: ${ours}`, () => assert.equal(plainContentType(declared), ours));
+    it(`is ${ours} for the application where it was declared as ${declared}`, () =>
+      assert.equal(plainContentType(declared), ours));
   }
 });

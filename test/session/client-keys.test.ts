@@ -80,7 +80,7 @@ describe('session without a configured key', () => {
     assert.deepEqual([count('attest'), permanent.length, session.state()], [1, 0, 'awaiting-key']);
   });
 
-  it('says of a placeholder, which was sent for a key of the proxy, that there is none', async () => {
+  it('says of a placeholder, which stands for a key of the proxy, that the proxy has none', async () => {
     const { session } = sessionScene({ apiKey: undefined, prepare: { onAttest: accepting() } });
     await assert.rejects(session.acquire(offering('placeholder')), withCode('api_key_rejected'));
     const words = /a moment ago \(it is "placeholder", and the proxy has none of its own: --api-key\)$/;
@@ -266,7 +266,7 @@ describe('session without a configured key', () => {
   });
 });
 
-describe('client keys', () => {
+describe('the queue of client keys', () => {
   const offersOf = (attest: (key: string) => Promise<Epoch>) => {
     const clock = createFakeClock();
     return { clock, offers: { offer: createClientKeys({ attest, clock }) } };

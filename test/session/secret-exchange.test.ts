@@ -88,7 +88,7 @@ function knownAnswers(): KnownAnswer[] {
 }
 
 describe('secret exchange', () => {
-  it('is the suite of the service', () => {
+  it('has the suite of the service', () => {
     assert.deepEqual(
       [SUITE.KEM.id, SUITE.KDF.id, SUITE.AEAD.id, SUITE.KEM.Npk, SUITE.KEM.Nenc],
       [0x647a, 0x0001, 0xffff, 1216, 1120],

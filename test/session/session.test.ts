@@ -25,8 +25,8 @@ async function ready(options: Parameters<typeof sessionScene>[0] = {}): Promise<
   return scene;
 }
 
-describe('session start', () => {
-  it('fetches, attests, exchanges, logs, and only then hands out an epoch', async () => {
+describe('the start of a session', () => {
+  it('fetches, attests, exchanges and logs, and only then hands out an epoch', async () => {
     const { session, remote, events, clock } = sessionScene({
       prepare: { onRecord: () => assert.equal(session.current(), undefined) },
     });
@@ -139,7 +139,7 @@ describe('session start', () => {
   });
 });
 
-describe('session renewal', () => {
+describe('the renewal of a session', () => {
   it('happens in the background, before requests have to wait', async () => {
     const { session, clock, remote, count } = await ready();
     const first = session.current();
@@ -192,7 +192,7 @@ describe('session renewal', () => {
     assert.equal(session.state(), 'ready');
   });
 
-  it('is noticed after the machine slept, by the next request', async () => {
+  it('is made up for by the next request after the machine slept', async () => {
     const { session, clock, count } = await ready();
     const first = session.current();
     clock.jump(50 * MINUTE);
@@ -218,7 +218,7 @@ describe('session renewal', () => {
     assert.notEqual(session.current(), first);
   });
 
-  it('is noticed after the machine slept, without any request', async () => {
+  it('is made up for without any request after the machine slept', async () => {
     const { session, clock } = await ready();
     clock.jump(3 * 60 * MINUTE);
     await clock.advance(30_000);
@@ -265,7 +265,7 @@ describe('an epoch ends', () => {
   });
 });
 
-describe('session retries', () => {
+describe('a session that fails', () => {
   const TRANSIENT: readonly ErrorCode[] = [
     'upstream_unreachable',
     'upstream_connect_timeout',
@@ -275,7 +275,7 @@ describe('session retries', () => {
     'evidence_malformed',
   ];
   for (const code of TRANSIENT) {
-    it(`gives ${code} three rounds, one and two seconds apart`, async () => {
+    it(`tries three rounds after ${code}, one and two seconds apart`, async () => {
       const { clock, count } = sessionScene({ prepare: { onAttest: fails(code) } });
       await settle();
       assert.equal(count('attest'), 1);
@@ -292,7 +292,7 @@ describe('session retries', () => {
     });
   }
 
-  it('attests again when the exchange failed', async () => {
+  it('attests again where the exchange failed', async () => {
     const { remote, session, clock } = sessionScene({ prepare: { secretAccepted: false } });
     await settle();
     assert.equal(session.current(), undefined);
@@ -302,7 +302,7 @@ describe('session retries', () => {
     assert.deepEqual(remote.calls.slice(-4), ['attest key', 'verify A', 'secret key', 'record A']);
   });
 
-  it('goes on for as long as it takes, at most once a minute or so, and recovers at once', async () => {
+  it('tries for as long as it takes, at most once a minute or so, and recovers at once', async () => {
     const { remote, session, clock, count, events } = sessionScene({
       random: () => 0.999,
       prepare: { onAttest: fails('upstream_unreachable') },
@@ -345,7 +345,7 @@ describe('session retries', () => {
     assert.ok(count('attest') > before);
   });
 
-  it('does not try later because a request waits', async () => {
+  it('tries no later because a request waits', async () => {
     const { session, clock, count } = sessionScene({ prepare: { onAttest: fails('upstream_unreachable') } });
     await clock.advance(3_000);
     assert.equal(count('attest'), 3);
@@ -357,7 +357,7 @@ describe('session retries', () => {
     assert.equal(count('attest'), 4);
   });
 
-  it('is not driven by requests', async () => {
+  it('tries no more often because requests come', async () => {
     const { session, clock, count } = sessionScene({
       prepare: { onAttest: fails('attestation_failed') },
     });
@@ -368,7 +368,7 @@ describe('session retries', () => {
     assert.ok(count('attest') <= 2 * (120 / 5 + 4), String(count('attest')));
   });
 
-  it('is not driven by a request that has given up', async () => {
+  it('tries no more often because a request gave up', async () => {
     const { session, clock, count } = sessionScene({
       random: () => 0.999,
       prepare: { onAttest: fails('upstream_unreachable') },
@@ -455,7 +455,7 @@ describe('session with a managed manifest', () => {
   });
 });
 
-describe('permanent causes', () => {
+describe('a permanent cause of failure:', () => {
   const CASES: { name: string; kind: 'static' | 'managed'; code: ErrorCode; attests: number }[] = [
     { name: 'a mismatch with a static manifest', kind: 'static', code: 'manifest_mismatch', attests: 1 },
     { name: 'a static manifest that is invalid', kind: 'static', code: 'manifest_invalid', attests: 1 },
@@ -520,7 +520,7 @@ describe('permanent causes', () => {
     assert.equal(remote.calls.at(-2), 'secret better');
   });
 
-  it('is not reported while there is an epoch to work with, but when there is none any more', async () => {
+  it('a rejected key is not reported while there is an epoch to work with, but once there is none', async () => {
     const { session, remote, permanent, clock } = await ready();
     remote.onAttest = fails('api_key_rejected');
     await clock.advance(54 * MINUTE);
@@ -530,7 +530,7 @@ describe('permanent causes', () => {
     assert.deepEqual([permanent.length, session.state()], [1, 'failing']);
   });
 
-  it('is over when the cause is gone', async () => {
+  it('a mismatch is forgotten when it is gone, and reported anew when it comes back', async () => {
     const { session, remote, permanent, clock } = sessionScene({
       kind: 'static',
       prepare: { deployed: 'B' },
@@ -546,7 +546,7 @@ describe('permanent causes', () => {
     assert.equal(permanent.length, 2);
   });
 
-  it('does not hold against a new key what the old one did', async () => {
+  it('a late rejection of the old key is not held against a new one', async () => {
     const { session, remote, permanent } = sessionScene({
       prepare: {
         onAttest: async (key) => {
@@ -574,7 +574,7 @@ describe('permanent causes', () => {
     assert.notEqual(session.current(), old);
   });
 
-  it('lets a working session be when its key is replaced', async () => {
+  it('a session that works is let be when its key is replaced', async () => {
     const { session, remote, clock, count } = await ready();
     session.updateConfiguredKey('next');
     await settle();
@@ -604,7 +604,7 @@ describe('a service that is rejected', () => {
 
   for (const random of [0, 0.5, 0.999]) {
     for (const kind of ['managed', 'static'] as const) {
-      it(`is told to those who wait, six seconds after the first rejection: ${kind} manifest, ${random} of the spread`, async () => {
+      it(`is reported to those who wait, six seconds after the first rejection: ${kind} manifest, ${random} of the spread`, async () => {
         const scene = sessionScene({ ...REJECTED, kind, random: () => random });
         assert.deepEqual(await told(scene), ['attestation_failed', 6_000]);
         const { message } = scene.session.lastError() as PrivatemodeError;
@@ -616,7 +616,7 @@ describe('a service that is rejected', () => {
     }
   }
 
-  it('is answered where its evidence is good after four seconds', async () => {
+  it('serves those who wait where its evidence is good after four seconds', async () => {
     const scene = sessionScene(REJECTED);
     const waiting = scene.session.acquire(WAIT);
     await scene.clock.advance(4_000);
@@ -625,7 +625,7 @@ describe('a service that is rejected', () => {
     assert.equal(await waiting, scene.session.current());
   });
 
-  it('needs a fresh nonce and the newest manifest each time', async () => {
+  it('is judged with a fresh nonce and the newest manifest each time', async () => {
     const { remote, clock, session } = sessionScene(REJECTED);
     await assert.rejects(Promise.race([session.acquire(WAIT), clock.advance(7_000)]));
     assert.equal(new Set(remote.nonces).size, remote.nonces.length);
@@ -669,7 +669,7 @@ describe('a service that is rejected', () => {
     remote.onAttest = () => {};
   });
 
-  it('is judged again for a request that comes later, which is answered where the evidence is good then', async () => {
+  it('is judged again for a request that comes later, and serves it where the evidence is good then', async () => {
     const scene = sessionScene(REJECTED);
     await scene.clock.advance(10 * MINUTE);
     await scene.clock.advance(6_000 - (scene.clock.now() % 1_000));
@@ -680,7 +680,7 @@ describe('a service that is rejected', () => {
     assert.equal(scene.session.lastError(), undefined);
   });
 
-  it('serves on with an epoch that has not expired', async () => {
+  it('serves on while an epoch has not expired', async () => {
     const { session, remote, clock } = await ready();
     const epoch = session.current();
     remote.verdictCode = 'attestation_failed';
@@ -706,7 +706,7 @@ describe('a service that is rejected', () => {
     assert.equal(await waiting, session.current());
   });
 
-  it('may be a rollout where it is a mismatch with a fetched manifest: requests wait, and are told to come back', async () => {
+  it('is taken for a rollout where it differs from a fetched manifest: requests wait, and are told to come back', async () => {
     const scene = sessionScene({ prepare: { deployed: 'B' } });
     const refused = assert.rejects(scene.session.acquire(WAIT), (error: PrivatemodeError) => {
       assert.deepEqual([error.code, error.status], ['not_ready', 503]);
@@ -718,7 +718,7 @@ describe('a service that is rejected', () => {
     await refused;
   });
 
-  it('is named where nobody answers', async () => {
+  it('or does not answer is named by its host', async () => {
     const { session, clock } = sessionScene({
       host: 'api.example',
       prepare: { onAttest: () => new Promise(() => {}) },
@@ -731,7 +731,7 @@ describe('a service that is rejected', () => {
     await refused;
   });
 
-  it('is refused for evidence that cannot be read too, but not for collateral that cannot be fetched', async () => {
+  it('is refused for evidence that cannot be read, but not for collateral that cannot be fetched', async () => {
     const malformed = sessionScene({ prepare: { verdictCode: 'evidence_malformed' } });
     const [code, after] = await told(malformed);
     assert.equal(code, 'evidence_malformed');
@@ -744,7 +744,7 @@ describe('a service that is rejected', () => {
     assert.deepEqual(await told(unavailable), ['not_ready', 30_000]);
   });
 
-  it('is refused for a secret that it did not sign, too', async () => {
+  it('is refused for a secret that it did not sign', async () => {
     const scene = sessionScene({ prepare: { secretAccepted: false } });
     const [code, after] = await told(scene);
     assert.equal(code, 'attestation_failed');
@@ -754,7 +754,7 @@ describe('a service that is rejected', () => {
     assert.equal((await told(scene))[0], 'epoch');
   });
 
-  it('is told alike to clients that bring their own keys', async () => {
+  it('is reported to clients that bring their own keys as to all others', async () => {
     const scene = sessionScene({ ...REJECTED, apiKey: undefined });
     const first = await told(scene, 'one');
     assert.deepEqual(first, ['attestation_failed', 6_000]);
@@ -770,7 +770,7 @@ describe('a service that is rejected', () => {
     assert.equal((await told(scene, 'one'))[0], 'epoch');
   });
 
-  it('is answered where clients bring their own keys and its evidence is good after four seconds', async () => {
+  it('serves clients that bring their own keys where its evidence is good after four seconds', async () => {
     const scene = sessionScene({ ...REJECTED, apiKey: undefined });
     scene.clock.after(4_000, () => {
       scene.remote.verdictCode = undefined;
@@ -787,7 +787,7 @@ describe('a service that is rejected', () => {
   });
 });
 
-describe('forced renewal', () => {
+describe('the renewal that a rejected secret forces', () => {
   it('replaces the rejected secret, once for all who saw it rejected', async () => {
     const { session, count, events } = await ready();
     const old = session.current()?.secretId ?? '';
@@ -798,7 +798,7 @@ describe('forced renewal', () => {
     assert.equal(events.filter(({ type }) => type === 'forced-renewal').length, 1);
   });
 
-  it('returns the current epoch when it is another one already', async () => {
+  it('is not made where the current epoch is another one already', async () => {
     const { session, count } = await ready();
     const current = session.current();
     assert.equal(await session.renewAfterRejection('of yesterday'), current);
@@ -854,7 +854,7 @@ describe('forced renewal', () => {
   });
 });
 
-describe('session end', () => {
+describe('the end of a session', () => {
   it('releases those who wait, the calls that run and every timer', async () => {
     let aborted = false;
     const { session, clock } = sessionScene({

@@ -155,7 +155,7 @@ describe('manifest log', () => {
   });
 
   for (const name of ['1.json.bak', 'x1.json', '.json', '1.json~', '1xjson']) {
-    it(`but begins one beside ${name}, which is no manifest of a log`, async (t) => {
+    it(`begins a history beside ${name}, which is no manifest of a log`, async (t) => {
       const space = workspace(t);
       mkdirSync(manifests(space));
       writeFileSync(join(manifests(space), name), B);
@@ -285,7 +285,7 @@ describe('manifest log', () => {
     assert.equal((await fresh.record(A, AT)).appended, false);
   });
 
-  it('is on disk before it is recorded: every file, and every name', async (t) => {
+  it('has every file and every name on the disk before it says that a manifest is recorded', async (t) => {
     const space = workspace(t);
     const realOpen = fs.open;
     const synced: string[] = [];
@@ -353,7 +353,7 @@ describe('manifest log', () => {
     await assert.rejects(createManifestLog(space).record(A, AT), logFailed(/ENOTDIR|EEXIST/));
   });
 
-  it('does without hard links', async (t) => {
+  it('is written without hard links where the file system knows none', async (t) => {
     const space = workspace(t);
     breakFs(t, 'link', async () => {
       throw errno('EPERM');

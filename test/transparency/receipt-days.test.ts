@@ -51,7 +51,7 @@ async function expect({ since, ok, findings }: Expected): Promise<void> {
   );
 }
 
-describe('receipts of days that are left out', () => {
+describe('days that a check of receipts leaves out', () => {
   it('are no finding where they are all there', async () => {
     await instance(3);
     await instance(1, 4);

@@ -172,7 +172,7 @@ describe('junk among receipts', { timeout: 60_000 }, () => {
     );
   });
 
-  it('is what a cut-off line is behind which the chain goes on', async () => {
+  it('includes a cut-off line behind which the chain goes on', async () => {
     const file = await chain();
     const lines = here.linesOf(file);
     const next = file.replace('2026-12-01', '2026-12-02');

@@ -42,7 +42,7 @@ describe('the table of checks', () => {
     assert.equal(used.size, PLACES.length);
   });
 
-  it('has none for what is no check', () => {
+  it('has no place for what is no check', () => {
     for (const id of [
       '',
       'snp',
@@ -56,7 +56,7 @@ describe('the table of checks', () => {
     }
   });
 
-  it('has the title of each', () => {
+  it('has the title of each check', () => {
     for (const { id, title } of ALL) assert.equal(titleOf(id), title);
     assert.equal(titleOf('no.check'), 'no.check');
   });

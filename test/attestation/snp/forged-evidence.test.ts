@@ -66,13 +66,13 @@ const parts = (change: (all: [string, Uint8Array][]) => [string, Uint8Array][]):
 const replaced = (suffix: string, value: Uint8Array): Changes =>
   parts((all) => all.map(([key, old]) => [key, key === suffix ? value : old]));
 
-it('accepts the platform as it is', async () => {
+it('SEV-SNP evidence without a defect is accepted', async () => {
   const verdict = await judge({});
   assert.deepEqual(failures(verdict), []);
   assert.equal(verdict.outcome, 'accepted');
 });
 
-describe('the report', () => {
+describe('a report of SEV-SNP', () => {
   const cases: readonly Case[] = [
     ['version 1', report({ version: 1, cpuid1EaxFms: 0 }), ['snp.report.version', 'snp.product']],
     ['version 6', report({ version: 6 }), ['snp.report.version']],
@@ -126,13 +126,13 @@ describe('the report', () => {
   ];
   for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
 
-  it('may belong to any of several coordinators', async () => {
+  it('is accepted of any of several coordinators, and of nobody else', async () => {
     assert.deepEqual(failures(await judge({ secondCoordinator: true })), []);
     const none = { ...report({ hostData: new Uint8Array(32) }), secondCoordinator: true };
     assert.deepEqual(failures(await judge(none)), ['snp.host_data']);
   });
 
-  it('compares ABI versions as a whole, not part by part', async () => {
+  it('has an ABI version that is compared as a whole, not part by part', async () => {
     const { GuestPolicy } = REFERENCE_VALUE;
     const judgeAbi = (reported: bigint, major: number, minor: number): Promise<Verdict> => {
       const flags = 0x2520000n;
@@ -151,7 +151,7 @@ describe('the report', () => {
     assert.deepEqual(failures(await judgeAbi(0x200n, 1, 255)), []);
   });
 
-  it('compares firmware versions as a whole, and the build beside them', async () => {
+  it('has firmware versions that are compared as a whole, and their builds beside them', async () => {
     const versions = (committed: readonly number[], current: readonly number[]): Changes => {
       const [committedMajor, committedMinor, committedBuild] = committed as [number, number, number];
       const [currentMajor, currentMinor, currentBuild] = current as [number, number, number];
@@ -188,7 +188,7 @@ describe('the report', () => {
     }
   });
 
-  it('says in words which kind of key signed it', async () => {
+  it('has its kind of signing key told in words', async () => {
     const words = ['VCEK', 'VLEK', 'reserved', 'reserved', 'reserved', 'reserved', 'reserved', 'none'];
     for (const [key, word] of words.entries()) {
       for (const [reserved, suffix] of [
@@ -202,7 +202,7 @@ describe('the report', () => {
     }
   });
 
-  it('may mask the chip where the manifest allows any', async () => {
+  it('is accepted with a masked chip where the manifest allows any', async () => {
     const any = { ...REFERENCE_VALUE, AllowedChipIDs: [] };
     const masked = await judge({ ...report({ chipId: new Uint8Array(64) }), snp: [any] });
     assert.equal(masked.outcome, 'accepted');
@@ -211,7 +211,7 @@ describe('the report', () => {
     assert.equal(outcome('snp.chip_id.allowed'), 'not-applicable');
   });
 
-  it('may be of any chip that the manifest lists', async () => {
+  it('is accepted of any chip that the manifest lists, and of no other', async () => {
     const [ours = ''] = REFERENCE_VALUE.AllowedChipIDs;
     const other = '5b'.repeat(64);
     for (const [listed, failing] of [
@@ -224,12 +224,12 @@ describe('the report', () => {
     }
   });
 
-  it('may be stricter than the manifest in every flag', async () => {
+  it('is accepted where it is stricter than the manifest in every flag', async () => {
     const stricter = { policy: 0x252013an | (1n << 23n) | (1n << 24n), platformInfo: 0x3cn };
     assert.deepEqual(failures(await judge({ report: stricter })), []);
   });
 
-  it('may have SMT, where the manifest allows it', async () => {
+  it('passes the policy with SMT where the manifest allows it', async () => {
     const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
     const smt = {
       ...REFERENCE_VALUE,
@@ -240,7 +240,7 @@ describe('the report', () => {
     assert.deepEqual(failures(verdict), ['snp.id_key']);
   });
 
-  it('must have what the manifest asks for beyond the usual', async () => {
+  it('is refused without what the manifest asks for beyond the usual', async () => {
     const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
     const more = {
       ...REFERENCE_VALUE,
@@ -256,7 +256,7 @@ describe('the report', () => {
     ]);
   });
 
-  it('has no byte in its signature field beside R and S', async () => {
+  it('is refused with a byte in its signature field beside R and S', async () => {
     const input = attestedBy({});
     const text = Buffer.from(input.document).toString();
     const { raw_attestation_doc: raw } = JSON.parse(text) as { raw_attestation_doc: string };
@@ -349,7 +349,7 @@ describe('the VCEK certificate', () => {
       ['snp.chain.validity'],
     ],
   ];
-  for (const each of cases) it(`is refused as ${each[0]}`, () => assertCase(each));
+  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
 
   for (const suffix of vcekParts().map(([key]) => key)) {
     it(`is refused without the extension .${suffix}`, () =>
@@ -367,7 +367,7 @@ describe('the VCEK certificate', () => {
     }
   });
 
-  it('decides the product of a version 2 report, stepping included', async () => {
+  it('decides on the product of a version 2 report, stepping included', async () => {
     const v2 = { version: 2, cpuid1EaxFms: 0 };
     const named = (name: string, machineStepping?: number): Changes => ({
       ...replaced('2', ia5String(name)),
@@ -413,7 +413,7 @@ describe('the VCEK certificate', () => {
   });
 });
 
-describe('the roots', () => {
+describe('the roots of AMD', () => {
   const small = issueAsk({ key: KEYS.small });
   const cases: readonly Case[] = [
     ['an ARK that is no CA', { roots: rootsOf(issueArk({ extensions: [] }), ASK) }, ['snp.roots']],
@@ -483,7 +483,7 @@ describe('the roots', () => {
   for (const each of cases) it(`are refused with ${each[0]}`, () => assertCase(each));
 });
 
-describe('the revocation list', () => {
+describe('the revocation list of AMD', () => {
   const date = new Date('2026-11-01T00:00:00Z');
   const revoked = [{ serial: ASK_SERIAL, date }];
   const old = issueArkCrl({
@@ -520,7 +520,7 @@ describe('the revocation list', () => {
       ['snp.crl.available'],
     ],
   ];
-  for (const each of cases) it(`refuses ${each[0]}`, () => assertCase(each));
+  for (const each of cases) it(`leads to a refusal with ${each[0]}`, () => assertCase(each));
 
   const listOf = ({ checks }: Verdict): Check | undefined =>
     checks.find(({ id }) => id === 'snp.crl.available');
@@ -549,7 +549,7 @@ describe('the revocation list', () => {
     }
   });
 
-  it('has a check that tells its age, and whose choice it is', async () => {
+  it('has a check that tells its age, and who chose it', async () => {
     const older = issueArkCrl({ thisUpdate: new Date('2026-10-20T00:00:00Z') });
     const amdCrl = async () => ({ crl: older, stored: { fetchedAt: NOW.getTime(), because: 'no network' } });
     const age = ({ checks }: Verdict) => {
@@ -592,7 +592,7 @@ describe('the revocation list', () => {
     assert.match(listOf(await judge({ crl: small }))?.found ?? '', /^from the document/);
   });
 
-  it('may list other serial numbers', async () => {
+  it('is good with other serial numbers on it', async () => {
     const crl = issueArkCrl({
       revoked: [
         { serial: 0n, date },
@@ -614,8 +614,8 @@ describe('the revocation list', () => {
   });
 });
 
-describe('fetching', () => {
-  it('asks for the VCEK of the chip and its REPORTED_TCB', async () => {
+describe('the collateral of AMD', () => {
+  it('is asked for by the chip and its REPORTED_TCB: the VCEK', async () => {
     const queries: unknown[] = [];
     const amdVcek: CollateralSource['amdVcek'] = (query) => {
       queries.push(query);
@@ -635,7 +635,7 @@ describe('fetching', () => {
     ]);
   });
 
-  it('judges a fetched VCEK like any other', async () => {
+  it('is judged where it was fetched like that of the document: the VCEK', async () => {
     const serve = (vcek: Uint8Array): Changes => ({
       vcek: null,
       collateral: { amdVcek: () => Promise.resolve(vcek) },
@@ -645,7 +645,7 @@ describe('fetching', () => {
     assert.deepEqual(failures(await judge(serve(issueVcek({ key: other })))), ['snp.report.signature']);
   });
 
-  it('asks nobody once a check has failed', async () => {
+  it('is asked of nobody once a check of the evidence has failed', async () => {
     let asked = 0;
     const count = (): Promise<never> => {
       asked++;
@@ -662,7 +662,7 @@ describe('fetching', () => {
     assert.equal(asked, 1);
   });
 
-  it('asks the same question once, however many reference values there are', async () => {
+  it('is asked for once, however many reference values there are', async () => {
     let asked = 0;
     const amdCrl: CollateralSource['amdCrl'] = async () => {
       asked++;
@@ -675,7 +675,7 @@ describe('fetching', () => {
   });
 });
 
-describe('policy documents', () => {
+describe('the policy documents of a response', () => {
   const withPolicies = (change: (policies: readonly string[]) => readonly string[]): Promise<Verdict> => {
     const input = attestedBy({ secondCoordinator: true });
     const document = JSON.parse(Buffer.from(input.document).toString()) as { policies: readonly string[] };
@@ -777,14 +777,14 @@ describe('the mesh CA', () => {
   ];
   for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
 
-  it('may be issued by another CA: the hardware vouches for it', async () => {
+  it('is accepted where another CA issued it: the hardware vouches for it', async () => {
     const meshCaPem = toPem(issueMeshCa({ issuer: { name: [['CN', 'root']], key: KEYS.vcek } }));
     assert.deepEqual(failures(await judge({ meshCaPem })), []);
   });
 });
 
 describe('attestation_type', () => {
-  it('may be absent or the type of SEV-SNP, and nothing else', async () => {
+  it('is accepted where it is absent or the type of SEV-SNP, and refused otherwise', async () => {
     assert.deepEqual(failures(await judge({ attestationType: [1, 3, 9901, 2, 1] })), []);
     for (const attestationType of [[1, 3, 9901, 2, 2], [1, 3, 9901, 2, 3], [1, 3, 9901, 2, 99], [1]]) {
       assert.deepEqual(failures(await judge({ attestationType })), ['evidence.type']);

@@ -91,7 +91,7 @@ describe('the ID key', () => {
     assert.notEqual(toHex(idKeyDigest(other, 0x20000n)), digests[0]);
   });
 
-  it('wants 48 bytes', () => {
+  it('is refused for a measurement of another length than 48 bytes', () => {
     assert.throws(
       () => idKeyDigest(new Uint8Array(32), 0n),
       (error) => error instanceof PrivatemodeError && error.code === 'evidence_malformed',

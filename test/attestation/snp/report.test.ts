@@ -41,7 +41,7 @@ const REAL = vectorJson<Row[]>('snp/index.json');
 const le64 = (value: bigint): string =>
   toHex(Buffer.from(value.toString(16).padStart(16, '0'), 'hex').reverse());
 
-describe('the report layout', () => {
+describe('the layout of an SEV-SNP report', () => {
   it('reads every real report as its index says', () => {
     assert.equal(REAL.length, 8);
     for (const row of REAL) {
@@ -167,7 +167,7 @@ describe('the report layout', () => {
   });
 });
 
-describe('the protobuf message', () => {
+describe('the protobuf message of SEV-SNP', () => {
   it('is written byte for byte as upstream writes it', () => {
     for (const set of SYNTHETIC_SETS) {
       const message = vectorBytes(`${set}/attestation.pb`);
@@ -235,8 +235,8 @@ describe('TCB versions', () => {
   });
 });
 
-describe('the certificate chain of the message', () => {
-  it('has an extra once', () => {
+describe('the certificate chain in the message of SEV-SNP', () => {
+  it('has each extra once', () => {
     const { report, certificates, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
     const extras = new Map([
       ['first-key', Uint8Array.of(1)],

@@ -37,7 +37,7 @@ describe('a chain in PEM', () => {
   });
 });
 
-describe('certificate profile', () => {
+describe('the profile of a certificate of Intel', () => {
   const { leaf, intermediate, root } = chain;
   const NAME = 'Intel SGX PCK Certificate';
 

@@ -163,7 +163,7 @@ describe('XFAM, bit by bit', () => {
   const failed = async (changes: Changes): Promise<string[]> =>
     (await judge(changes)).flatMap(({ id, outcome }) => (outcome === 'fail' ? [id] : []));
 
-  it('may differ from the manifest in the two CET bits and no other', async () => {
+  it('is accepted where it differs from the manifest in the two CET bits, and in no other', async () => {
     const free: number[] = [];
     for (const bit of bits) {
       if (!(await failed(withXfam(flipped(bit)))).includes('tdx.policy.xfam')) free.push(bit);
@@ -171,7 +171,7 @@ describe('XFAM, bit by bit', () => {
     assert.deepEqual(free, [11, 12]);
   });
 
-  it('may have the bits that exist and no other, though the manifest agrees', async () => {
+  it('is accepted with the bits that exist and no other, though the manifest agrees', async () => {
     const possible: number[] = [];
     for (const bit of bits) {
       const xfam = Buffer.from('0300000000000000', 'hex');

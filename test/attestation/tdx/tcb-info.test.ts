@@ -103,7 +103,7 @@ type Numbered = readonly (readonly [name: string, most: number, read: (value: nu
 /** Each number from 0 to its largest value is taken, and none beside them. */
 function itBounds(numbers: Numbered): void {
   for (const [name, most, read] of numbers) {
-    it(`has a number from 0 to ${most} for ${name}`, () => {
+    it(`have a range from 0 to ${most} for ${name}`, () => {
       for (const number of [0, most]) assert.doesNotThrow(() => read(number));
       for (const number of [-1, most + 1]) {
         assert.throws(() => read(number), {
