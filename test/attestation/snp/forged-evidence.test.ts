@@ -10,7 +10,7 @@ import { readVcekExtensions } from '../../../lib/attestation/snp/vcek.ts';
 import { type CollateralSource, type Verdict, verify } from '../../../lib/attestation/verify.ts';
 import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
-import { toPem } from '../../../simulator/pki/certificate.ts';
+import { type CertificateRequest, toPem } from '../../../simulator/pki/certificate.ts';
 import { ia5String, integer, octetString, sequence, utf8String } from '../../../simulator/pki/der.ts';
 import {
   basicConstraints,
@@ -60,9 +60,9 @@ async function assertCase([what, changes, failing]: Case): Promise<void> {
 }
 
 const report = (changes: Partial<SnpReport>): Changes => ({ report: changes });
-const parts = (change: (all: [string, Uint8Array][]) => [string, Uint8Array][]): Changes => ({
-  vcek: issueVcek({ extensions: amdExtensions(change(vcekParts())) }),
-});
+const vcek = (request: Partial<CertificateRequest>): Changes => ({ vcek: issueVcek(request) });
+const parts = (change: (all: [string, Uint8Array][]) => [string, Uint8Array][]): Changes =>
+  vcek({ extensions: amdExtensions(change(vcekParts())) });
 const replaced = (suffix: string, value: Uint8Array): Changes =>
   parts((all) => all.map(([key, old]) => [key, key === suffix ? value : old]));
 
@@ -152,36 +152,19 @@ describe('a report of SEV-SNP', () => {
   });
 
   it('has firmware versions that are compared as a whole, and their builds beside them', async () => {
-    const versions = (committed: readonly number[], current: readonly number[]): Changes => {
-      const [committedMajor, committedMinor, committedBuild] = committed as [number, number, number];
-      const [currentMajor, currentMinor, currentBuild] = current as [number, number, number];
-      const both = {
-        committedMajor,
-        committedMinor,
-        committedBuild,
-        currentMajor,
-        currentMinor,
-        currentBuild,
-      };
-      return report(both);
+    const versions = (committed: string, current: string): Changes => {
+      const [committedMajor, committedMinor, committedBuild] = committed.split('.').map(Number);
+      const [currentMajor, currentMinor, currentBuild] = current.split('.').map(Number);
+      return report({
+        ...{ committedMajor, committedMinor, committedBuild },
+        ...{ currentMajor, currentMinor, currentBuild },
+      } as Partial<SnpReport>);
     };
     for (const [older, newer] of [
-      [
-        [1, 58, 0],
-        [1, 58, 1],
-      ],
-      [
-        [1, 57, 1],
-        [1, 58, 1],
-      ],
-      [
-        [1, 255, 1],
-        [2, 0, 1],
-      ],
-      [
-        [1, 0, 1],
-        [2, 255, 1],
-      ],
+      ['1.58.0', '1.58.1'],
+      ['1.57.1', '1.58.1'],
+      ['1.255.1', '2.0.1'],
+      ['1.0.1', '2.255.1'],
     ] as const) {
       assert.deepEqual(failures(await judge(versions(older, newer))), []);
       assert.deepEqual(failures(await judge(versions(newer, older))), ['snp.firmware.version']);
@@ -285,49 +268,39 @@ describe('the VCEK certificate', () => {
   const cases: readonly Case[] = [
     ['an older version', { vcek: ofVersion2(VCEK) }, ['snp.vcek.form', 'snp.chain.signature']],
     ['not a certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
-    ['a key on another curve', { vcek: issueVcek({ key: p256 }) }, ['snp.vcek.form', 'snp.report.signature']],
+    ['a key on another curve', vcek({ key: p256 }), ['snp.vcek.form', 'snp.report.signature']],
     [
       'an ECDSA signature',
-      { vcek: issueVcek({ issuer: { name: ISSUERS.ask.name, key: p256 } }) },
+      vcek({ issuer: { name: ISSUERS.ask.name, key: p256 } }),
       ['snp.vcek.form', 'snp.chain.signature'],
     ],
-    ['a VLEK name', { vcek: issueVcek({ subject: amdName('SEV-VLEK') }) }, ['snp.vcek.names']],
+    ['a VLEK name', vcek({ subject: amdName('SEV-VLEK') }), ['snp.vcek.names']],
     [
       'a further attribute',
-      { vcek: issueVcek({ subject: [...amdName('SEV-VCEK'), ['O', 'Advanced Micro Devices']] }) },
+      vcek({ subject: [...amdName('SEV-VCEK'), ['O', 'Advanced Micro Devices']] }),
       ['snp.vcek.names'],
     ],
     [
       'an attribute twice in the place of another',
-      {
-        vcek: issueVcek({
-          subject: amdName('SEV-VCEK').map((pair) =>
-            pair[0] === 'C' ? ['O', 'Advanced Micro Devices'] : pair,
-          ),
-        }),
-      },
+      vcek({
+        subject: amdName('SEV-VCEK').map((pair) =>
+          pair[0] === 'C' ? ['O', 'Advanced Micro Devices'] : pair,
+        ),
+      }),
       ['snp.vcek.names'],
     ],
-    [
-      'a missing attribute',
-      { vcek: issueVcek({ subject: amdName('SEV-VCEK').slice(1) }) },
-      ['snp.vcek.names'],
-    ],
+    ['a missing attribute', vcek({ subject: amdName('SEV-VCEK').slice(1) }), ['snp.vcek.names']],
     [
       'the issuer of another line',
-      { vcek: issueVcek({ issuer: { name: amdName('SEV-Milan'), key: KEYS.ask } }) },
+      vcek({ issuer: { name: amdName('SEV-Milan'), key: KEYS.ask } }),
       ['snp.vcek.names', 'snp.chain.signature'],
     ],
-    [
-      'a signature by the ARK',
-      { vcek: issueVcek({ issuer: ISSUERS.ark }) },
-      ['snp.vcek.names', 'snp.chain.signature'],
-    ],
+    ['a signature by the ARK', vcek({ issuer: ISSUERS.ark }), ['snp.vcek.names', 'snp.chain.signature']],
     ['an extension of Turin', parts((all) => [...all, ['3.9', integer(1)]]), ['snp.vcek.extensions']],
     ['a csp_id', parts((all) => [...all, ['5', ia5String('cloud')]]), ['snp.vcek.extensions']],
     [
       'a standard extension',
-      { vcek: issueVcek({ extensions: [...amdExtensions(vcekParts()), basicConstraints(false)] }) },
+      vcek({ extensions: [...amdExtensions(vcekParts()), basicConstraints(false)] }),
       ['snp.vcek.extensions'],
     ],
     ['another structure version', replaced('1', integer(1)), ['snp.vcek.extensions']],
@@ -345,7 +318,7 @@ describe('the VCEK certificate', () => {
     ['another spl_4', replaced('3.4', integer(1)), ['snp.tcb.vcek', 'snp.tcb.vcek_current']],
     [
       'a validity that has not begun',
-      { vcek: issueVcek({ notBefore: new Date('2026-12-02T00:00:00Z') }) },
+      vcek({ notBefore: new Date('2026-12-02T00:00:00Z') }),
       ['snp.chain.validity'],
     ],
   ];
@@ -360,7 +333,7 @@ describe('the VCEK certificate', () => {
     const keyId = vendorExtension('2.5.29.35', octetString(new Uint8Array(1)));
     for (const changes of [
       replaced('4', octetString(CHIP_ID)),
-      { vcek: issueVcek({ extensions: [...amdExtensions(vcekParts()), keyId] }) },
+      vcek({ extensions: [...amdExtensions(vcekParts()), keyId] }),
       { vcek: Buffer.from(toPem(VCEK)) },
     ]) {
       assert.deepEqual(failures(await judge(changes)), []);
@@ -414,64 +387,37 @@ describe('the VCEK certificate', () => {
 });
 
 describe('the roots of AMD', () => {
-  const small = issueAsk({ key: KEYS.small });
+  const ark = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(issueArk(request), ASK) });
+  const ask = (request: Partial<CertificateRequest>): Changes => ({ roots: rootsOf(ARK, issueAsk(request)) });
+  const unknown = { ...keyUsage('keyCertSign'), oid: '1.2.3' };
   const cases: readonly Case[] = [
-    ['an ARK that is no CA', { roots: rootsOf(issueArk({ extensions: [] }), ASK) }, ['snp.roots']],
+    ['an ARK that is no CA', ark({ extensions: [] }), ['snp.roots']],
     [
       'an ARK that may not sign certificates',
-      { roots: rootsOf(issueArk({ extensions: [keyUsage('cRLSign'), basicConstraints(true)] }), ASK) },
+      ark({ extensions: [keyUsage('cRLSign'), basicConstraints(true)] }),
       ['snp.roots'],
     ],
-    ['an ASK that is no CA', { roots: rootsOf(ARK, issueAsk({ extensions: [] })) }, ['snp.roots']],
-    ['a small ASK', { roots: rootsOf(ARK, small) }, ['snp.roots', 'snp.chain.signature']],
-    [
-      'an ASK with a small exponent',
-      { roots: rootsOf(ARK, issueAsk({ key: RSA_KEYS.exponent3 })) },
-      ['snp.roots', 'snp.chain.signature'],
-    ],
-    [
-      'another name',
-      { roots: rootsOf(issueArk({ subject: amdName('ARK-Milan') }), ASK) },
-      ['snp.roots', 'snp.crl.signature'],
-    ],
-    [
-      'an ASK signed by itself',
-      { roots: rootsOf(ARK, issueAsk({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } })) },
-      ['snp.roots'],
-    ],
+    ['an ASK that is no CA', ask({ extensions: [] }), ['snp.roots']],
+    ['a small ASK', ask({ key: KEYS.small }), ['snp.roots', 'snp.chain.signature']],
+    ['an ASK with a small exponent', ask({ key: RSA_KEYS.exponent3 }), ['snp.roots', 'snp.chain.signature']],
+    ['another name', ark({ subject: amdName('ARK-Milan') }), ['snp.roots', 'snp.crl.signature']],
+    ['an ASK signed by itself', ask({ issuer: { name: ISSUERS.ark.name, key: KEYS.ask } }), ['snp.roots']],
     [
       'an ASK that names another issuer, although the ARK signed it',
-      { roots: rootsOf(ARK, issueAsk({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } })) },
+      ask({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }),
       ['snp.roots'],
     ],
     [
       'an ARK that names another issuer, although it signed itself',
-      { roots: rootsOf(issueArk({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }), ASK) },
+      ark({ issuer: { name: amdName('ARK-Milan'), key: KEYS.ark } }),
       ['snp.roots'],
     ],
-    [
-      'a critical extension',
-      {
-        roots: rootsOf(
-          ARK,
-          issueAsk({ extensions: [basicConstraints(true), { ...keyUsage('keyCertSign'), oid: '1.2.3' }] }),
-        ),
-      },
-      ['snp.roots'],
-    ],
-    [
-      'an expired ASK',
-      { roots: rootsOf(ARK, issueAsk({ notAfter: new Date('2026-11-30T00:00:00Z') })) },
-      ['snp.chain.validity'],
-    ],
-    [
-      'an expired ARK',
-      { roots: rootsOf(issueArk({ notAfter: new Date('2026-11-30T00:00:00Z') }), ASK) },
-      ['snp.chain.validity'],
-    ],
+    ['a critical extension', ask({ extensions: [basicConstraints(true), unknown] }), ['snp.roots']],
+    ['an expired ASK', ask({ notAfter: new Date('2026-11-30T00:00:00Z') }), ['snp.chain.validity']],
+    ['an expired ARK', ark({ notAfter: new Date('2026-11-30T00:00:00Z') }), ['snp.chain.validity']],
     [
       'an ARK that may not sign CRLs',
-      { roots: rootsOf(issueArk({ extensions: [keyUsage('keyCertSign'), basicConstraints(true)] }), ASK) },
+      ark({ extensions: [keyUsage('keyCertSign'), basicConstraints(true)] }),
       ['snp.crl.signature'],
     ],
     [
@@ -724,62 +670,33 @@ describe('several reference values', () => {
 });
 
 describe('the mesh CA', () => {
-  const limitedMeshCa = (limit: EncodedExtension): string =>
-    toPem(
-      issueMeshCa({
-        extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true), limit],
-      }),
-    );
-  const cases: readonly Case[] = [
-    ['two certificates', { meshCaPem: toPem(issueMeshCa()).repeat(2) }, ['document.mesh_ca']],
-    ['text', { meshCaPem: `mesh\n${toPem(issueMeshCa())}` }, ['document.mesh_ca']],
-    ['no CA', { meshCaPem: toPem(issueMeshCa({ extensions: [] })) }, ['document.mesh_ca']],
+  const issued = (request: Partial<CertificateRequest> = {}): string => toPem(issueMeshCa(request));
+  const otherCa = { name: [['CN', 'root']], key: KEYS.vcek } as const;
+  const limitedBy = (limit: EncodedExtension): string =>
+    issued({ extensions: [keyUsage('digitalSignature', 'keyCertSign'), basicConstraints(true), limit] });
+  const unknown = { ...keyUsage('cRLSign'), oid: '1.2.3' };
+  const cases: readonly (readonly [what: string, meshCaPem: string])[] = [
+    ['two certificates', issued().repeat(2)],
+    ['text', `mesh\n${issued()}`],
+    ['no CA', issued({ extensions: [] })],
     [
       'version 2, by another CA whose signature nobody checks',
-      { meshCaPem: toPem(ofVersion2(issueMeshCa({ issuer: { name: [['CN', 'root']], key: KEYS.vcek } }))) },
-      ['document.mesh_ca'],
+      toPem(ofVersion2(issueMeshCa({ issuer: otherCa }))),
     ],
-    [
-      'a beginning in the future',
-      { meshCaPem: toPem(issueMeshCa({ notBefore: new Date('2026-12-02T00:00:00Z') })) },
-      ['document.mesh_ca'],
-    ],
-    ['an RSA key', { meshCaPem: toPem(issueMeshCa({ key: KEYS.small })) }, ['document.mesh_ca']],
-    [
-      'another purpose than servers',
-      { meshCaPem: limitedMeshCa(extendedKeyUsage('clientAuth')) },
-      ['document.mesh_ca'],
-    ],
-    [
-      'a limit of names',
-      { meshCaPem: limitedMeshCa(vendorExtension('2.5.29.30', sequence())) },
-      ['document.mesh_ca'],
-    ],
-    [
-      'a self-signature by another key',
-      { meshCaPem: toPem(issueMeshCa({ key: KEYS.vcek })) },
-      ['document.mesh_ca'],
-    ],
-    [
-      'an end in the past',
-      { meshCaPem: toPem(issueMeshCa({ notAfter: new Date('2026-11-30T00:00:00Z') })) },
-      ['document.mesh_ca'],
-    ],
-    [
-      'an unknown critical extension',
-      {
-        meshCaPem: toPem(
-          issueMeshCa({ extensions: [basicConstraints(true), { ...keyUsage('cRLSign'), oid: '1.2.3' }] }),
-        ),
-      },
-      ['document.mesh_ca'],
-    ],
+    ['a beginning in the future', issued({ notBefore: new Date('2026-12-02T00:00:00Z') })],
+    ['an RSA key', issued({ key: KEYS.small })],
+    ['another purpose than servers', limitedBy(extendedKeyUsage('clientAuth'))],
+    ['a limit of names', limitedBy(vendorExtension('2.5.29.30', sequence()))],
+    ['a self-signature by another key', issued({ key: KEYS.vcek })],
+    ['an end in the past', issued({ notAfter: new Date('2026-11-30T00:00:00Z') })],
+    ['an unknown critical extension', issued({ extensions: [basicConstraints(true), unknown] })],
   ];
-  for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
+  for (const [what, meshCaPem] of cases) {
+    it(`is refused with ${what}`, () => assertCase([what, { meshCaPem }, ['document.mesh_ca']]));
+  }
 
   it('is accepted where another CA issued it: the hardware vouches for it', async () => {
-    const meshCaPem = toPem(issueMeshCa({ issuer: { name: [['CN', 'root']], key: KEYS.vcek } }));
-    assert.deepEqual(failures(await judge({ meshCaPem })), []);
+    assert.deepEqual(failures(await judge({ meshCaPem: issued({ issuer: otherCa }) })), []);
   });
 });
 
