@@ -147,14 +147,7 @@ describe('checking receipts', () => {
       ...{ kind: 'not ours or changed', line: 2, message: /signature/ },
     },
   ];
-  const NO_LINES: readonly object[] = [
-    { v: 2 },
-    { instance: 7 },
-    { seq: 2.5 },
-    { prev: 0 },
-    { type: 'else' },
-  ];
-  for (const members of NO_LINES) {
+  for (const members of [{ v: 2 }, { instance: 7 }, { seq: 2.5 }, { prev: 0 }, { type: 'else' }]) {
     it(`takes no line with ${JSON.stringify(members)} for a receipt, even signed with the key`, async () => {
       const file = await fourReceipts();
       const lines = linesOf(file);
@@ -343,15 +336,7 @@ describe('writing receipts', () => {
   });
 
   it('stands a disk that fails: receipts wait, the failure is told once, and nothing is lost', async () => {
-    const told: string[] = [];
-    let now = NOON;
-    const log = await opened({
-      onFailure: () => told.push('failure'),
-      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
-      now: () => now,
-    });
-    const mend = breakDirectory();
-    now += 86_400_000; // a new file is due
+    const { log, told, mend } = await onFailingDisk();
     for (let i = 0; i < 20; i++) log.add(receipt(`r${i}`, { epoch: null }));
     await eventually('the receipts', () => told.length > 0);
     await new Promise((resolve) => setTimeout(resolve, 20)); // several attempts
@@ -366,16 +351,7 @@ describe('writing receipts', () => {
   });
 
   it('counts what does not fit while the disk fails, and notes it in the chain', async () => {
-    const told: string[] = [];
-    let now = NOON;
-    const log = await opened({
-      mostPending: 5,
-      onFailure: () => told.push('failure'),
-      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
-      now: () => now,
-    });
-    const mend = breakDirectory();
-    now += 86_400_000; // a new file is due
+    const { log, told, mend } = await onFailingDisk({ mostPending: 5 });
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
     await eventually('the receipts', () => told.length > 0);
     mend();
@@ -611,15 +587,7 @@ describe('requests that were refused', () => {
   });
 
   it('are not lost while the disk fails, and take no memory', async () => {
-    const told: string[] = [];
-    let now = NOON;
-    const log = await opened({
-      ...{ refusalInterval: 1, mostPending: 5, now: () => now },
-      onFailure: () => told.push('failure'),
-      onRecovery: () => told.push('recovery'),
-    });
-    const mend = breakDirectory();
-    now += 86_400_000;
+    const { log, told, mend } = await onFailingDisk({ refusalInterval: 1, mostPending: 5 });
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
     await eventually('the receipts', () => told.length > 0);
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
@@ -642,6 +610,21 @@ function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: n
 }
 
 const errno = (code: string): Error => Object.assign(new Error(code), { code });
+
+/** A log whose disk fails once it is open, with a new file due; what it told of that, and how to mend the disk. */
+async function onFailingDisk(options: Parameters<typeof opened>[0] = {}) {
+  const told: string[] = [];
+  let now = NOON;
+  const log = await opened({
+    ...options,
+    onFailure: () => told.push('failure'),
+    onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    now: () => now,
+  });
+  const mend = breakDirectory();
+  now += 86_400_000;
+  return { log, told, mend };
+}
 
 /** In the place of the directory lies a file: nothing can be written, by whatever user. Gives back how to mend it. */
 function breakDirectory(): () => void {

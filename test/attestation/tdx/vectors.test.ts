@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { allAccepted, type Check, runChecks } from '../../../lib/attestation/check.ts';
+import { allAccepted, type Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
@@ -283,15 +283,6 @@ describe('real collateral of Intel', () => {
 });
 
 describe('table of TDX checks', () => {
-  it('has unique ids of one form, each with a section of the fact sheet', () => {
-    const ids = TDX.rows.map(({ id }) => id);
-    assert.equal(new Set(ids).size, ids.length);
-    for (const { id, source } of TDX.rows) {
-      assert.match(id, /^tdx\.[a-z_]+\.[a-z0-9_]+$/);
-      assert.match(source, /^attestation\.md \d/);
-    }
-  });
-
   it('leaves no check without a test file that answers for it', () => {
     for (const { id } of TDX.rows) {
       const groups = Object.values(GROUPS).filter((ids) => ids.test(id));
@@ -308,9 +299,5 @@ describe('table of TDX checks', () => {
         ids,
       );
     }
-  });
-
-  it('accepts nothing when no check is run', async () => {
-    assert.equal(allAccepted(TDX.rows, await runChecks([], undefined)), false);
   });
 });
