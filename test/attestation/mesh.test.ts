@@ -180,22 +180,6 @@ describe('mesh certificates', () => {
   });
 
   const cases: readonly (readonly [string, Partial<CertificateRequest>, string[]])[] = [
-    ['no WorkloadSecretID', { extensions: [] }, ['mesh.identity.workload_secret_id']],
-    [
-      'the WorkloadSecretID of another workload',
-      { extensions: [identity('apps/v1/Deployment/continuum-test/workload-test')] },
-      ['mesh.identity.workload_secret_id'],
-    ],
-    [
-      'a longer WorkloadSecretID',
-      { extensions: [identity(`${SERVICE}2`)] },
-      ['mesh.identity.workload_secret_id'],
-    ],
-    [
-      'a WorkloadSecretID of another type',
-      { extensions: [vendorExtension('1.3.9901.3.1', utf8String(SERVICE))] },
-      ['mesh.identity.workload_secret_id'],
-    ],
     ['another common name', { subject: [['CN', 'continuum-etcd-client']] }, ['mesh.identity.common_name']],
     [
       'two common names',
@@ -215,26 +199,30 @@ describe('mesh certificates', () => {
       ['mesh.certificate.key'],
     ],
     [
-      'a client purpose only',
-      { extensions: [extendedKeyUsage('clientAuth'), identity(SERVICE)] },
-      ['mesh.certificate.usage'],
-    ],
-    [
-      'a key that may not sign',
-      { extensions: [keyUsage('keyCertSign'), identity(SERVICE)] },
-      ['mesh.certificate.usage'],
-    ],
-    [
-      'an unknown critical extension',
-      { extensions: [{ ...keyUsage('digitalSignature'), oid: '1.2.3' }, identity(SERVICE)] },
-      ['mesh.certificate.usage'],
-    ],
-    [
       'a validity that has not begun',
       { notBefore: new Date('2026-12-02T00:00:00Z') },
       ['mesh.certificate.validity'],
     ],
   ];
+  const SECRET_ID = 'mesh.identity.workload_secret_id';
+  const USAGE = 'mesh.certificate.usage';
+  const unknown = { ...keyUsage('digitalSignature'), oid: '1.2.3' };
+  const byExtensions: readonly (readonly [what: string, extensions: EncodedExtension[], check: string])[] = [
+    ['no WorkloadSecretID', [], SECRET_ID],
+    [
+      'the WorkloadSecretID of another workload',
+      [identity('apps/v1/Deployment/continuum-test/workload-test')],
+      SECRET_ID,
+    ],
+    ['a longer WorkloadSecretID', [identity(`${SERVICE}2`)], SECRET_ID],
+    ['a WorkloadSecretID of another type', [vendorExtension('1.3.9901.3.1', utf8String(SERVICE))], SECRET_ID],
+    ['a client purpose only', [extendedKeyUsage('clientAuth'), identity(SERVICE)], USAGE],
+    ['a key that may not sign', [keyUsage('keyCertSign'), identity(SERVICE)], USAGE],
+    ['an unknown critical extension', [unknown, identity(SERVICE)], USAGE],
+  ];
+  for (const [what, extensions, check] of byExtensions) {
+    it(`are refused with ${what}`, async () => assert.deepEqual(await judge({ extensions }), [check]));
+  }
   for (const [what, changes, expected] of cases) {
     it(`are refused with ${what}`, async () => assert.deepEqual(await judge(changes), expected));
   }

@@ -30,6 +30,8 @@ const answer = (member: 'tcbInfo', value: unknown) => ({ body: signedBody(member
 const unreachable = async (): Promise<never> => {
   throw new PrivatemodeError('collateral_unavailable', 'the host did not answer');
 };
+/** The key of the trusted root under another name. */
+const RENAMED_ROOT = { ...ISSUERS.root, name: ISSUERS.platformCa.name };
 const DOCUMENTS: readonly Row[] = [
   ['TCB info out of reach', { answers: { intelTcbInfo: unreachable } }, ['tdx.tcb_info.format']],
   [
@@ -49,43 +51,24 @@ const DOCUMENTS: readonly Row[] = [
       ['tcbSigning', 'tdx.tcb_info'],
       ['qeSigning', 'tdx.qe_identity'],
     ] as const
-  ).flatMap(([signing, id]): Row[] => [
-    [
-      `a ${signing} certificate of another name`,
-      { [signing]: (r: CertificateRequest) => ({ ...r, subject: intelName('Intel SGX PCK Certificate') }) },
-      [`${id}.signer`],
-    ],
-    [
-      `a ${signing} certificate that the root did not sign`,
-      { [signing]: (r: CertificateRequest) => ({ ...r, issuer: STRANGE_ROOT }) },
-      [`${id}.signer`],
-    ],
-    [
-      `a ${signing} certificate that names another issuer`,
-      {
-        [signing]: (r: CertificateRequest) => ({
-          ...r,
-          issuer: { ...r.issuer, name: ISSUERS.platformCa.name },
-        }),
-      },
-      [`${id}.signer`],
-    ],
-    [
-      `an expired ${signing} certificate`,
-      { [signing]: (r: CertificateRequest) => ({ ...r, notAfter: PAST }) },
-      [`${id}.signer`],
-    ],
-    [
-      `a ${signing} certificate that is not valid yet`,
-      { [signing]: (r: CertificateRequest) => ({ ...r, notBefore: FUTURE }) },
-      [`${id}.signer`],
-    ],
-    [
-      `a ${signing} certificate for another key than signed`,
-      { [signing]: (r: CertificateRequest) => ({ ...r, key: STRANGER }) },
-      [`${id}.signature`],
-    ],
-  ]),
+  ).flatMap(([signing, id]) =>
+    (
+      [
+        [`a ${signing} certificate of another name`, { subject: intelName('Intel SGX PCK Certificate') }],
+        [`a ${signing} certificate that the root did not sign`, { issuer: STRANGE_ROOT }],
+        [`a ${signing} certificate that names another issuer`, { issuer: RENAMED_ROOT }],
+        [`an expired ${signing} certificate`, { notAfter: PAST }],
+        [`a ${signing} certificate that is not valid yet`, { notBefore: FUTURE }],
+        [`a ${signing} certificate for another key than signed`, { key: STRANGER }, 'signature'],
+      ] as const
+    ).map(
+      ([name, changes, check = 'signer']): Row => [
+        name,
+        { [signing]: (r: CertificateRequest) => ({ ...r, ...changes }) },
+        [`${id}.${check}`],
+      ],
+    ),
+  ),
   ...(
     [
       ['a foreign root', { issuer: STRANGE_ROOT, key: STRANGER }],
@@ -108,26 +91,21 @@ const DOCUMENTS: readonly Row[] = [
   ['TCB info of version 2', { tcbInfo: (j) => ({ ...j, version: 2 }) }, ['tdx.tcb_info.identity']],
   ['QE identity for enclaves', { qeIdentity: (j) => ({ ...j, id: 'QE' }) }, ['tdx.qe_identity.identity']],
   ['QE identity of version 1', { qeIdentity: (j) => ({ ...j, version: 1 }) }, ['tdx.qe_identity.identity']],
-  ...(['tcbInfo', 'qeIdentity'] as const).flatMap((name): Row[] => {
-    const id = name === 'tcbInfo' ? 'tdx.tcb_info' : 'tdx.qe_identity';
-    return [
+  ...(['tcbInfo', 'qeIdentity'] as const).flatMap((name) =>
+    (
       [
-        `${name} issued in the future`,
-        { [name]: (j: object) => ({ ...j, issueDate: '2026-12-01T00:00:01Z' }) },
-        [`${id}.dates`],
+        ['issued in the future', { issueDate: '2026-12-01T00:00:01Z' }, 'dates'],
+        ['whose next update is due', { nextUpdate: '2026-11-30T23:59:59Z' }, 'dates'],
+        ['below the evaluation number of the manifest', { tcbEvaluationDataNumber: 20 }, 'evaluation_number'],
+      ] as const
+    ).map(
+      ([what, changes, check]): Row => [
+        `${name} ${what}`,
+        { [name]: (j: object) => ({ ...j, ...changes }) },
+        [`${name === 'tcbInfo' ? 'tdx.tcb_info' : 'tdx.qe_identity'}.${check}`],
       ],
-      [
-        `${name} whose next update is due`,
-        { [name]: (j: object) => ({ ...j, nextUpdate: '2026-11-30T23:59:59Z' }) },
-        [`${id}.dates`],
-      ],
-      [
-        `${name} below the evaluation number of the manifest`,
-        { [name]: (j: object) => ({ ...j, tcbEvaluationDataNumber: 20 }) },
-        [`${id}.evaluation_number`],
-      ],
-    ];
-  }),
+    ),
+  ),
   [
     'TCB info of another platform model',
     { tcbInfo: (j) => ({ ...j, fmspc: 'A0B1C2D3E4F6' }) },
