@@ -132,22 +132,6 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       for (const name of unset) assert.equal(settings.env[name], '', name);
       assert.equal(settings.apiKeyHelper, '');
     });
-
-    for (const [argument, instead] of [
-      ['--settings', 'Write them to .claude/settings.json of the project'],
-      ['--settings={}', 'Write them to .claude/settings.json of the project'],
-      ['--cloud', 'Leave it out: such a session has its own way to a model'],
-    ] as const) {
-      it(`is not run with ${argument}, which would undo the settings of the proxy`, async () => {
-        const { code, stderr } = await run(['claude', ...MODEL, '--', argument, 'x']);
-        const [name] = argument.split('=');
-        assert.equal(
-          stderr,
-          `Error: claude cannot run with ${name}: its prompts could bypass the proxy. ${instead}\n`,
-        );
-        assert.deepEqual([code, started()], [1, {}]);
-      });
-    }
   });
 
   it('opencode asks the proxy, by a provider whose name is new in each run and which is the only one', async () => {
@@ -200,25 +184,27 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
         'codex needs POST /v1/responses, which this proxy does not serve: start it with --responses-api';
       assert.deepEqual([code, stderr, started()], [1, `Error: ${words}\n`, {}]);
     });
-
-    const ofRun = 'Leave it out: run sets the provider and switches off telemetry';
-    for (const [argument, named, instead] of [
-      ['model_provider="evil"', 'model_provider', ofRun],
-      ['--config=model_providers.evil={}', '--config', ofRun],
-      ['-cotel.exporter="x"', '-cotel.exporter', ofRun],
-      ['--oss', '--oss', 'Choose the model in front of --, with --model'],
-      ['--remote', '--remote', 'Leave it out: such a session has its own way to a model'],
-    ] as const) {
-      it(`is not run with ${argument}`, async () => {
-        const { code, stderr } = await run(['codex', ...MODEL, '--', '-c', argument, 'x']);
-        assert.equal(
-          stderr,
-          `Error: codex cannot run with ${named}: its prompts could bypass the proxy. ${instead}\n`,
-        );
-        assert.deepEqual([code, started()], [1, {}]);
-      });
-    }
   });
+
+  const inProject = 'Write them to .claude/settings.json of the project';
+  const ownWay = 'Leave it out: such a session has its own way to a model';
+  const ofRun = 'Leave it out: run sets the provider and switches off telemetry';
+  for (const [agent, args, named, instead] of [
+    ['claude', ['--settings', 'x'], '--settings', inProject],
+    ['claude', ['--settings={}', 'x'], '--settings', inProject],
+    ['claude', ['--cloud', 'x'], '--cloud', ownWay],
+    ['codex', ['-c', 'model_provider="evil"', 'x'], 'model_provider', ofRun],
+    ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '--config', ofRun],
+    ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-cotel.exporter', ofRun],
+    ['codex', ['-c', '--oss', 'x'], '--oss', 'Choose the model in front of --, with --model'],
+    ['codex', ['-c', '--remote', 'x'], '--remote', ownWay],
+  ] as const) {
+    it(`starts no ${agent} with ${args.join(' ')}, by which prompts could bypass the proxy`, async () => {
+      const { code, stderr } = await run([agent, ...MODEL, '--', ...args]);
+      const why = `${agent} cannot run with ${named}: its prompts could bypass the proxy. ${instead}`;
+      assert.deepEqual([code, stderr, started()], [1, `Error: ${why}\n`, {}]);
+    });
+  }
 
   it('withholds from the agent every key, and what chooses another way for prompts', async () => {
     const others = {
@@ -260,12 +246,9 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'whole' })).code, 8);
   });
 
-  it('ends with the exit code of the agent', async () => {
+  it('ends with the exit code of the agent, or with 128 and the number of the signal that ended it', async () => {
     const { code, stderr } = await run(['claude', ...MODEL], { WHAT: 'fail' });
     assert.deepEqual([code, stderr], [7, '']);
-  });
-
-  it('ends with 128 and the number of the signal that ended the agent', async () => {
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'die' })).code, 128 + 9);
   });
 
@@ -421,13 +404,10 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.match(stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/, 'no variables');
   });
 
-  it('names the order where flags come first', async () => {
-    const { code, stderr } = await run(['--port', '18080', 'claude']);
-    assert.equal(code, 1);
-    assert.match(stderr, /; the agent comes first, as in run claude --port 8080 -- ARGS\n$/);
-  });
-
-  it('says where arguments of the agent go', async () => {
+  it('says where flags in front of the agent, and arguments of the agent, belong', async () => {
+    const early = await run(['--port', '18080', 'claude']);
+    assert.equal(early.code, 1);
+    assert.match(early.stderr, /; the agent comes first, as in run claude --port 8080 -- ARGS\n$/);
     const { code, stderr } = await run(['claude', '-p', 'x']);
     assert.equal(code, 1);
     assert.match(
@@ -448,33 +428,34 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
   });
 
   it('starts nothing where no proxy listens, or where it is not ready', async () => {
-    const nobody = await run(['claude', ...MODEL], { PRIVATEMODE_PROXY_PORT: '1' });
+    const ready = (rest: RequestListener): RequestListener => {
+      return (req, res) => (req.url === '/readyz' ? res.writeHead(204).end() : rest(req, res));
+    };
+    const answers: readonly (readonly [answer: RequestListener, words: RegExp])[] = [
+      [
+        (_, res) => res.writeHead(400, { 'privatemode-proxy-error': 'malformed_request' }).end(),
+        /^Error: run needs a proxy that serves plain HTTP .* start one more without --tls-cert-path, or set the variables of claude yourself/,
+      ],
+      [
+        ready((_, res) => res.writeHead(401).end('{}')),
+        /asks for a token of --clients, which run does not have: set the variables of claude/,
+      ],
+      [ready((_, res) => res.end('<html>')), /the program that listens on \S+ is not privatemode-proxy/],
+      [
+        (_, res) => res.writeHead(503).end('failing: attestation_failed\n'),
+        /cannot be used: not ready \(status 503\): failing: attestation_failed\n$/,
+      ],
+    ];
+    for (const [answered, words] of answers) {
+      answer = answered;
+      assert.match((await run(['claude', ...MODEL])).stderr, words);
+    }
     assert.match(
-      nobody.stderr,
+      (await run(['claude', ...MODEL], { PRIVATEMODE_PROXY_PORT: '1' })).stderr,
       /^Error: the proxy on http:\/\/127\.0\.0\.1:1 cannot be used: nothing listens .* Start it first/,
-    );
-    answer = (_, res) => res.writeHead(400, { 'privatemode-proxy-error': 'malformed_request' }).end();
-    const { stderr: https } = await run(['claude', ...MODEL]);
-    assert.match(
-      https,
-      /^Error: run needs a proxy that serves plain HTTP .* start one more without --tls-cert-path, or set the variables of claude yourself/,
     );
     const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
     assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
-    answer = (req, res) => res.writeHead(req.url === '/readyz' ? 204 : 401).end('{}');
-    const strict = await run(['claude', ...MODEL]);
-    assert.match(
-      strict.stderr,
-      /asks for a token of --clients, which run does not have: set the variables of claude/,
-    );
-    answer = (req, res) => (req.url === '/readyz' ? res.writeHead(204).end() : res.end('<html>'));
-    assert.match(
-      (await run(['claude', ...MODEL])).stderr,
-      /the program that listens on \S+ is not privatemode-proxy/,
-    );
-    answer = (_, res) => res.writeHead(503).end('failing: attestation_failed\n');
-    const { stderr } = await run(['claude', ...MODEL]);
-    assert.match(stderr, /cannot be used: not ready \(status 503\): failing: attestation_failed\n$/);
     assert.deepEqual(started(), {});
   });
 

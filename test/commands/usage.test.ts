@@ -9,31 +9,19 @@ import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import { receipt as receiptOf } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
 
-const EPOCH = { secretId: 's', manifestSha256: 'a'.repeat(64), verdictSha256: 'b'.repeat(64) };
-
 let ids = 0;
 /** A complete request of ann with 10 tokens in and 5 out that took 1.5 s. */
-const receipt = (time: string, more: Partial<RequestReceipt> = {}): RequestReceipt => ({
-  id: `proxy_${ids++}`,
-  time,
-  durationMs: 1_500,
-  endpoint: 'chat',
-  client: 'ann',
-  model: 'm1',
-  status: 200,
-  request: { sha256: '0'.repeat(64), bytes: 3 },
-  response: { sha256: '1'.repeat(64), bytes: 4, events: 2 },
-  tokens: { in: 10, out: 5, cached: 7 },
-  epoch: EPOCH,
-  outcome: 'complete',
-  code: null,
-  ...more,
-});
+const receipt = (time: string, more: Partial<RequestReceipt> = {}): RequestReceipt =>
+  receiptOf(`proxy_${ids++}`, {
+    ...{ time, durationMs: 1_500, client: 'ann', model: 'm1', tokens: { in: 10, out: 5, cached: 7 } },
+    ...more,
+  });
 
 let workspace: string;
 let directory: string;
