@@ -2,21 +2,21 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import fs, { type FileHandle } from 'node:fs/promises';
-import { syncBuiltinESMExports } from 'node:module';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+/** What a history holds of these manifests. */
+const texts = (...all: readonly Uint8Array[]): string[] => all.map((bytes) => String(Buffer.from(bytes)));
 
 const A = new Uint8Array(Buffer.from('{"manifest":"A"}\n'));
 const B = new Uint8Array(Buffer.from('{"manifest":"B"}\n'));
 const AT = Date.parse('2026-11-21T04:16:07.999Z');
 
-function workspace(_t: TestContext): string {
-  const directory = temporaryDirectory('manifest-log-');
-  return directory;
-}
+const workspace = (): string => temporaryDirectory('manifest-log-');
 
 function inTimeZone(t: TestContext, zone: string): void {
   const before = process.env['TZ'];
@@ -42,25 +42,13 @@ async function logAll(space: string, ...sequence: Uint8Array[]): Promise<void> {
   for (const manifest of sequence) await log.record(manifest, AT);
 }
 
-/** Lets a function of node:fs/promises, or a method of its file handles, fail until the test's end. */
-function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: never[]) => unknown): void {
-  t.mock.method(fs, name, replacement as never);
-  syncBuiltinESMExports();
-  t.after(() => {
-    t.mock.restoreAll();
-    syncBuiltinESMExports();
-  });
-}
-
-const errno = (code: string): Error => Object.assign(new Error(code), { code });
-
 const logFailed = (words: RegExp) => (error: unknown) =>
   error instanceof PrivatemodeError && error.code === 'manifest_log_failed' && words.test(error.message);
 
 describe('manifest log', () => {
   it('writes one line per manifest, with local time to the second, and the manifest byte for byte', async (t) => {
     inTimeZone(t, 'Asia/Kolkata');
-    const space = workspace(t);
+    const space = workspace();
     const record = await createManifestLog(space).record(A, AT);
     assert.deepEqual(record, { appended: true, path: `${space}/manifests/1.json` });
     assert.equal(logText(space), `2026-11-21T09:46:07+05:30 ${space}/manifests/1.json\n`);
@@ -74,14 +62,14 @@ describe('manifest log', () => {
       ['America/St_Johns', '2026-11-21T00:46:07-03:30 '],
     ] as const) {
       inTimeZone(t, zone);
-      const space = workspace(t);
+      const space = workspace();
       await logAll(space, A);
       assert.ok(logText(space).startsWith(expected), logText(space));
     }
   });
 
   it('keeps a relative workspace relative and cleans its path', async (t) => {
-    const space = workspace(t);
+    const space = workspace();
     const here = process.cwd();
     process.chdir(space);
     t.after(() => process.chdir(here));
@@ -92,27 +80,24 @@ describe('manifest log', () => {
     assert.equal(relative(space, join(space, 'y')), 'y');
   });
 
-  it('writes no new line for the same manifest again, in this process or after a restart', async (t) => {
-    const space = workspace(t);
+  it('writes no new line for the same manifest again, in this process or after a restart', async () => {
+    const space = workspace();
     await logAll(space, A, A);
     const log = createManifestLog(space);
     assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
-    assert.deepEqual(history(space), [String(Buffer.from(A))]);
+    assert.deepEqual(history(space), texts(A));
   });
 
-  it('writes A → B → A as three lines', async (t) => {
-    const space = workspace(t);
+  it('writes A → B → A as three lines', async () => {
+    const space = workspace();
     await logAll(space, A, B);
     await logAll(space, A);
-    assert.deepEqual(
-      history(space),
-      [A, B, A].map((bytes) => String(Buffer.from(bytes))),
-    );
+    assert.deepEqual(history(space), texts(A, B, A));
     assert.deepEqual(names(space), ['1.json', '2.json', '3.json', 'log.txt']);
   });
 
-  it('writes a line where another process with this workspace has enforced another manifest in between', async (t) => {
-    const space = workspace(t);
+  it('writes a line where another process with this workspace has enforced another manifest in between', async () => {
+    const space = workspace();
     const [one, other] = [createManifestLog(space), createManifestLog(space)];
     const appended = async (log: typeof one, manifest: Uint8Array): Promise<boolean> =>
       (await log.record(manifest, AT)).appended;
@@ -122,15 +107,12 @@ describe('manifest log', () => {
     assert.equal(await appended(one, A), true);
     assert.equal(await appended(one, A), false);
     assert.equal(await appended(other, A), false);
-    assert.deepEqual(
-      history(space),
-      [A, B, A].map((bytes) => String(Buffer.from(bytes))),
-    );
+    assert.deepEqual(history(space), texts(A, B, A));
     assert.equal(logText(space).trimEnd().split('\n').length, 3);
   });
 
-  it('needs no workspace any more for a manifest that it has recorded, but for any other', async (t) => {
-    const space = workspace(t);
+  it('needs no workspace any more for a manifest that it has recorded, but for any other', async () => {
+    const space = workspace();
     const log = createManifestLog(space);
     await log.record(A, AT);
     rmSync(join(manifests(space), 'log.txt'));
@@ -143,8 +125,8 @@ describe('manifest log', () => {
     await assert.rejects(log.record(B, AT), logFailed(/ENOTDIR|EEXIST/));
   });
 
-  it('refuses to begin a history beside manifests whose log is gone', async (t) => {
-    const space = workspace(t);
+  it('refuses to begin a history beside manifests whose log is gone', async () => {
+    const space = workspace();
     await logAll(space, A);
     rmSync(join(manifests(space), 'log.txt'));
     await assert.rejects(
@@ -155,8 +137,8 @@ describe('manifest log', () => {
   });
 
   for (const name of ['1.json.bak', 'x1.json', '.json', '1.json~', '1xjson']) {
-    it(`begins a history beside ${name}, which is no manifest of a log`, async (t) => {
-      const space = workspace(t);
+    it(`begins a history beside ${name}, which is no manifest of a log`, async () => {
+      const space = workspace();
       mkdirSync(manifests(space));
       writeFileSync(join(manifests(space), name), B);
       await logAll(space, A);
@@ -165,8 +147,8 @@ describe('manifest log', () => {
     });
   }
 
-  it('takes over a history that the reference wrote', async (t) => {
-    const space = workspace(t);
+  it('takes over a history that the reference wrote', async () => {
+    const space = workspace();
     mkdirSync(manifests(space));
     writeFileSync(join(manifests(space), '1.json'), A);
     writeFileSync(
@@ -176,19 +158,18 @@ describe('manifest log', () => {
     await logAll(space, A);
     assert.deepEqual(history(space).length, 1);
     await logAll(space, B);
-    assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+    assert.deepEqual(history(space), texts(A, B));
   });
 
   for (const cut of [1, 6, 25, 60]) {
-    it(`closes a last line that was cut off ${cut} bytes before its end, and starts a line of its own`, async (t) => {
-      const space = workspace(t);
+    it(`closes a last line that was cut off ${cut} bytes before its end, and starts a line of its own`, async () => {
+      const space = workspace();
       await logAll(space, A, B);
       const whole = logText(space);
       writeFileSync(join(manifests(space), 'log.txt'), whole.slice(0, -cut));
       await logAll(space, B);
       await logAll(space, A);
-      const expected = [A, B, A].map((bytes) => String(Buffer.from(bytes)));
-      assert.deepEqual(history(space), expected);
+      assert.deepEqual(history(space), texts(A, B, A));
       for (const line of logText(space).trimEnd().split('\n').slice(-1)) {
         assert.match(line, /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
       }
@@ -197,11 +178,11 @@ describe('manifest log', () => {
     });
   }
 
-  it('does not believe a last line that ends in something else than the name of a manifest', async (t) => {
+  it('does not believe a last line that ends in something else than the name of a manifest', async () => {
     const line = '2026-01-02T03:04:05Z manifests/1.json';
     // A program that does not close a line which was cut off writes its own next to it, and may be cut off as well.
     for (const last of [`${line}2026-01-02T03:04:05Z manifests/2.js`, `${line}.old`]) {
-      const space = workspace(t);
+      const space = workspace();
       mkdirSync(manifests(space));
       writeFileSync(join(manifests(space), '1.json'), A);
       writeFileSync(join(manifests(space), 'log.txt'), last);
@@ -211,7 +192,7 @@ describe('manifest log', () => {
     }
   });
 
-  it('takes up what a crash left: the log without a line, a manifest without a line, one cut short', async (t) => {
+  it('takes up what a crash left: the log without a line, a manifest without a line, one cut short', async () => {
     const crashed: [name: string, content: Uint8Array][][] = [
       [['log.txt', new Uint8Array(0)]],
       [
@@ -224,11 +205,11 @@ describe('manifest log', () => {
       ],
     ];
     for (const files of crashed) {
-      const space = workspace(t);
+      const space = workspace();
       mkdirSync(manifests(space));
       for (const [name, content] of files) writeFileSync(join(manifests(space), name), content);
       await logAll(space, A);
-      assert.deepEqual(history(space), [String(Buffer.from(A))]);
+      assert.deepEqual(history(space), texts(A));
       for (const [name, content] of files.slice(1)) {
         assert.deepEqual(new Uint8Array(readFileSync(join(manifests(space), name))), new Uint8Array(content));
       }
@@ -247,7 +228,7 @@ describe('manifest log', () => {
       [[], 2], // the log is created, then the manifest, then its line
       [[A], 1],
     ] as const) {
-      const space = workspace(t);
+      const space = workspace();
       await logAll(space, ...before);
       [opened, crashAt] = [0, crash];
       await assert.rejects(createManifestLog(space).record(B, AT), logFailed(/EIO/));
@@ -255,15 +236,12 @@ describe('manifest log', () => {
       assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
       assert.equal((await createManifestLog(space).record(B, AT)).appended, true);
       assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
-      assert.deepEqual(
-        history(space),
-        [...before, B].map((bytes) => String(Buffer.from(bytes))),
-      );
+      assert.deepEqual(history(space), texts(...before, B));
     }
   });
 
-  it('logs again when the file of the last line is gone', async (t) => {
-    const space = workspace(t);
+  it('logs again when the file of the last line is gone', async () => {
+    const space = workspace();
     await logAll(space, A);
     rmSync(join(manifests(space), '1.json'));
     await logAll(space, A);
@@ -272,7 +250,7 @@ describe('manifest log', () => {
   });
 
   it('fails where nothing can be written, and needs no write for a manifest that is logged already', async (t) => {
-    const space = workspace(t);
+    const space = workspace();
     await logAll(space, A);
     const fresh = createManifestLog(space);
     breakFs(t, 'open', async (_path: string, flags: string) => {
@@ -286,7 +264,7 @@ describe('manifest log', () => {
   });
 
   it('has every file and every name on the disk before it says that a manifest is recorded', async (t) => {
-    const space = workspace(t);
+    const space = workspace();
     const realOpen = fs.open;
     const synced: string[] = [];
     breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
@@ -330,7 +308,7 @@ describe('manifest log', () => {
       }) as FileHandle;
     });
     for (const victim of [/\.tmp$/, /log\.txt$/]) {
-      const space = workspace(t);
+      const space = workspace();
       const log = createManifestLog(space);
       full = () => false;
       await log.record(A, AT);
@@ -343,28 +321,28 @@ describe('manifest log', () => {
       );
       full = () => false;
       assert.equal((await log.record(B, AT)).appended, true);
-      assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+      assert.deepEqual(history(space), texts(A, B));
     }
   });
 
-  it('fails where the directory cannot exist', async (t) => {
-    const space = workspace(t);
+  it('fails where the directory cannot exist', async () => {
+    const space = workspace();
     writeFileSync(manifests(space), 'a file');
     await assert.rejects(createManifestLog(space).record(A, AT), logFailed(/ENOTDIR|EEXIST/));
   });
 
   it('is written without hard links where the file system knows none', async (t) => {
-    const space = workspace(t);
+    const space = workspace();
     breakFs(t, 'link', async () => {
       throw errno('EPERM');
     });
     await logAll(space, A, B);
-    assert.deepEqual(history(space), [String(Buffer.from(A)), String(Buffer.from(B))]);
+    assert.deepEqual(history(space), texts(A, B));
     assert.deepEqual(names(space), ['1.json', '2.json', 'log.txt']);
   });
 
-  it('queues what is recorded at the same time', async (t) => {
-    const space = workspace(t);
+  it('queues what is recorded at the same time', async () => {
+    const space = workspace();
     const log = createManifestLog(space);
     const records = await Promise.all([A, A, B, B, A].map((manifest) => log.record(manifest, AT)));
     assert.deepEqual(
@@ -373,8 +351,8 @@ describe('manifest log', () => {
     );
   });
 
-  it('loses nothing when several processes write at once', async (t) => {
-    const space = workspace(t);
+  it('loses nothing when several processes write at once', async () => {
+    const space = workspace();
     const program = `
       const { createManifestLog } = await import('./lib/transparency/manifest-log.ts');
       const log = createManifestLog(process.argv[1]);

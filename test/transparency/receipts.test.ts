@@ -14,9 +14,8 @@ import {
   writeFileSync,
 } from 'node:fs';
 import fs from 'node:fs/promises';
-import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
@@ -30,6 +29,7 @@ import {
   VERDICT,
   VERDICT_SHA256,
 } from '../support/doors/receipts.ts';
+import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
 let workspace: string;
@@ -598,18 +598,6 @@ describe('requests that were refused', () => {
     assert.deepEqual((await checkReceipts(directory)).refused, { unknown_path: 1_000 });
   });
 });
-
-/** Replaces a function of node:fs/promises until the test's end. */
-function breakFs(t: TestContext, name: 'link' | 'open', replacement: (...args: never[]) => unknown): void {
-  t.mock.method(fs, name, replacement as never);
-  syncBuiltinESMExports();
-  t.after(() => {
-    t.mock.restoreAll();
-    syncBuiltinESMExports();
-  });
-}
-
-const errno = (code: string): Error => Object.assign(new Error(code), { code });
 
 /** A log whose disk fails once it is open, with a new file due; what it told of that, and how to mend the disk. */
 async function onFailingDisk(options: Parameters<typeof opened>[0] = {}) {
