@@ -31,7 +31,7 @@ it('a watched file: a read that takes long does not bring back what a later one 
   assert.deepEqual(told, ['second']);
 });
 
-it('a read that takes long does not report what a later one found mended', async (t) => {
+it('a watched file: a read that takes long does not report what a later one found mended', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const [slow, quick] = [watch.reload(), watch.reload()];
@@ -42,7 +42,7 @@ it('a read that takes long does not report what a later one found mended', async
   assert.deepEqual(told, ['second']);
 });
 
-it('reads that end in their order are all taken', async (t) => {
+it('a watched file: reads that end in their order are all taken', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const both = [watch.reload(), watch.reload()];
