@@ -318,7 +318,7 @@ describe('a request with a known token', () => {
     for (const apiKeyFallback of ['always', 'never', 'if-placeholder'] as const) {
       it(`(${what}, fallback ${apiKeyFallback}) leaves with the key of the service, and the token stays here`, async (t) => {
         const { ask, upstream, gateway, receipts } = await team(t, {
-          gateway: { dump: true, settings: { apiKeyFallback } },
+          gateway: { settings: { dumpRequests: true, apiKeyFallback } },
         });
         for (const stream of [false, true]) {
           const answer = await ask(post(chatBody({ stream }), { headers: [header] }));

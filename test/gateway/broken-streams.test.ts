@@ -113,7 +113,7 @@ describe('broken streams', { concurrency: true }, () => {
 
 describe('slow readers', { concurrency: true }, () => {
   it('one that pauses longer than the idle time-out is not taken for a stalled remote', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { streamIdleTimeout: 300 });
+    const { upstream, client } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
@@ -195,7 +195,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
   it('a plain error that stalls is given up', async (t) => {
     const { ask } = await gatewayFixture(t, {
       answers: plainError(500, 'some words').slice(0, -10),
-      streamIdleTimeout: 200,
+      settings: { streamIdleTimeout: 200 },
     });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'stream_idle_timeout']);

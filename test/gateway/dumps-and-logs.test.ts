@@ -59,7 +59,7 @@ async function dumps(
 
 describe('request dumps', { concurrency: true }, () => {
   it('hold what the application sent and saw, in plain text, without its credentials', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const { upstream, ask } = fixture;
     upstream.answers((request) => completion(request, { 'Set-Cookie': 'CANARY-KEY-5' }));
     const answer = await ask(
@@ -81,7 +81,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('hold the error event of a stream that broke off', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const { upstream, ask } = fixture;
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -94,7 +94,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('hold the comments that keep a silent stream alive', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true, settings: { streamKeepalive: 10 } });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true, streamKeepalive: 10 } });
     const { upstream, client } = fixture;
     const asking = client();
     upstream.on(async (scripted) => {
@@ -110,7 +110,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('hold a stream as it was shown, event by event', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const { upstream, ask } = fixture;
     upstream.answers(chatStream);
     const answer = await ask(post(STREAMING));
@@ -120,7 +120,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('of a refused body hold what came of it', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     await fixture.ask(post('{"a":}'));
     const { req, resp } = await dumps(fixture, 2);
     assert.ok(req.endsWith('\r\n\r\n{"a":}'));
@@ -128,7 +128,7 @@ describe('request dumps', { concurrency: true }, () => {
   });
 
   it('of a client that left are closed', async (t) => {
-    const fixture = await gatewayFixture(t, { dump: true });
+    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const asking = fixture.client();
     asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
     await until(
@@ -149,7 +149,9 @@ describe('request dumps', { concurrency: true }, () => {
 
 describe('the log at level debug', { concurrency: true }, () => {
   it('holds neither contents nor keys, whatever goes well or wrong', async (t) => {
-    const { upstream, gateway, ask, client } = await gatewayFixture(t, { streamIdleTimeout: 200 });
+    const { upstream, gateway, ask, client } = await gatewayFixture(t, {
+      settings: { streamIdleTimeout: 200 },
+    });
     const private_ = {
       user: 'CANARY-BODY',
       cache_salt: 'CANARY-SALT-of-32-bytes-or-more-is-it',

@@ -8,12 +8,12 @@ import { fakeSession } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { completion, http } from '../support/remote/sealed-answers.ts';
 
-const limits = { maxBodyBytes: 100_000 };
+const settings = { maxBodyBytes: 100_000 };
 const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
 
 describe('refusals before the end of the upload', { concurrency: true }, () => {
   it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
+    const { upstream, client } = await gatewayFixture(t, { settings });
     const asking = client();
     asking.send(post('{"model":', { headers: ['Content-Length: 100001'] }));
     const answer = await answerTo(asking, 900); // long before the rest of the body was given up
@@ -24,13 +24,13 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('a body of exactly the limit passes', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: completion, limits });
-    const padding = limits.maxBodyBytes - chatBody({ user: '' }).length;
+    const { ask } = await gatewayFixture(t, { answers: completion, settings });
+    const padding = settings.maxBodyBytes - chatBody({ user: '' }).length;
     assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
   });
 
   it('a chunked body over the limit is refused when it gets there', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, ask } = await gatewayFixture(t, { settings });
     const chunk = `1000\r\n${'x'.repeat(4096)}\r\n`;
     const body = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${chunk.repeat(40)}2\r\n"}\r\n0\r\n\r\n`;
     const answer = await ask(post(body, { headers: ['Transfer-Encoding: chunked'] }));
@@ -39,7 +39,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('a form over the limit is refused when it gets there', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, ask } = await gatewayFixture(t, { settings });
     const form =
       '--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' +
       `${'x'.repeat(120_000)}\r\n--b--\r\n`;
@@ -56,7 +56,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('Anthropic clients get it in their error format', async (t) => {
-    const { ask } = await gatewayFixture(t, { limits });
+    const { ask } = await gatewayFixture(t, { settings });
     const answer = await ask(post(TOO_LARGE, { path: '/v1/messages' }));
     assert.equal(answer.status, 413);
     assert.deepEqual(JSON.parse(answer.body).error.type, 'request_too_large');
@@ -73,7 +73,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     ['that is compressed', 415, { headers: ['Content-Encoding: gzip'] }],
   ] as const) {
     it(`with Expect a body ${what} gets no 100, and never travels`, async (t) => {
-      const { client } = await gatewayFixture(t, { limits });
+      const { client } = await gatewayFixture(t, { settings });
       const asking = client();
       const expecting = [`Content-Length: ${length}`, 'Expect: 100-continue', ...headers];
       asking.send(post('', { path, headers: expecting }));
@@ -95,7 +95,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('with Expect within the limit the 100 comes before the body', async (t) => {
-    const { client } = await gatewayFixture(t, { answers: completion, limits });
+    const { client } = await gatewayFixture(t, { answers: completion, settings });
     const asking = client();
     asking.send(post('', { headers: [`Content-Length: ${chatBody().length}`, 'Expect: 100-continue'] }));
     await asking.until(/^HTTP\/1\.1 100 Continue\r\n\r\n/);
@@ -110,7 +110,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('a client that sends on regardless still reads the refusal', async (t) => {
-    const { client } = await gatewayFixture(t, { limits });
+    const { client } = await gatewayFixture(t, { settings });
     const asking = client();
     asking.send(post(TOO_LARGE.slice(0, 900_000), { headers: [`Content-Length: ${TOO_LARGE.length}`] }));
     const answer = await answerTo(asking);
@@ -119,7 +119,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('what is thrown away of the rest is bounded in time', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, { limits });
+    const { gateway, client } = await gatewayFixture(t, { settings });
     const asking = client();
     asking.send(post('{', { headers: ['Content-Length: 100001'] }));
     const begun = performance.now();
@@ -130,7 +130,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('what is thrown away of the rest is bounded in bytes', async (t) => {
-    const { client } = await gatewayFixture(t, { limits });
+    const { client } = await gatewayFixture(t, { settings });
     const asking = client();
     asking.send(post('{', { headers: ['Content-Length: 1000000000'] }));
     const begun = performance.now();

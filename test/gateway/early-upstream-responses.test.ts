@@ -12,7 +12,7 @@ import {
 } from '../support/remote/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
-const limits = { maxBodyBytes: 10_000_000 };
+const settings = { maxBodyBytes: 10_000_000 };
 describe('a socket error after the response', { concurrency: true }, () => {
   it('a 401 and then a reset is a 401', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
@@ -33,7 +33,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
   });
 
   it('a 401 during the upload, and then a reset, is told once and never sent again', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
+    const { upstream, client } = await gatewayFixture(t, { settings });
     const asking = client();
     upstream.on(async (scripted) => {
       scripted.pause();
@@ -49,7 +49,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
   });
 
   it('an answer before the end of the upload ends the upload', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, ask } = await gatewayFixture(t, { settings });
     const { promise: answered, resolve: answers } = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       scripted.pause();
@@ -83,7 +83,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
 
 describe('a response before the end of the upload, and a closed connection', { concurrency: true }, () => {
   it('a 413 that is drained reaches the client', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, ask } = await gatewayFixture(t, { settings });
     upstream.on(async (scripted) => {
       await scripted.write(plainError(413, 'maximum request size exceeded (max 50MB)'));
       await scripted.body();
@@ -95,7 +95,7 @@ describe('a response before the end of the upload, and a closed connection', { c
   });
 
   it('a stream that begins during the upload does not spoil what is still to be sealed', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { limits });
+    const { upstream, client } = await gatewayFixture(t, { settings });
     const asking = client();
     const { promise: arrived, resolve: arrives, reject: lost } = Promise.withResolvers<Buffer>();
     upstream.on(async (scripted) => {
@@ -115,7 +115,7 @@ describe('a response before the end of the upload, and a closed connection', { c
   });
 
   it('a 413 that is lost in the reset is told as a close during the upload, without a retry', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t, { limits });
+    const { upstream, gateway, ask } = await gatewayFixture(t, { settings });
     upstream.on(async (scripted) => {
       scripted.pause();
       await delay(100); // the upload fills what buffers there are
@@ -139,7 +139,7 @@ const BURST = [
 
 describe('informational responses', { concurrency: true }, () => {
   it('do not postpone the time-out of the first byte', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500 });
+    const { upstream, ask } = await gatewayFixture(t, { settings: { firstByteTimeout: 500 } });
     upstream.on(async (scripted) => {
       await scripted.body();
       for (let i = 0, open = true; open; i++) {

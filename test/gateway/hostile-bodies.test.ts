@@ -93,7 +93,7 @@ describe('hostile bodies', { concurrency: true }, () => {
   }
 
   it('100,000 members: refused at once, and nothing reaches the upstream', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits: { maxBodyBytes: 4_000_000 } });
+    const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 4_000_000 } });
     const members = Array.from({ length: 100_000 }, (_, i) => `"m${i}":${i}`).join();
     const answer = await ask(post(`{"model":"m",${members}}`));
     assert.deepEqual([answer.status, codeOf(answer)], [400, 'invalid_json']);
@@ -117,7 +117,7 @@ describe('a body of 128 MiB', { timeout: 60_000 }, () => {
     const { port } = sink.address() as AddressInfo;
     const gateway = await startGateway({
       upstream: { port, ca: authority.pem },
-      limits: { maxBodyBytes: size },
+      settings: { maxBodyBytes: size },
     });
     const { socket, ...client } = rawClient(gateway.port);
     t.after(async () => {

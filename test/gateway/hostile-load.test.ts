@@ -21,7 +21,7 @@ describe('slow senders', { concurrency: true, timeout: 30_000 }, () => {
   it('300 heads that trickle in are given up, and others are served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
-      listener: { headTimeout: 1_000 },
+      patience: { headTimeout: 1_000 },
     });
     const slow = Array.from({ length: 300 }, () => client());
     for (const { socket } of slow) socket.write('POST /v1/chat/completions HTTP/1.1\r\n');
@@ -37,8 +37,11 @@ describe('slow senders', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('300 bodies that trickle in are given up, and others are served meanwhile', async (t) => {
-    const limits = { minUploadRate: 1_000, uploadRateGrace: 500 };
-    const { upstream, gateway, ask, client } = await gatewayFixture(t, { answers: completion, limits });
+    const { upstream, gateway, ask, client } = await gatewayFixture(t, {
+      answers: completion,
+      settings: { minUploadRate: 1_000 },
+      patience: { uploadRateGrace: 500 },
+    });
     const slow = Array.from({ length: 300 }, () => client());
     for (const { send } of slow) send(post('{"model":"', { headers: ['Content-Length: 100000'] }));
     const trickle = setInterval(() => {

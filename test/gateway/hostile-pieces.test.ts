@@ -100,8 +100,8 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   for (const [name, path, contentType, body] of BODIES) {
     it(`${name}: at most three times its size in memory, and one read in a turn`, async (t) => {
       const { session, ready } = waitingSession();
-      const limits = { maxBodyBytes: 10 * MIB };
-      const { upstream, gateway, client } = await gatewayFixture(t, { session, limits });
+      const settings = { maxBodyBytes: 10 * MIB };
+      const { upstream, gateway, client } = await gatewayFixture(t, { session, settings });
       const read = bytesRead(t, gateway);
       upstream.answers('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
       const pieces = inPieces(body);
@@ -125,7 +125,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   it('arrive as they were', async (t) => {
     const { upstream, client } = await gatewayFixture(t, {
       answers: completion,
-      limits: { maxBodyBytes: 10 * MIB },
+      settings: { maxBodyBytes: 10 * MIB },
     });
     const text = Array.from({ length: 40_000 }, (_, i) => i).join();
     const asking = client();
@@ -165,7 +165,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     const { session, ready } = waitingSession();
     const { gateway, client, upstream } = await gatewayFixture(t, {
       session,
-      limits: { maxBodyBytes: 10 * MIB },
+      settings: { maxBodyBytes: 10 * MIB },
     });
     const read = bytesRead(t, gateway);
     upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));

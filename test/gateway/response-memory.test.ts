@@ -25,8 +25,11 @@ interface Scene extends Fixture {
 }
 
 /** Models are named by the MiB of their answers, which are twice as large on the wire. */
-async function scene(t: TestContext, framing: 'announced' | 'chunked', uploadWait = 20_000): Promise<Scene> {
-  const fixture = await gatewayFixture(t, { maxBufferedBytes: 40 * MIB, uploadWait });
+async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWait = 20_000): Promise<Scene> {
+  const fixture = await gatewayFixture(t, {
+    settings: { maxBufferedBytes: 40 * MIB },
+    patience: { memoryWait },
+  });
   const { upstream, client, gateway } = fixture;
   upstream.on(async (scripted) => {
     const body = await scripted.body();

@@ -143,7 +143,11 @@ it('what is decrypted at once is handed on in parts of 64 KiB, so that each show
 async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
   const queue = createFairQueue(1);
   const gate = createRequestGate({ counts: undefined, queue });
-  const fixture = await gatewayFixture(t, { ...options, deps: { gate }, readers: { timeout: 500 } });
+  const fixture = await gatewayFixture(t, {
+    ...options,
+    deps: { gate },
+    patience: { readers: { timeout: 500 } },
+  });
   const endings = () =>
     fixture.gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');
   return { ...fixture, queue, endings };

@@ -31,7 +31,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
 
   for (const [name, close] of ways) {
     it(`so does a request on a connection that was opened ahead and is ${name} unanswered`, async (t) => {
-      const { upstream, gateway, ask } = await gatewayFixture(t, { warmConnections: 1 });
+      const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
       await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
       upstream.on(close, answering);
       assert.equal((await ask(post())).status, 200);
@@ -44,7 +44,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
   }
 
   it('a connection that was opened ahead and closed meanwhile is not used at all', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t, { warmConnections: 1 });
+    const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
     await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
     upstream.drop();
     await until(() => upstream.connections.open === 0, 'it was not closed');

@@ -125,7 +125,10 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('does not count as life of the service: the idle time-out still ends a stalled stream', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: STREAM_HEAD, ...ON, streamIdleTimeout: 500 });
+    const { ask } = await gatewayFixture(t, {
+      answers: STREAM_HEAD,
+      settings: { ...ON.settings, streamIdleTimeout: 500 },
+    });
     const { body } = await ask(STREAMING);
     assert.match(body, /^(?:: keepalive\n\n)+data: \{"error".*"code":"stream_idle_timeout"/);
   });

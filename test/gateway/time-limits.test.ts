@@ -37,7 +37,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a head that trickles in is 408 in time', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
+      const { upstream, client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
       t.after(() => clearInterval(timer));
@@ -50,7 +50,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a connection that says nothing is ended in time', async (t) => {
-      const { client } = await gatewayFixture(t, { listener: { headTimeout: 500 } });
+      const { client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
       const silent = client();
       const begun = performance.now();
       await once(silent.socket, 'close');
@@ -58,7 +58,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a body is not bound by the time limit of the head', async (t) => {
-      const { client } = await gatewayFixture(t, { answers: completion, listener: { headTimeout: 300 } });
+      const { client } = await gatewayFixture(t, { answers: completion, patience: { headTimeout: 300 } });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
@@ -69,10 +69,10 @@ describe('limits of time', { concurrency: true }, () => {
   });
 
   describe('the minimum upload rate', { concurrency: true }, () => {
-    const limits = { minUploadRate: 1_000, uploadRateGrace: 500 };
+    const options = { settings: { minUploadRate: 1_000 }, patience: { uploadRateGrace: 500 } };
 
     it('an upload below it is 408', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { limits });
+      const { upstream, client } = await gatewayFixture(t, options);
       const asking = client();
       asking.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
       const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
@@ -83,7 +83,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a fast beginning does not buy time: what counts is the last interval', async (t) => {
-      const { client } = await gatewayFixture(t, { limits });
+      const { client } = await gatewayFixture(t, options);
       const asking = client();
       // By the average since the start, this would do for half a minute.
       asking.send(
@@ -96,7 +96,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('an upload above it may take its time', async (t) => {
-      const { client } = await gatewayFixture(t, { answers: completion, limits });
+      const { client } = await gatewayFixture(t, { answers: completion, ...options });
       const body = Buffer.from(chatBody({ user: 'x'.repeat(10_000) }));
       const asking = client();
       asking.send(post('', { headers: [`Content-Length: ${body.length}`] }));
@@ -110,7 +110,8 @@ describe('limits of time', { concurrency: true }, () => {
     it('0 never gives up', async (t) => {
       const { client } = await gatewayFixture(t, {
         answers: completion,
-        limits: { ...limits, minUploadRate: 0 },
+        ...options,
+        settings: { minUploadRate: 0 },
       });
       const asking = client();
       const request = post();
@@ -130,7 +131,7 @@ describe('limits of time', { concurrency: true }, () => {
       const { port } = mute.address() as AddressInfo;
       const gateway = await startGateway({
         upstream: { port, ca: createTestAuthority('nobody').pem },
-        connectTimeout: 300,
+        settings: { connectTimeout: 300 },
       });
       t.after(() => gateway.close());
       const asking = rawClient(gateway.port);
@@ -143,7 +144,7 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a remote that is reached in time may answer after the connect time-out', async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { connectTimeout: 500 });
+      const { upstream, ask } = await gatewayFixture(t, { settings: { connectTimeout: 500 } });
       upstream.on(async (scripted) => {
         const body = await scripted.body();
         await delay(900); // more than the connect time-out
@@ -153,23 +154,25 @@ describe('limits of time', { concurrency: true }, () => {
     });
 
     it('a remote that never answers is 504 after the first-byte time-out', async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 300 });
+      const { upstream, ask } = await gatewayFixture(t, { settings: { firstByteTimeout: 300 } });
       const answer = await ask(post());
       assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
       assert.equal(upstream.requests.length, 1);
     });
 
     it('a remote that stops reading the upload is 504 after the first-byte time-out', async (t) => {
-      const limits = { maxBodyBytes: 40_000_000 };
-      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 500, limits });
+      const { upstream, ask } = await gatewayFixture(t, {
+        settings: { firstByteTimeout: 500, maxBodyBytes: 40_000_000 },
+      });
       upstream.on((scripted) => scripted.pause());
       const answer = await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })));
       assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
     });
 
     it('a remote that reads the upload slowly has its time', async (t) => {
-      const limits = { maxBodyBytes: 40_000_000 };
-      const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 700, limits });
+      const { upstream, ask } = await gatewayFixture(t, {
+        settings: { firstByteTimeout: 700, maxBodyBytes: 40_000_000 },
+      });
       upstream.on(async (scripted) => {
         const body = scripted.body();
         for (let read = false; !read; ) {
@@ -187,7 +190,7 @@ describe('limits of time', { concurrency: true }, () => {
 
     for (const stream of [true, false]) {
       it(`a silence in ${stream ? 'a stream' : 'a whole answer'} ends it after the idle time-out`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t, { streamIdleTimeout: 300 });
+        const { upstream, ask } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
         upstream.on(async (scripted) => {
           const sealed = sealedAnswers(await scripted.body());
           const head = stream ? STREAM_HEAD : 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';

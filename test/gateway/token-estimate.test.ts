@@ -127,7 +127,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   ];
   for (const [name, sent, status, code, type] of refused) {
     it(`${name}: ${status} ${code}, in the form of the API`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { limits: { maxBodyBytes: 1024 } });
+      const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 1024 } });
       const answer = await ask(post(sent, { path: PATH }));
       assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
       const { error, request_id } = JSON.parse(answer.body);
@@ -144,7 +144,10 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   });
 
   it('a body that trickles in is given up', async (t) => {
-    const { client } = await gatewayFixture(t, { limits: { minUploadRate: 1000, uploadRateGrace: 500 } });
+    const { client } = await gatewayFixture(t, {
+      settings: { minUploadRate: 1000 },
+      patience: { uploadRateGrace: 500 },
+    });
     const slow = client();
     slow.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     const answer = await answerTo(slow);
@@ -152,7 +155,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   });
 
   it('takes its memory from the budget of all bodies', async (t) => {
-    const { ask } = await gatewayFixture(t, { maxBufferedBytes: 64 });
+    const { ask } = await gatewayFixture(t, { settings: { maxBufferedBytes: 64 } });
     const answer = await ask(post(body, { path: PATH }));
     assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
   });
@@ -178,7 +181,10 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   });
 
   it('a client that leaves while it waits for room no longer waits', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, { maxBufferedBytes: 4096, uploadWait: 20_000 });
+    const { gateway, client } = await gatewayFixture(t, {
+      settings: { maxBufferedBytes: 4096 },
+      patience: { memoryWait: 20_000 },
+    });
     const taking = client();
     taking.send(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
     await until(() => gateway.counters.bufferedBytes === 3500, 'nothing reserved');

@@ -33,8 +33,11 @@ async function announced({ client, gateway }: Fixture, length: number): Promise<
   return asking;
 }
 
-const scene = async (t: Parameters<typeof gatewayFixture>[0], uploadWait = 20_000): Promise<Fixture> => {
-  const fixture = await gatewayFixture(t, { maxBufferedBytes: BUDGET, uploadWait });
+const scene = async (t: Parameters<typeof gatewayFixture>[0], memoryWait = 20_000): Promise<Fixture> => {
+  const fixture = await gatewayFixture(t, {
+    settings: { maxBufferedBytes: BUDGET },
+    patience: { memoryWait },
+  });
   fixture.upstream.answers(completion);
   return fixture;
 };
@@ -172,7 +175,7 @@ async function answerSlowly(scripted: Scripted, arrived: Map<string, string>): P
 
 describe('large prompts at the same time', () => {
   it('arrive each as it was, whatever becomes of the others', { timeout: 60_000 }, async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t, { limits: { maxBodyBytes: 10_000_000 } });
+    const { upstream, gateway, client } = await gatewayFixture(t, { settings: { maxBodyBytes: 10_000_000 } });
     const arrived = new Map<string, string>();
     upstream.on((scripted) => answerSlowly(scripted, arrived).catch(() => {})); // cut off, by a client that left
     let next = 0;

@@ -144,7 +144,7 @@ const resetting: Script = async (scripted) => {
 };
 
 const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
-const limits = { maxBodyBytes: 10_000_000 };
+const settings = { maxBodyBytes: 10_000_000 };
 describe('a reset by the service', { concurrency: true }, () => {
   it('a reset before any answer is tried once more, on a new connection with a new nonce', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
@@ -235,7 +235,7 @@ describe('a reset by the service', { concurrency: true }, () => {
   }
 
   it('a reset during the upload is not tried again', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { limits });
+    const { upstream, ask } = await gatewayFixture(t, { settings });
     upstream.on(async (scripted) => {
       scripted.pause();
       await delay(200); // the upload fills what buffers there are
@@ -254,7 +254,7 @@ describe('a reset by the service', { concurrency: true }, () => {
   });
 
   it('our own time-out is not tried again', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { firstByteTimeout: 200 });
+    const { upstream, ask } = await gatewayFixture(t, { settings: { firstByteTimeout: 200 } });
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
     assert.equal(upstream.requests.length, 1);

@@ -154,7 +154,9 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
   it('is asked before anything of the body is read', async (t) => {
     const waiting = Promise.withResolvers<Permit>();
     const { gate, entered, released } = recordingGate((_, permit) => waiting.promise.then(() => permit));
-    const { client, gateway, upstream, receipts } = await scene(t, gate, { maxBufferedBytes: 1_000_000 });
+    const { client, gateway, upstream, receipts } = await scene(t, gate, {
+      settings: { maxBufferedBytes: 1_000_000 },
+    });
     const asking = client();
     const body = chatBody({ messages: [{ role: 'user', content: 'x'.repeat(200_000) }] });
     asking.send(post(body));

@@ -106,7 +106,10 @@ describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
     for (const warmConnections of [0, 2]) {
       it(`and ${how}: 502 to the application, once, with ${warmConnections} connections opened ahead`, async (t) => {
         const port = await listening(t, create());
-        const gateway = await startGateway({ upstream: { port, ca: authority.pem }, warmConnections });
+        const gateway = await startGateway({
+          upstream: { port, ca: authority.pem },
+          settings: { warmConnections },
+        });
         const client = rawClient(gateway.port);
         t.after(async () => {
           client.socket.destroy();

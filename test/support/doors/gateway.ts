@@ -2,11 +2,10 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
-import type { GatewayDeps, GatewaySettings } from '../../../lib/gateway/deps.ts';
+import type { GatewayDeps, GatewaySettings, Patience } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
 import { ObservedResponse } from '../../../lib/gateway/observed-response.ts';
-import type { ReaderWatchOptions } from '../../../lib/gateway/slow-readers.ts';
 import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
 import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
@@ -14,7 +13,7 @@ import { type Counters, createCounters } from '../../../lib/observe/counters.ts'
 import { createLogger } from '../../../lib/observe/log.ts';
 import type { RequestObservation } from '../../../lib/observe/metrics.ts';
 import { drain } from '../../../lib/server/drain.ts';
-import { type ListenerOptions, listen } from '../../../lib/server/listen.ts';
+import { listen } from '../../../lib/server/listen.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { keyOf } from '../evidence/engine.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
@@ -95,28 +94,37 @@ export interface TestGateway {
   close(): Promise<void>;
 }
 
+const SETTINGS = {
+  apiKeyFallback: 'always' as GatewaySettings['apiKeyFallback'],
+  gpuOcspAllowUnknown: true,
+  gpuOcspRevokedGracePeriodHours: 48,
+  maxBodyBytes: 1024 * 1024,
+  minUploadRate: 0,
+  maxBufferedBytes: 1024 * 1024 * 1024,
+  streamIdleTimeout: 5_000,
+  streamKeepalive: 0,
+  connectTimeout: 5_000,
+  firstByteTimeout: 5_000,
+  warmConnections: 0,
+  workers: 1,
+  dumpRequests: false,
+};
+
 export interface TestGatewayOptions {
   readonly upstream: { readonly port: number; readonly ca: string };
   readonly session?: Session;
-  /** Settings of the gateway beside the defaults below. */
-  readonly settings?: Partial<GatewaySettings>;
-  readonly limits?: Partial<
-    Pick<GatewaySettings, 'maxBodyBytes' | 'minUploadRate'> & { readonly uploadRateGrace: number }
-  >;
-  readonly streamIdleTimeout?: number;
-  /** How long a client may take nothing of its response. */
-  readonly readers?: ReaderWatchOptions;
-  readonly maxBufferedBytes?: number;
-  /** ms that an upload waits for room. */
-  readonly uploadWait?: number;
-  readonly listener?: Partial<ListenerOptions>;
-  readonly connectTimeout?: number;
-  readonly firstByteTimeout?: number;
-  /** Connections opened ahead; default 0. */
-  readonly warmConnections?: number;
+  /** What flags say, by the names of the configuration; beside the defaults of SETTINGS. */
+  readonly settings?: Partial<typeof SETTINGS>;
+  /** Time limits that no flag sets. */
+  readonly patience?: Patience & {
+    /** ms that bodies wait for memory. */
+    readonly memoryWait?: number;
+    /** ms for the head of a request. */
+    readonly headTimeout?: number;
+  };
   readonly cors?: CorsPolicy;
-  readonly dump?: boolean;
-  readonly deps?: Partial<GatewayDeps>;
+  /** All other parts. */
+  readonly deps?: Partial<Omit<GatewayDeps, 'session' | 'upstream' | 'settings' | 'patience'>>;
   /** Stands between the exchange and the data path. */
   readonly wrapUpstream?: (upstream: Upstream) => Upstream;
 }
@@ -126,9 +134,14 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
-  const { port: upstreamPort } = options.upstream;
-  const connectTimeout = options.connectTimeout ?? 5_000;
-  const outbound = createOutbound({ SSL_CERT_FILE: caFile }, connectTimeout);
+  const { memoryWait, headTimeout, ...patience } = options.patience ?? {};
+  const waits = memoryWait === undefined ? {} : { wait: memoryWait };
+  const config = {
+    ...{ ...SETTINGS, ...options.settings },
+    workspace: directory,
+    apiEndpoint: { host: 'localhost', port: options.upstream.port },
+  };
+  const outbound = createOutbound({ SSL_CERT_FILE: caFile }, config.connectTimeout);
   const logLines: string[] = [];
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
   const counters = createCounters();
@@ -136,36 +149,23 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { uploadRateGrace, ...limits } = options.limits ?? {};
-  const maxBufferedBytes = options.maxBufferedBytes ?? 1024 * 1024 * 1024;
-  const config = {
-    ...{ apiKeyFallback: 'always' as const, gpuOcspAllowUnknown: true, gpuOcspRevokedGracePeriodHours: 48 },
-    ...{ maxBodyBytes: 1024 * 1024, minUploadRate: 0, ...limits },
-    ...{ streamIdleTimeout: options.streamIdleTimeout ?? 5_000, streamKeepalive: 0 },
-    ...{ connectTimeout, firstByteTimeout: options.firstByteTimeout ?? 5_000 },
-    ...{ warmConnections: options.warmConnections ?? 0, workers: 1, maxBufferedBytes },
-    ...{ dumpRequests: options.dump === true, workspace: directory },
-    apiEndpoint: { host: 'localhost', port: upstreamPort },
-    ...options.settings,
-  };
   const { upstream, connections } = connectUpstream(config, outbound);
   connections.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
-  const waits = options.uploadWait === undefined ? {} : { wait: options.uploadWait };
   const gateway = createGateway({
     ...gatewayDeps(config, {
       session,
       key: { value: () => CANARY_KEY },
       salt: { shared: undefined },
-      patience: { epochTimeout: 5_000, uploadRateGrace, readers: options.readers },
+      patience: { epochTimeout: 5_000, ...patience },
       metrics: { counters, observe: (observation) => observations.push(observation) },
       log,
     }),
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {
-      uploads: createUploadBudget(maxBufferedBytes, { counters, ...waits }),
-      responses: createResponseBudget(maxBufferedBytes, { counters: heldResponses, ...waits }),
+      uploads: createUploadBudget(config.maxBufferedBytes, { counters, ...waits }),
+      responses: createResponseBudget(config.maxBufferedBytes, { counters: heldResponses, ...waits }),
     },
     terminate: terminate.signal,
     ...options.deps,
@@ -177,13 +177,13 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       tls: undefined,
       fd: undefined,
       response: ObservedResponse,
-      ...options.listener,
+      ...(headTimeout === undefined ? {} : { headTimeout }),
     },
     gateway.handle,
   );
   return {
     port: listener.port,
-    url: `${options.listener?.tls === undefined ? 'http' : 'https'}://127.0.0.1:${listener.port}`,
+    url: `http://127.0.0.1:${listener.port}`,
     counters,
     heldResponses,
     observations,

@@ -421,10 +421,10 @@ export const PLANNED: readonly PlannedExchange[] = [
   local('no JSON, in the message style', post('[]', { path: '/v1/messages' })),
   local('no model', post('{"messages":[]}')),
   local('a body that is too large', post(chatBody({ user: 'x'.repeat(2_000) })), {
-    limits: { maxBodyBytes: 1_000 },
+    settings: { maxBodyBytes: 1_000 },
   }),
   local('a chunked body that is too large', chunkedUpload(chatBody({ user: 'x'.repeat(2_000) }), 4), {
-    limits: { maxBodyBytes: 1_000 },
+    settings: { maxBodyBytes: 1_000 },
   }),
   local('a transcription that is no form', post('{"model":"m"}', { path: PATHS.transcription })),
   local('a transcription as text', form(PATHS.transcription, FORM({ model: 'm', response_format: 'text' }))),
@@ -469,7 +469,7 @@ export const PLANNED: readonly PlannedExchange[] = [
       },
     ],
   }),
-  chat('no answer in time', [], { upstream: [() => {}], gateway: { firstByteTimeout: 300 } }),
+  chat('no answer in time', [], { upstream: [() => {}], gateway: { settings: { firstByteTimeout: 300 } } }),
   chat('a tampered answer', [], { upstream: [answering((request) => tampered(completion(request)))] }),
 
   // Second attempts.
@@ -583,7 +583,7 @@ export const PLANNED: readonly PlannedExchange[] = [
   // How bodies arrive.
   {
     name: 'a prompt of 3 MB',
-    gateway: { limits: LARGE },
+    gateway: { settings: LARGE },
     upstream: [completing],
     requests: [post(chatBody({ user: 'x'.repeat(3_000_000), ...OWN_SALT }))],
   },
