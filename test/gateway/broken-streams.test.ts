@@ -2,7 +2,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import {
+  answerTo,
+  assertError,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import {
@@ -68,10 +76,9 @@ describe('broken streams', { concurrency: true }, () => {
   });
 
   it('a slow reader gets every event before the break, and the error', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     upstream.on(flooding(100));
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     await delay(500); // the remote fills what buffers there are, and dies or waits: nothing tells which
@@ -93,9 +100,8 @@ describe('broken streams', { concurrency: true }, () => {
   });
 
   it('HTTP/1.0: a stream that ends well is closed in order', async (t) => {
-    const { client } = await gatewayFixture(t, { answers: chatStream });
-    const asking = client();
-    asking.send(post(STREAMING, { version: '1.0' }));
+    const { sending } = await gatewayFixture(t, { answers: chatStream });
+    const asking = sending(post(STREAMING, { version: '1.0' }));
     assert.equal(await asking.ended, 'end');
     const text = asking.received();
     assert.match(text, /^HTTP\/1\.1 200 OK\r\n[\s\S]*\r\nConnection: close\r\n/);
@@ -113,15 +119,14 @@ describe('broken streams', { concurrency: true }, () => {
 
 describe('slow readers', { concurrency: true }, () => {
   it('one that pauses longer than the idle time-out is not taken for a stalled remote', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
+    const { upstream, sending } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
       for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
       await scripted.write(`${chunked(sealed.chunk('end', 'stop'))}e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n`);
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     await delay(1_200); // four times the idle time-out
@@ -188,8 +193,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
       await scripted.write(plainError(500, 'some words').slice(0, -10));
       scripted.end();
     });
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [502, 'stream_unfinished']);
+    assertError(await ask(post()), 502, 'stream_unfinished');
   });
 
   it('a plain error that stalls is given up', async (t) => {
@@ -197,8 +201,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
       answers: plainError(500, 'some words').slice(0, -10),
       settings: { streamIdleTimeout: 200 },
     });
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [504, 'stream_idle_timeout']);
+    assertError(await ask(post()), 504, 'stream_idle_timeout');
   });
 
   it('an answer that we end ourselves takes its connection with it', async (t) => {
@@ -252,7 +255,6 @@ it('broken streams: what is not HTTP is no response that failed to decrypt', asy
     await scripted.body();
     await scripted.write('SMTP hello\r\n\r\n');
   });
-  const answer = await ask(post());
-  assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_malformed']);
+  assertError(await ask(post()), 502, 'response_malformed');
   assert.deepEqual([...gateway.counters.decryptFailures], []);
 });

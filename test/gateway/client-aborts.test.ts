@@ -31,9 +31,8 @@ async function noFailure({ logLines }: TestGateway): Promise<void> {
 describe('client aborts', { concurrency: true }, () => {
   for (const [how, leave] of DEPARTURES) {
     it(`a client that ${how} during its upload: nothing was sent`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
-      const asking = client();
-      asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
+      const { upstream, gateway, sending } = await gatewayFixture(t);
+      const asking = sending(post(chatBody(), { headers: ['Content-Length: 1000'] }));
       await until(() => gateway.active() === 1, 'the request was not seen');
       leave(asking);
       await until(() => gateway.active() === 0, 'the upload was waited for');
@@ -43,15 +42,14 @@ describe('client aborts', { concurrency: true }, () => {
     });
 
     it(`a client that ${how} before the answer: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
+      const { upstream, gateway, sending } = await gatewayFixture(t);
       const closed = Promise.withResolvers<void>();
       upstream.on(async (scripted) => {
         await scripted.body();
         void scripted.closed.then(closed.resolve);
         leave(asking);
       });
-      const asking = client();
-      asking.send(post());
+      const asking = sending(post());
       await closed.promise;
       await until(() => gateway.active() === 0, 'the exchange never ended');
       assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
@@ -61,15 +59,14 @@ describe('client aborts', { concurrency: true }, () => {
     });
 
     it(`a client that ${how} before the first token: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
+      const { upstream, gateway, sending } = await gatewayFixture(t);
       const closed = Promise.withResolvers<void>();
       upstream.on(async (scripted) => {
         await scripted.body();
         void scripted.closed.then(closed.resolve);
         await scripted.write(STREAM_HEAD);
       });
-      const asking = client();
-      asking.send(post(STREAMING));
+      const asking = sending(post(STREAMING));
       await asking.until(/\r\n\r\n/);
       leave(asking);
       await closed.promise;
@@ -79,15 +76,14 @@ describe('client aborts', { concurrency: true }, () => {
     });
 
     it(`a client that ${how} in mid-stream: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
+      const { upstream, gateway, sending } = await gatewayFixture(t);
       const closed = Promise.withResolvers<void>();
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
         void scripted.closed.then(closed.resolve);
         await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
       });
-      const asking = client();
-      asking.send(post(STREAMING));
+      const asking = sending(post(STREAMING));
       await asking.until(/"hel"/);
       leave(asking);
       await closed.promise;
@@ -97,21 +93,20 @@ describe('client aborts', { concurrency: true }, () => {
   }
 
   it('a client that waits a second for its answer is there', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
       await delay(1_000); // nothing happens for as long
       await scripted.write(completion(body));
     });
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     assert.equal((await answerTo(asking)).status, 200);
     assert.equal(gateway.counters.clientAborts.size, 0);
   });
 
   it('a client that leaves while the secret is renewed for it gets no second request', async (t) => {
     const session = fakeSession();
-    const { upstream, gateway, client } = await gatewayFixture(t, {
+    const { upstream, gateway, sending } = await gatewayFixture(t, {
       session: {
         ...session,
         async renewAfterRejection(secretId) {
@@ -122,8 +117,7 @@ describe('client aborts', { concurrency: true }, () => {
       },
     });
     upstream.answers(plainError(500, 'no secret for ID "x"'));
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     await until(() => session.rejected.length === 1, 'the secret was not renewed');
     await delay(100); // in which a second request would arrive
     assert.equal(upstream.requests.length, 1);
@@ -135,7 +129,7 @@ describe('client aborts', { concurrency: true }, () => {
     ['an error', 'HTTP/1.1 400 Bad Request'],
   ] as const) {
     it(`a client that leaves while the body of ${what} arrives: that is its doing, not the service's`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
+      const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => {
         await scripted.body();
         const headers =
@@ -143,8 +137,7 @@ describe('client aborts', { concurrency: true }, () => {
         await scripted.write(`${head}\r\n${headers}\r\n\r\n{"`);
         asking.socket.destroy();
       });
-      const asking = client();
-      asking.send(post());
+      const asking = sending(post());
       await until(() => gateway.logLines.some((line) => line.includes('"outcome"')), 'no line at the end');
       assert.match(gateway.logLines.join(''), /"outcome":"client_aborted"/);
       assert.equal([...gateway.counters.clientAborts].length, 1);

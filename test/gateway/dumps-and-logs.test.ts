@@ -149,7 +149,7 @@ describe('request dumps', { concurrency: true }, () => {
 
 describe('the log at level debug', { concurrency: true }, () => {
   it('holds neither contents nor keys, whatever goes well or wrong', async (t) => {
-    const { upstream, gateway, ask, client } = await gatewayFixture(t, {
+    const { upstream, gateway, ask, sending } = await gatewayFixture(t, {
       settings: { streamIdleTimeout: 200 },
     });
     const private_ = {
@@ -195,8 +195,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     await ask(request({ model: 'CANARY-MODEL\n' }));
     await ask(post('{"CANARY-BODY": x}', { headers: SECRETS }));
     await ask(post(chatBody(private_), { headers: [...SECRETS, 'Origin: https://CANARY-ORIGIN'] }));
-    const leaving = client();
-    leaving.send(request());
+    const leaving = sending(request());
     leaving.socket.destroy();
     await until(() => gateway.active() === 0, 'not over');
     const log = gateway.logLines.join('');
@@ -211,9 +210,8 @@ describe('the log at level debug', { concurrency: true }, () => {
   });
 
   it('names the request id that the service and the client have seen', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t, { answers: completion });
-    const asking = client();
-    asking.send(post(chatBody(), { headers: ['X-Request-Id: of-the-client'] }));
+    const { upstream, gateway, sending } = await gatewayFixture(t, { answers: completion });
+    const asking = sending(post(chatBody(), { headers: ['X-Request-Id: of-the-client'] }));
     const { headers } = await answerTo(asking);
     const id = headers['privatemode-proxy-request-id'];
     assert.equal(upstream.requests[0]?.headers['privatemode-user-request-id'], `${id}_0`);

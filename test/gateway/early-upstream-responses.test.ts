@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, codeOf, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import {
+  answerTo,
+  assertError,
+  chatBody,
+  gatewayFixture,
+  post,
+  until,
+} from '../support/doors/gateway-fixture.ts';
 import {
   chatStream,
   completion,
@@ -65,7 +72,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
   });
 
   it('after a client that left nothing is left, although the error callback never comes', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     const closed = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       await scripted.body();
@@ -73,8 +80,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
       await scripted.closed;
       closed.resolve();
     });
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     await closed.promise;
     await until(() => gateway.active() === 0, 'the exchange never ended');
     assert.equal(gateway.observations.length, 1);
@@ -124,7 +130,7 @@ describe('a response before the end of the upload, and a closed connection', { c
     });
     const answer = await ask(post(LARGE));
     if (answer.status !== 413) {
-      assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_closed_during_upload']);
+      assertError(answer, 502, 'upstream_closed_during_upload');
     }
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
@@ -150,19 +156,18 @@ describe('informational responses', { concurrency: true }, () => {
     const begun = performance.now();
     const answer = await ask(post());
     const waited = performance.now() - begun;
-    assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
+    assertError(answer, 504, 'first_byte_timeout');
     assert.ok(waited > 450 && waited < 2_000, `${waited} ms`);
   });
 
   it('are not passed on, and the answer behind them is', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
       for (let i = 0; i < 60; i++) await scripted.write(BURST[i % BURST.length] as string);
       await scripted.write(completion(body));
     });
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     const text = await asking.until(/"hello"/);
     assert.match(text, /^HTTP\/1\.1 200 OK\r\n/);
     assert.equal(text.split('HTTP/1.1').length, 2);
@@ -172,15 +177,14 @@ describe('informational responses', { concurrency: true }, () => {
     const { upstream, ask } = await gatewayFixture(t, {
       answers: 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n',
     });
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_reset']);
+    assertError(await ask(post()), 502, 'upstream_reset');
     assert.equal(upstream.requests.length, 1);
   });
 });
 
 describe('the head of a stream', () => {
   it('reaches the client before there is any event', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     const { promise: seen, resolve: sees } = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const request = await scripted.body();
@@ -188,8 +192,7 @@ describe('the head of a stream', () => {
       await seen;
       await scripted.write(chatStream(request).slice(STREAM_HEAD.length));
     });
-    const asking = client();
-    asking.send(post(chatBody({ stream: true })));
+    const asking = sending(post(chatBody({ stream: true })));
     const head = await asking.until(/\r\n\r\n/);
     assert.match(head, /^HTTP\/1.1 200 .*content-type: text\/event-stream/is);
     assert.doesNotMatch(head, /data:/);

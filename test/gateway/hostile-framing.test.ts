@@ -187,9 +187,8 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   });
 
   it('what follows the body is the next request, and its answer the next answer', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { answers: completion });
-    const asking = client();
-    asking.send(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
+    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
+    const asking = sending(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
     await until(() => asking.received().split('HTTP/1.1 200').length === 3, 'not two answers');
     const first = readAnswer(asking.received());
     assert.ok(first?.complete && readAnswer(first.rest)?.complete);
@@ -197,7 +196,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   });
 
   it('garbage behind a request ends the connection, and does not get into the answer', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     const left = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -205,8 +204,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
       await left.promise;
       await scripted.write(chunked(sealed.chunk('lo', 'stop')) + chunked(DONE) + LAST_CHUNK);
     });
-    const asking = client();
-    asking.send(post(chatBody({ stream: true })));
+    const asking = sending(post(chatBody({ stream: true })));
     await asking.until(/"hel"/);
     asking.send('GARBAGE\r\n\r\n');
     await asking.ended;
@@ -216,18 +214,16 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   });
 
   it('a body longer than its Content-Length is cut there: bad JSON, and a bad request behind it', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    const asking = client();
-    asking.send(withHeaders(`Content-Length: ${BODY.length - 10}`));
+    const { upstream, sending } = await gatewayFixture(t);
+    const asking = sending(withHeaders(`Content-Length: ${BODY.length - 10}`));
     assert.equal((await answerTo(asking)).status, 400);
     await asking.ended;
     assert.equal(upstream.connections.total, 0);
   });
 
   it('a request whose connection asks to be closed is the last one', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { answers: completion });
-    const asking = client();
-    asking.send(Buffer.concat([withHeaders('Connection: close'), Buffer.from(SMUGGLED)]));
+    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
+    const asking = sending(Buffer.concat([withHeaders('Connection: close'), Buffer.from(SMUGGLED)]));
     const answer = await answerTo(asking);
     assert.deepEqual([answer.status, answer.rest], [200, '']);
     await asking.ended;

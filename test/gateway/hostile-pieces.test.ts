@@ -101,12 +101,11 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     it(`${name}: at most three times its size in memory, and one read in a turn`, async (t) => {
       const { session, ready } = waitingSession();
       const settings = { maxBodyBytes: 10 * MIB };
-      const { upstream, gateway, client } = await gatewayFixture(t, { session, settings });
+      const { upstream, gateway, sending } = await gatewayFixture(t, { session, settings });
       const read = bytesRead(t, gateway);
       upstream.answers('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
       const pieces = inPieces(body);
-      const asking = client();
-      asking.send(head(path, contentType));
+      const asking = sending(head(path, contentType));
       await until(() => gateway.active() === 1, 'the request did not arrive');
       const before = held();
       asking.send(pieces);
@@ -123,13 +122,12 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   }
 
   it('arrive as they were', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, {
+    const { upstream, sending } = await gatewayFixture(t, {
       answers: completion,
       settings: { maxBodyBytes: 10 * MIB },
     });
     const text = Array.from({ length: 40_000 }, (_, i) => i).join();
-    const asking = client();
-    asking.send(head('/v1/chat/completions', 'application/json'));
+    const asking = sending(head('/v1/chat/completions', 'application/json'));
     asking.send(inPieces(chatBody({ user: text })));
     asking.send('0\r\n\r\n');
     assert.equal((await answerTo(asking)).status, 200);
@@ -163,7 +161,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
 
   it('are read in turns where each read ends with a long one, which has the stream ask for more', async (t) => {
     const { session, ready } = waitingSession();
-    const { gateway, client, upstream } = await gatewayFixture(t, {
+    const { gateway, sending, upstream } = await gatewayFixture(t, {
       session,
       settings: { maxBodyBytes: 10 * MIB },
     });
@@ -171,8 +169,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n'));
     const long = Buffer.from(`2000\r\n${'x'.repeat(8_192)}\r\n`);
     const short = (READ - long.length) / 6;
-    const asking = client();
-    asking.send(head('/unstructured/general/v0/general', 'text/plain'));
+    const asking = sending(head('/unstructured/general/v0/general', 'text/plain'));
     await until(() => gateway.active() === 1, 'the request did not arrive');
     asking.send(Buffer.concat(Array.from({ length: 40 }, () => [inPieces('x'.repeat(short)), long]).flat()));
     const turns = await byTurn(read, () => gateway.counters.bufferedBytes === 40 * (short + 8_192));
@@ -184,15 +181,14 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   });
 
   it('that nobody wants are read in turns as well', async (t) => {
-    const { gateway, upstream, client } = await gatewayFixture(t);
+    const { gateway, upstream, sending } = await gatewayFixture(t);
     const read = bytesRead(t, gateway);
     const all = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       await all.promise;
       await scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
     });
-    const asking = client();
-    asking.send(get('/v1/models', ['Transfer-Encoding: chunked']));
+    const asking = sending(get('/v1/models', ['Transfer-Encoding: chunked']));
     await until(() => upstream.requests.length === 1, 'the request did not arrive');
     asking.send(inPieces(filler));
     const turns = await byTurn(read, () => read() >= 6 * BYTES);
@@ -206,10 +202,9 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     ['a body for nothing', '/nowhere', 404],
   ] as const) {
     it(`are not waited for: ${name}`, async (t) => {
-      const { gateway, client } = await gatewayFixture(t);
+      const { gateway, sending } = await gatewayFixture(t);
       const read = bytesRead(t, gateway);
-      const asking = client();
-      asking.send(head(path, 'application/json'));
+      const asking = sending(head(path, 'application/json'));
       await until(() => read() > 0, 'the request did not arrive');
       asking.send(inPieces(filler));
       await asking.ended;
@@ -273,7 +268,7 @@ describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
   for (const [name, type, members, answer] of ANSWERS) {
     it(`${name}: few are parsed in a turn, and it arrives as it was`, async (t) => {
       const { count, wrap } = parsedPieces();
-      const { upstream, client } = await gatewayFixture(t, { wrapUpstream: wrap });
+      const { upstream, sending } = await gatewayFixture(t, { wrapUpstream: wrap });
       let pieces = 0;
       upstream.on(async (scripted) => {
         const text = answer(await scripted.body());
@@ -283,8 +278,7 @@ describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
         );
         await scripted.write(Buffer.concat([inPieces(text), Buffer.from('0\r\n\r\n')]));
       });
-      const asking = client();
-      asking.send(post(chatBody(members)));
+      const asking = sending(post(chatBody(members)));
       const turns = await byTurn(count, () => pieces > 0 && count() >= pieces);
       const { status, complete, body } = await answerTo(asking);
       assert.deepEqual([status, complete], [200, true]);

@@ -6,7 +6,7 @@ import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Attempt, Upstream } from '../../lib/network/upstream.ts';
 import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
-import { chatBody, codeOf, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { assertError, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
@@ -111,8 +111,7 @@ describe('the signals of a shutdown and of a client that leaves', {
       },
     });
     const { upstream, ask } = await gatewayFixture(t, { session, deps: { terminate: terminate.signal } });
-    const answer = await ask(get('/v1/models'));
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assertError(await ask(get('/v1/models')), 503, 'shutting_down');
     assert.equal(upstream.requests.length, 0);
   });
 });
@@ -138,8 +137,7 @@ describe('the connection to the service', { concurrency: true, timeout: 30_000 }
         await scripted.write(head + endless);
         void scripted.closed.then(over.resolve);
       });
-      const answer = await ask(post());
-      assert.deepEqual([answer.status, codeOf(answer)], [502, code]);
+      assertError(await ask(post()), 502, code);
       await over.promise;
     });
   }

@@ -31,7 +31,17 @@ async function serving(t: TestContext, begin: (req: IncomingMessage, res: Server
     clients.push(opened);
     return opened;
   };
-  return { client, gaveUp, bytesRead: () => sockets.reduce((sum, { bytesRead }) => sum + bytesRead, 0) };
+  const sending = (request: string | Uint8Array): RawClient => {
+    const opened = client();
+    opened.send(request);
+    return opened;
+  };
+  return {
+    client,
+    sending,
+    gaveUp,
+    bytesRead: () => sockets.reduce((sum, { bytesRead }) => sum + bytesRead, 0),
+  };
 }
 
 /** How much a figure grew in each turn of the event loop, until it is `end`. */
@@ -68,14 +78,13 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     const open = new Set<ServerResponse>();
     const paths: string[] = [];
     let most = 0;
-    const { client } = await serving(t, (req, res) => {
+    const { sending } = await serving(t, (req, res) => {
       paths.push(req.url as string);
       open.add(res);
       most = Math.max(most, open.size);
       res.once('close', () => open.delete(res));
     });
-    const asking = client();
-    asking.send(times(500, (i) => get(`/${i}`)).join(''));
+    const asking = sending(times(500, (i) => get(`/${i}`)).join(''));
     await until(() => open.size === 1, 'none was begun');
     await new Promise((later) => setTimeout(later, 50));
     assert.equal(paths.length, 1);
@@ -169,12 +178,11 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
   })) {
     it(`one whose connection ends ${name} is not begun`, async (t) => {
       const paths: string[] = [];
-      const { client } = await serving(t, (req, res) => {
+      const { sending } = await serving(t, (req, res) => {
         paths.push(req.url as string);
         setTimeout(end, 20, res, req.socket);
       });
-      const asking = client();
-      asking.send(get('/0') + get('/1') + get('/2'));
+      const asking = sending(get('/0') + get('/1') + get('/2'));
       await asking.ended;
       await new Promise((turn) => setImmediate(turn));
       assert.deepEqual(paths, ['/0']);
@@ -195,15 +203,14 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     it(`${name} of one that waits is not read beyond its buffer, and is whole once it is begun`, async (t) => {
       const open: ServerResponse[] = [];
       let body = '';
-      const { client, bytesRead } = await serving(t, (req, res) => {
+      const { sending, bytesRead } = await serving(t, (req, res) => {
         if (req.method === 'GET') open.push(res);
         else {
           req.on('data', (chunk: Buffer) => (body += chunk));
           req.on('end', () => res.end());
         }
       });
-      const asking = client();
-      asking.send(SMALL);
+      const asking = sending(SMALL);
       asking.send(SMALL);
       asking.send(request);
       await until(() => open.length === 1, 'none was begun');
@@ -222,7 +229,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     const open: ServerResponse[] = [];
     let pieces = 0;
     let bytes = 0;
-    const { client } = await serving(t, (req, res) => {
+    const { sending } = await serving(t, (req, res) => {
       open.push(res);
       if (req.method === 'POST')
         req.on('data', (chunk: Buffer) => {
@@ -230,8 +237,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
           bytes += chunk.length;
         });
     });
-    const asking = client();
-    asking.send(SMALL);
+    const asking = sending(SMALL);
     asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
     asking.send(chunked('x').repeat(5_000) + LAST_CHUNK);
     await until(() => open.length === 1, 'none was begun');
@@ -245,10 +251,9 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
 describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
   it('of 3,000 that wait for the service one reaches it, and none is left when their client closes', async (t) => {
     for (const leave of ['destroy', 'end', 'resetAndDestroy'] as const) {
-      const { upstream, gateway, client } = await gatewayFixture(t);
+      const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => void (await scripted.body()));
-      const asking = client();
-      asking.send(get('/v1/models').repeat(3_000));
+      const asking = sending(get('/v1/models').repeat(3_000));
       await until(() => upstream.requests.length === 1, 'none reaches the service');
       await new Promise((later) => setTimeout(later, 300));
       assert.deepEqual([upstream.requests.length, gateway.active()], [1, 1]);

@@ -1,7 +1,7 @@
 /** Targets and header values: what Node refuses to send would throw in the middle of a request; others would be injected into it. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { answerTo, chatBody, codeOf, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import { completion, openedRaw, plainError } from '../support/remote/sealed-answers.ts';
 
@@ -94,8 +94,7 @@ describe('request targets', { concurrency: true }, () => {
       },
       async (scripted) => scripted.write(completion(await scripted.body())),
     );
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [502, 'upstream_redirect']);
+    assertError(await ask(post()), 502, 'upstream_redirect');
     assert.equal(upstream.requests.length, 1);
     const names = Object.keys(upstream.requests[0]?.headers ?? {});
     assert.ok(!names.includes('sec-fetch-mode') && !names.includes('user-agent'), names.join());
@@ -117,8 +116,7 @@ describe('header injection', { concurrency: true }, () => {
   for (const [name, model] of refused) {
     it(`a model of ${name} is refused, and nothing is sent`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
-      const answer = await ask(post(chatBody({ model })));
-      assert.deepEqual([answer.status, codeOf(answer)], [400, 'invalid_model']);
+      assertError(await ask(post(chatBody({ model }))), 400, 'invalid_model');
       assert.equal(upstream.connections.total, 0);
     });
   }
@@ -133,9 +131,8 @@ describe('header injection', { concurrency: true }, () => {
   }
 
   it("the client's Host becomes neither Host nor TLS name of the remote", async (t) => {
-    const { upstream, client } = await gatewayFixture(t, { answers: completion });
-    const asking = client();
-    asking.send(post().toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
+    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
+    const asking = sending(post().toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
     await asking.until(/HTTP\/1\.1 200/); // the certificate is for localhost alone
     assert.equal(upstream.requests[0]?.headers['host'], `localhost:${upstream.port}`);
   });
@@ -167,9 +164,8 @@ describe('header injection', { concurrency: true }, () => {
       ['/healthz', /^the header host is not one host name/],
     ] as const) {
       it(`Host: ${JSON.stringify(host)} on ${path} is refused in the caller's format`, async (t) => {
-        const { upstream, client } = await gatewayFixture(t);
-        const asking = client();
-        asking.send(post(chatBody(), { path }).toString('latin1').replace('localhost:8080', host));
+        const { upstream, sending } = await gatewayFixture(t);
+        const asking = sending(post(chatBody(), { path }).toString('latin1').replace('localhost:8080', host));
         const answer = await answerTo(asking);
         assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [400, 'invalid_host']);
         assert.match(answer.body, shape);
@@ -182,8 +178,11 @@ describe('header injection', { concurrency: true }, () => {
   it('a second Host is refused however many headers stand between the two', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const filler = Array.from({ length: 2_100 }, (_, i) => `a${i}: b`);
-    const answer = await ask(post(chatBody(), { headers: [...filler, 'Host: evil.example'] }));
-    assert.deepEqual([answer.status, codeOf(answer)], [431, 'too_many_headers']);
+    assertError(
+      await ask(post(chatBody(), { headers: [...filler, 'Host: evil.example'] })),
+      431,
+      'too_many_headers',
+    );
     assert.equal(upstream.connections.total, 0);
   });
 

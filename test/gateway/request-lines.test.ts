@@ -66,7 +66,7 @@ interface Scene {
 }
 
 const leaving = async (
-  { upstream, client, gateway }: Fixture,
+  { upstream, sending, gateway }: Fixture,
   body: string,
   when: string | null,
   event = '',
@@ -78,8 +78,7 @@ const leaving = async (
     if (when === null) asking.socket.destroy();
     else await scripted.write(STREAM_HEAD + (event && chunked(sealedAnswers(request).chunk(event))));
   });
-  const asking = client();
-  asking.send(post(body));
+  const asking = sending(post(body));
   if (when !== null) {
     await asking.until(new RegExp(when));
     asking.socket.destroy();
@@ -263,9 +262,8 @@ const SCENES: readonly Scene[] = [
   scene(
     'a client that leaves during its upload',
     { ...CHAT, outcome: 'client_aborted', phase: 'before_headers' },
-    async ({ client, gateway }) => {
-      const asking = client();
-      asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
+    async ({ sending, gateway }) => {
+      const asking = sending(post(chatBody(), { headers: ['Content-Length: 1000'] }));
       await until(() => gateway.active() === 1, 'the request was not seen');
       asking.socket.destroy();
     },
@@ -295,9 +293,8 @@ const SCENES: readonly Scene[] = [
   scene(
     'a body that is too large, of a client that leaves while it is told',
     refused(413, 'body_too_large', 'the body is larger than 1048576 bytes (--max-body-bytes)'),
-    async ({ client }) => {
-      const asking = client();
-      asking.send(post('{', { headers: ['Content-Length: 99999999'] }));
+    async ({ sending }) => {
+      const asking = sending(post('{', { headers: ['Content-Length: 99999999'] }));
       await asking.until(/\r\n\r\n/);
       asking.socket.destroy();
     },
@@ -327,14 +324,13 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   }
 
   it('tells of a stream that a shutdown broke off', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
       await scripted.closed;
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     await gateway.drain(10);
     await until(() => atInfo(gateway).length === 2, 'no line');
@@ -351,15 +347,14 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   });
 
   it('tells of a stream that a shutdown cut off, because its client does not read', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     let written = 0;
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       await scripted.write(STREAM_HEAD);
       for (; written < 60; written++) await scripted.write(chunked(sealed.chunk('x'.repeat(500_000))));
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     for (let before = -1; before !== written || written === 0; ) {
@@ -420,7 +415,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   });
 
   it('is not written before the response is over', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     const rest = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -428,8 +423,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
       await rest.promise;
       await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     assert.deepEqual(atInfo(gateway), []);
     rest.resolve();

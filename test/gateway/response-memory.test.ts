@@ -5,6 +5,7 @@ import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,
+  assertError,
   chatBody,
   codeOf,
   type Fixture,
@@ -84,10 +85,9 @@ it('a response that grows has all of the memory once it is alone with it', async
 describe('whole responses', { timeout: 60_000 }, () => {
   for (const framing of ['announced', 'chunked'] as const) {
     it(`(${framing}) wait for memory that others hold, and are given whole once it is free`, async (t) => {
-      const { holder, client, gateway, upstream } = await scene(t, framing);
+      const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
-      const second = client();
-      second.send(asking(8));
+      const second = sending(asking(8));
       await until(() => upstream.requests.length === 2, 'it did not reach the service');
       await new Promise((later) => setTimeout(later, 300));
       assert.equal(second.received(), '');
@@ -122,15 +122,14 @@ describe('whole responses', { timeout: 60_000 }, () => {
     it(`(${framing}) beyond all of the memory are refused`, async (t) => {
       const { ask } = await scene(t, framing);
       const answer = await ask(asking(21));
-      assert.deepEqual([answer.status, codeOf(answer)], [502, 'response_too_large']);
+      assertError(answer, 502, 'response_too_large');
       assert.match(answer.body, /41943040 bytes \(--max-buffered-bytes\)/);
     });
 
     it(`(${framing}) whose clients leave while they wait no longer wait`, async (t) => {
-      const { holder, client, gateway, upstream } = await scene(t, framing);
+      const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
-      const leaving = client();
-      leaving.send(asking(8));
+      const leaving = sending(asking(8));
       await until(() => upstream.requests.length === 2, 'it did not reach the service');
       leaving.socket.destroy();
       await until(() => gateway.active() === 1, 'it is not over');

@@ -6,8 +6,8 @@ import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
+  assertError,
   chatBody,
-  codeOf,
   type Fixture,
   gatewayFixture,
   get,
@@ -51,11 +51,10 @@ async function drained(gateway: Fixture['gateway'], grace: number): Promise<numb
 
 describe('shutdown', { concurrency: true }, () => {
   it('lets a stream finish, and then ends its connection at once though it was to be kept', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     const go = Promise.withResolvers<void>();
     upstream.on(inTwoParts(go.promise));
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     const draining = drained(gateway, 10_000);
     await delay(100); // the stream could be cut off meanwhile
@@ -68,7 +67,7 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('lets a whole answer finish, which says that the connection closes', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     const asked = Promise.withResolvers<void>();
     const go = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
@@ -77,8 +76,7 @@ describe('shutdown', { concurrency: true }, () => {
       await go.promise;
       await scripted.write(completion(body));
     });
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     await asked.promise;
     const draining = drained(gateway, 10_000);
     go.resolve();
@@ -108,15 +106,14 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('lets a stream that goes on reach a slow reader', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
       for (let i = 0; i < 100; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
       await scripted.write(chunked(sealed.chunk('end', 'stop')) + chunked(DONE) + LAST_CHUNK);
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     const draining = drained(gateway, 10_000);
@@ -127,20 +124,18 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('ends idle connections at once', async (t) => {
-    const { gateway, client } = await gatewayFixture(t);
-    const idle = client();
-    idle.send(get('/healthz'));
+    const { gateway, sending } = await gatewayFixture(t);
+    const idle = sending(get('/healthz'));
     await idle.until(/200 OK/);
     assert.ok((await drained(gateway, 10_000)) < 500);
     assert.equal(await idle.ended, 'end');
   });
 
   it('refuses new connections', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     const go = Promise.withResolvers<void>();
     upstream.on(inTwoParts(go.promise));
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     const draining = drained(gateway, 10_000);
     const late = rawClient(gateway.port);
@@ -150,10 +145,9 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('tells a stream that outlasts the grace, in the OpenAI style', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(inTwoParts(never));
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     const took = await drained(gateway, 300);
     assert.ok(took > 250 && took < 1_500, `${took} ms`);
@@ -164,11 +158,10 @@ describe('shutdown', { concurrency: true }, () => {
   });
 
   it('tells a stream that outlasts the grace, in the Anthropic style', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, {
+    const { gateway, sending } = await gatewayFixture(t, {
       answers: STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'),
     });
-    const asking = client();
-    asking.send(post(chatBody({ stream: true, max_tokens: 9 }), { path: '/v1/messages' }));
+    const asking = sending(post(chatBody({ stream: true, max_tokens: 9 }), { path: '/v1/messages' }));
     await asking.until(/ping"\}/);
     await gateway.drain(100);
     const answer = await answerTo(asking);
@@ -193,14 +186,13 @@ describe('shutdown', { concurrency: true }, () => {
   for (const [name, prepare] of waiting) {
     it(`a whole answer that ${name} becomes 503`, async (t) => {
       const fixture = await gatewayFixture(t);
-      const { gateway, client } = fixture;
-      const asking = client();
-      asking.send(prepare(fixture));
+      const { gateway, sending } = fixture;
+      const asking = sending(prepare(fixture));
       await until(() => gateway.active() === 1, 'the request was not seen');
       await delay(150); // until it is where its name says, which nothing tells for all of them
       await gateway.drain(100);
       const answer = await answerTo(asking);
-      assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+      assertError(answer, 503, 'shutting_down');
       assert.equal(answer.headers['retry-after'], '2');
       assert.equal(answer.headers['connection'], 'close');
     });
@@ -213,13 +205,11 @@ describe('shutdown', { concurrency: true }, () => {
           signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
         ),
     });
-    const { upstream, gateway, client } = await gatewayFixture(t, { session });
-    const asking = client();
-    asking.send(post());
+    const { upstream, gateway, sending } = await gatewayFixture(t, { session });
+    const asking = sending(post());
     await until(() => gateway.active() === 1, 'the request was not seen');
     await gateway.drain(100);
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assertError(await answerTo(asking), 503, 'shutting_down');
     assert.equal(upstream.connections.total, 0);
   });
 
@@ -231,28 +221,25 @@ describe('shutdown', { concurrency: true }, () => {
         return never;
       },
     });
-    const { gateway, client } = await gatewayFixture(t, {
+    const { gateway, sending } = await gatewayFixture(t, {
       answers: plainError(500, 'no secret for ID "x"'),
       session,
     });
-    const asking = client();
-    asking.send(post());
+    const asking = sending(post());
     await renewed.promise;
     await gateway.drain(100);
-    const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assertError(await answerTo(asking), 503, 'shutting_down');
   });
 
   it('is not held up by a client that does not read its farewell', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
+    const { upstream, gateway, sending } = await gatewayFixture(t);
     let written = 0;
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
       for (; ; written++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
     });
-    const asking = client();
-    asking.send(post(STREAMING));
+    const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
     for (let before = -1; before !== written; await delay(300)) before = written; // until all buffers are full
@@ -263,7 +250,7 @@ describe('shutdown', { concurrency: true }, () => {
 
 it('shutdown: ends when the receipt of each request is made, also of a client that left while a body arrived', async (t) => {
   const receipts: RequestReceipt[] = [];
-  const { upstream, gateway, client } = await gatewayFixture(t, {
+  const { upstream, gateway, sending } = await gatewayFixture(t, {
     deps: { receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) } },
   });
   const begun = Promise.withResolvers<void>();
@@ -273,8 +260,7 @@ it('shutdown: ends when the receipt of each request is made, also of a client th
     await scripted.write(`HTTP/1.1 200 OK\r\n${headers}\r\n\r\n{"`);
     begun.resolve();
   });
-  const asking = client();
-  asking.send(post());
+  const asking = sending(post());
   await begun.promise;
   const draining = gateway.drain(5_000);
   asking.socket.destroy();

@@ -247,7 +247,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
   });
 
   it('of a service that is silent keeps its place', async (t) => {
-    const { upstream, client, queue } = await impatient(t);
+    const { upstream, sending, queue } = await impatient(t);
     const { promise, resolve } = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -255,8 +255,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
       await promise;
       await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
     });
-    const asking = client();
-    asking.send(post(chatBody({ stream: true })));
+    const asking = sending(post(chatBody({ stream: true })));
     await delay(1_200); // twice the time
     assert.equal(queue.size().running, 1);
     resolve();

@@ -48,10 +48,9 @@ function steps(
 
 describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   it('a silent stream gets comments before its first event, between events, and none after its end', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, ON);
+    const { upstream, sending } = await gatewayFixture(t, ON);
     const write = steps(upstream);
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     write(() => STREAM_HEAD);
     assert.match(await asking.until(COMMENTS), /^HTTP\/1\.1 200 /);
     write((sealed) => chunked(sealed.chunk('hel')));
@@ -68,10 +67,9 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('nothing is sent before the head of the service', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, ON);
+    const { upstream, sending } = await gatewayFixture(t, ON);
     const write = steps(upstream);
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     await until(() => upstream.requests.length === 1, 'not asked');
     await delay(4 * INTERVAL);
     assert.equal(asking.received(), '');
@@ -80,10 +78,9 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('an event of which a part has been written is not interrupted', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, ON);
+    const { upstream, sending } = await gatewayFixture(t, ON);
     const write = steps(upstream);
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     write(() => STREAM_HEAD + chunked('retry: 1000\n'));
     await asking.until(/retry: 1000\n/);
     await delay(4 * INTERVAL);
@@ -93,10 +90,9 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('half an event that has arrived waits, and comments do not tear it', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, ON);
+    const { upstream, sending } = await gatewayFixture(t, ON);
     const write = steps(upstream);
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     let rest = '';
     write((sealed) => {
       const event = sealed.chunk('hello', 'stop');
@@ -110,15 +106,14 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('a stream that breaks ends with its error, and no comment after it', async (t) => {
-    const { upstream, client } = await gatewayFixture(t, ON);
+    const { upstream, sending } = await gatewayFixture(t, ON);
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(STREAM_HEAD);
       await delay(3 * INTERVAL);
       scripted.reset();
     });
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     const { body, complete } = await answerTo(asking);
     assert.equal(complete, false);
     assert.match(body, /"code":"stream_unfinished"[^\n]*\n\n$/);
@@ -147,10 +142,9 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
   });
 
   it('is off by default', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
+    const { upstream, sending } = await gatewayFixture(t);
     const write = steps(upstream);
-    const asking = client();
-    asking.send(STREAMING);
+    const asking = sending(STREAMING);
     write(() => STREAM_HEAD);
     await asking.until(/\r\n\r\n/);
     await delay(4 * INTERVAL);

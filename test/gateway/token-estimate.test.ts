@@ -5,9 +5,9 @@ import { createTokenEstimate } from '../../lib/pipeline/token-estimate.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
+  assertError,
   CANARY,
   chatBody,
-  codeOf,
   gatewayFixture,
   post,
   until,
@@ -129,7 +129,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     it(`${name}: ${status} ${code}, in the form of the API`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 1024 } });
       const answer = await ask(post(sent, { path: PATH }));
-      assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
+      assertError(answer, status, code);
       const { error, request_id } = JSON.parse(answer.body);
       assert.equal(error.type, type);
       assert.equal(answer.headers['request-id'], request_id);
@@ -139,57 +139,52 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
 
   it('a compressed body is refused', async (t) => {
     const { ask } = await gatewayFixture(t);
-    const answer = await ask(post(body, { path: PATH, headers: ['Content-Encoding: gzip'] }));
-    assert.deepEqual([answer.status, codeOf(answer)], [415, 'unsupported_encoding']);
+    assertError(
+      await ask(post(body, { path: PATH, headers: ['Content-Encoding: gzip'] })),
+      415,
+      'unsupported_encoding',
+    );
   });
 
   it('a body that trickles in is given up', async (t) => {
-    const { client } = await gatewayFixture(t, {
+    const { sending } = await gatewayFixture(t, {
       settings: { minUploadRate: 1000 },
       patience: { uploadRateGrace: 500 },
     });
-    const slow = client();
-    slow.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
-    const answer = await answerTo(slow);
-    assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
+    const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    assertError(await answerTo(slow), 408, 'upload_too_slow');
   });
 
   it('takes its memory from the budget of all bodies', async (t) => {
     const { ask } = await gatewayFixture(t, { settings: { maxBufferedBytes: 64 } });
-    const answer = await ask(post(body, { path: PATH }));
-    assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+    assertError(await ask(post(body, { path: PATH })), 413, 'body_too_large');
   });
 
   it('counts as running, so that a shutdown waits for it, and ends it when its grace is over', async (t) => {
-    const { gateway, client } = await gatewayFixture(t);
-    const slow = client();
-    slow.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    const { gateway, sending } = await gatewayFixture(t);
+    const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     await until(() => gateway.active() === 1, 'not running');
     const drained = gateway.drain(50);
-    const answer = await answerTo(slow);
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
+    assertError(await answerTo(slow), 503, 'shutting_down');
     await drained;
   });
 
   it('a client that leaves leaves nothing behind', async (t) => {
-    const { gateway, client } = await gatewayFixture(t);
-    const leaving = client();
-    leaving.send(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
+    const { gateway, sending } = await gatewayFixture(t);
+    const leaving = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     await until(() => gateway.active() === 1, 'not running');
     leaving.socket.destroy();
     await until(() => gateway.active() === 0, 'not over');
   });
 
   it('a client that leaves while it waits for room no longer waits', async (t) => {
-    const { gateway, client } = await gatewayFixture(t, {
+    const { gateway, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: 4096 },
       patience: { memoryWait: 20_000 },
     });
-    const taking = client();
-    taking.send(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
+    const taking = sending(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
     await until(() => gateway.counters.bufferedBytes === 3500, 'nothing reserved');
-    const waiting = client();
-    waiting.send(post('{', { path: PATH, headers: ['Content-Length: 3000'] }));
+    const waiting = sending(post('{', { path: PATH, headers: ['Content-Length: 3000'] }));
     await until(() => gateway.active() === 2, 'not running');
     waiting.socket.destroy();
     await until(() => gateway.active() === 1, 'not over');
@@ -198,7 +193,10 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
 
   it('foreign web pages are refused', async (t) => {
     const { ask } = await gatewayFixture(t);
-    const answer = await ask(post(body, { path: PATH, headers: ['Origin: https://evil.example'] }));
-    assert.deepEqual([answer.status, codeOf(answer)], [403, 'origin_forbidden']);
+    assertError(
+      await ask(post(body, { path: PATH, headers: ['Origin: https://evil.example'] })),
+      403,
+      'origin_forbidden',
+    );
   });
 });

@@ -4,8 +4,8 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import {
   answerTo,
+  assertError,
   chatBody,
-  codeOf,
   type Fixture,
   gatewayFixture,
   post,
@@ -89,24 +89,22 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
 
   it('do not wait forever: 503 with Retry-After, and the connection ends', async (t) => {
     const fixture = await scene(t, 100);
-    const { client } = fixture;
+    const { sending } = fixture;
     await announced(fixture, 90_000);
-    const waiting = client();
-    waiting.send(post(chatBody({ user: 'x'.repeat(50_000) })));
+    const waiting = sending(post(chatBody({ user: 'x'.repeat(50_000) })));
     const answer = await answerTo(waiting);
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'too_many_uploads']);
+    assertError(answer, 503, 'too_many_uploads');
     assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
     assert.equal(fixture.upstream.connections.total, 0);
   });
 
   it('of unknown length never wait: 503 as soon as there is no more room', async (t) => {
     const fixture = await scene(t);
-    const { client } = fixture;
+    const { sending } = fixture;
     await announced(fixture, 90_000);
-    const asking = client();
-    asking.send(chunked(chatBody({ user: 'x'.repeat(50_000) })));
+    const asking = sending(chunked(chatBody({ user: 'x'.repeat(50_000) })));
     const answer = await answerTo(asking);
-    assert.deepEqual([answer.status, codeOf(answer)], [503, 'too_many_uploads']);
+    assertError(answer, 503, 'too_many_uploads');
     assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
   });
 
@@ -115,37 +113,34 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     const body = chatBody({ user: 'x'.repeat(BUDGET) });
     for (const request of [post(body), chunked(body)]) {
       const answer = await ask(request);
-      assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
+      assertError(answer, 413, 'body_too_large');
       assert.match(answer.body, /--max-buffered-bytes/);
     }
   });
 
   it('leave nothing reserved when their client leaves: before, while and after they are read', async (t) => {
     const fixture = await scene(t);
-    const { gateway, client, upstream } = fixture;
+    const { gateway, sending, upstream } = fixture;
     const holding = await announced(fixture, 90_000);
     const waiting = await announced(fixture, 50_000);
     waiting.socket.destroy();
     await until(() => gateway.active() === 1, 'a request that waits outlives its client');
-    const growing = client();
-    growing.send(post('5\r\n{"mod\r\n', { headers: ['Transfer-Encoding: chunked'] }));
+    const growing = sending(post('5\r\n{"mod\r\n', { headers: ['Transfer-Encoding: chunked'] }));
     await until(() => gateway.counters.bufferedBytes === 90_005, 'the chunk was not counted');
     for (const { socket } of [holding, growing]) socket.destroy();
     await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
     upstream.on(() => {});
-    const answered = client();
-    answered.send(post());
+    const answered = sending(post());
     await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
     answered.socket.destroy();
     await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
   });
 
   it('leave nothing reserved when they are refused', async (t) => {
-    const { gateway, ask, client } = await scene(t);
+    const { gateway, ask, sending } = await scene(t);
     assert.equal((await ask(post('{"model":1}'))).status, 400);
     await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
-    const asking = client();
-    asking.send(post('{"a":}', { headers: ['Content-Length: 50000'] })); // the rest never comes
+    const asking = sending(post('{"a":}', { headers: ['Content-Length: 50000'] })); // the rest never comes
     assert.equal((await answerTo(asking)).status, 400);
     await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
   });

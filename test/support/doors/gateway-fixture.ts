@@ -19,6 +19,8 @@ export interface Fixture {
   readonly gateway: TestGateway;
   /** A new connection; gone when the test ends. */
   client(): RawClient;
+  /** One that has sent this. */
+  sending(request: string | Uint8Array): RawClient;
   /** One request on a connection of its own, and its answer. */
   ask(request: string | Uint8Array): Promise<RawAnswer>;
 }
@@ -64,16 +66,12 @@ export async function gatewayFixture(
       await nothingLeft(scene.timers, 500); // less than any of them waits
     }
   });
-  return {
-    upstream,
-    gateway,
-    client,
-    async ask(request) {
-      const asking = client();
-      asking.send(request);
-      return answerTo(asking);
-    },
+  const sending = (request: string | Uint8Array): RawClient => {
+    const opened = client();
+    opened.send(request);
+    return opened;
   };
+  return { upstream, gateway, client, sending, ask: (request) => answerTo(sending(request)) };
 }
 
 /** ms; an answer that is complete may linger for five seconds. */
@@ -138,3 +136,7 @@ export const get = (path: string, headers: readonly string[] = []): string =>
 /** The code of an error answer, in either dialect. */
 export const codeOf = ({ body }: RawAnswer): string =>
   (JSON.parse(body) as { error: { code: string } }).error.code;
+
+/** That it is this error, in either dialect. */
+export const assertError = (answer: RawAnswer, status: number, code: string): void =>
+  assert.deepEqual([answer.status, codeOf(answer)], [status, code]);
