@@ -28,68 +28,74 @@ async function noFailure({ logLines }: TestGateway): Promise<void> {
   assert.doesNotMatch(logLines.join(''), /Request failed/);
 }
 
+interface Stage {
+  readonly body?: string;
+  readonly headers?: readonly string[];
+  /** What the remote sends when it has the request. */
+  readonly answers?: (request: Buffer) => string;
+  /** What of it the client has read before it leaves. */
+  readonly read?: RegExp;
+  readonly line: Readonly<Record<string, unknown>>;
+}
+
+const STAGES: Readonly<Record<string, Stage>> = {
+  'during its upload': { headers: ['Content-Length: 1000'], line: { phase: 'before_headers' } },
+  'before the answer': { line: { model: 'm', phase: 'before_headers' } },
+  'before the first token': {
+    body: STREAMING,
+    answers: () => STREAM_HEAD,
+    read: /\r\n\r\n/,
+    line: { status: 200, model: 'm', phase: 'before_first_token' },
+  },
+  'in mid-stream': {
+    body: STREAMING,
+    answers: (request) => STREAM_HEAD + chunked(sealedAnswers(request).chunk('hel')),
+    read: /"hel"/,
+    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream' },
+  },
+};
+
 describe('client aborts', { concurrency: true }, () => {
   for (const [how, leave] of DEPARTURES) {
-    it(`a client that ${how} during its upload: nothing was sent`, async (t) => {
-      const { upstream, gateway, sending } = await gatewayFixture(t);
-      const asking = sending(post(chatBody(), { headers: ['Content-Length: 1000'] }));
-      await until(() => gateway.active() === 1, 'the request was not seen');
-      leave(asking);
-      await until(() => gateway.active() === 0, 'the upload was waited for');
-      assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
-      assert.equal(upstream.connections.total, 0);
-      await noFailure(gateway);
-    });
-
-    it(`a client that ${how} before the answer: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, sending } = await gatewayFixture(t);
-      const closed = Promise.withResolvers<void>();
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        void scripted.closed.then(closed.resolve);
+    for (const [when, { body = chatBody(), headers = [], answers = () => '', read, line }] of Object.entries(
+      STAGES,
+    )) {
+      it(`a client that ${how} ${when}: the remote does no more for it, and the log has the phase`, async (t) => {
+        const { upstream, gateway, sending } = await gatewayFixture(t);
+        const asked = Promise.withResolvers<void>();
+        upstream.on(async (scripted) => {
+          await scripted.write(answers(await scripted.body()));
+          asked.resolve();
+        });
+        const asking = sending(post(body, { headers }));
+        const isSent = headers.length === 0;
+        if (isSent) await asked.promise;
+        else await until(() => gateway.active() === 1, 'the request was not seen');
+        if (read !== undefined) await asking.until(read);
         leave(asking);
+        await until(() => gateway.active() === 0, 'the exchange never ended');
+        await until(() => upstream.connections.open === 0, "the remote's connection stayed");
+        assert.equal(upstream.connections.total, isSent ? 1 : 0);
+        assert.equal(upstream.requests.length, isSent ? 1 : 0);
+        assert.deepEqual([...gateway.counters.clientAborts], [[line['phase'], 1]]);
+        await noFailure(gateway);
+        const lines = gateway.logLines
+          .map((each) => JSON.parse(each))
+          .filter(({ level }) => level === 'INFO');
+        assert.deepEqual(
+          lines.map(({ time, level, requestId, durationMs, firstTokenMs, ...rest }) => ({
+            ...rest,
+            ...(firstTokenMs === undefined ? {} : { firstTokenMs: firstTokenMs <= durationMs }),
+          })),
+          [
+            {
+              ...{ method: 'POST', path: '/v1/chat/completions', msg: 'Request ended' },
+              ...{ outcome: 'client_aborted', ...line },
+            },
+          ],
+        );
       });
-      const asking = sending(post());
-      await closed.promise;
-      await until(() => gateway.active() === 0, 'the exchange never ended');
-      assert.deepEqual([...gateway.counters.clientAborts], [['before_headers', 1]]);
-      assert.equal(upstream.requests.length, 1);
-      assert.match(gateway.logLines.join(''), /"outcome":"client_aborted"/);
-      await noFailure(gateway);
-    });
-
-    it(`a client that ${how} before the first token: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, sending } = await gatewayFixture(t);
-      const closed = Promise.withResolvers<void>();
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        void scripted.closed.then(closed.resolve);
-        await scripted.write(STREAM_HEAD);
-      });
-      const asking = sending(post(STREAMING));
-      await asking.until(/\r\n\r\n/);
-      leave(asking);
-      await closed.promise;
-      await until(() => gateway.active() === 0, 'the exchange never ended');
-      assert.deepEqual([...gateway.counters.clientAborts], [['before_first_token', 1]]);
-      await noFailure(gateway);
-    });
-
-    it(`a client that ${how} in mid-stream: the remote's connection closes`, async (t) => {
-      const { upstream, gateway, sending } = await gatewayFixture(t);
-      const closed = Promise.withResolvers<void>();
-      upstream.on(async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body());
-        void scripted.closed.then(closed.resolve);
-        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-      });
-      const asking = sending(post(STREAMING));
-      await asking.until(/"hel"/);
-      leave(asking);
-      await closed.promise;
-      await until(() => gateway.active() === 0, 'the exchange never ended');
-      assert.deepEqual([...gateway.counters.clientAborts], [['mid_stream', 1]]);
-    });
+    }
   }
 
   it('a client that waits a second for its answer is there', async (t) => {

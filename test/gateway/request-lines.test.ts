@@ -60,32 +60,9 @@ async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
 interface Scene {
   readonly name: string;
   readonly options?: Parameters<typeof gatewayFixture>[1];
-  /** Asks, and goes away where that is the scene. */
   readonly play: (fixture: Fixture) => Promise<unknown>;
   readonly line: Line;
 }
-
-const leaving = async (
-  { upstream, sending, gateway }: Fixture,
-  body: string,
-  when: string | null,
-  event = '',
-) => {
-  const closed = Promise.withResolvers<void>();
-  upstream.on(async (scripted) => {
-    void scripted.closed.then(closed.resolve);
-    const request = await scripted.body();
-    if (when === null) asking.socket.destroy();
-    else await scripted.write(STREAM_HEAD + (event && chunked(sealedAnswers(request).chunk(event))));
-  });
-  const asking = sending(post(body));
-  if (when !== null) {
-    await asking.until(new RegExp(when));
-    asking.socket.destroy();
-  }
-  await closed.promise;
-  await until(() => gateway.active() === 0, 'the exchange never ended');
-};
 
 const scene = (name: string, line: Line, play: Scene['play'], options: Scene['options'] = {}): Scene => ({
   ...{ name, line, play, options },
@@ -258,37 +235,6 @@ const SCENES: readonly Scene[] = [
       { origin: 'unknown' },
     ),
     ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
-  ),
-  scene(
-    'a client that leaves during its upload',
-    { ...CHAT, outcome: 'client_aborted', phase: 'before_headers' },
-    async ({ sending, gateway }) => {
-      const asking = sending(post(chatBody(), { headers: ['Content-Length: 1000'] }));
-      await until(() => gateway.active() === 1, 'the request was not seen');
-      asking.socket.destroy();
-    },
-  ),
-  scene(
-    'a client that leaves before the response',
-    { ...CHAT, outcome: 'client_aborted', model: 'm', phase: 'before_headers' },
-    (fixture) => leaving(fixture, chatBody(), null),
-  ),
-  scene(
-    'a client that leaves before the first token',
-    { ...CHAT, outcome: 'client_aborted', status: 200, model: 'm', phase: 'before_first_token' },
-    (fixture) => leaving(fixture, STREAMING, '\r\n\r\n'),
-  ),
-  scene(
-    'a client that leaves in mid-stream',
-    {
-      ...CHAT,
-      outcome: 'client_aborted',
-      status: 200,
-      firstTokenMs: true,
-      model: 'm',
-      phase: 'mid_stream',
-    },
-    (fixture) => leaving(fixture, STREAMING, '"hel"', 'hel'),
   ),
   scene(
     'a body that is too large, of a client that leaves while it is told',

@@ -144,52 +144,71 @@ describe('shutdown', { concurrency: true }, () => {
     await draining;
   });
 
-  it('tells a stream that outlasts the grace, in the OpenAI style', async (t) => {
-    const { upstream, gateway, sending } = await gatewayFixture(t);
-    upstream.on(inTwoParts(never));
-    const asking = sending(post(STREAMING));
-    await asking.until(/"hel"/);
-    const took = await drained(gateway, 300);
-    assert.ok(took > 250 && took < 1_500, `${took} ms`);
-    const answer = await answerTo(asking);
-    assert.equal(answer.complete, false);
-    assert.match(answer.body, /\n\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/);
-    assert.equal(upstream.connections.open, 0);
-  });
-
-  it('tells a stream that outlasts the grace, in the Anthropic style', async (t) => {
-    const { gateway, sending } = await gatewayFixture(t, {
-      answers: STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'),
-    });
-    const asking = sending(post(chatBody({ stream: true, max_tokens: 9 }), { path: '/v1/messages' }));
-    await asking.until(/ping"\}/);
-    await gateway.drain(100);
-    const answer = await answerTo(asking);
-    assert.equal(answer.complete, false);
-    assert.match(
-      answer.body,
+  for (const [style, path, event, told] of [
+    [
+      'OpenAI',
+      '/v1/chat/completions',
+      ': begun\n\n',
+      /\n\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/,
+    ],
+    [
+      'Anthropic',
+      '/v1/messages',
+      'event: ping\ndata: {"type":"ping"}\n\n',
       /event: error\ndata: \{"type":"error","error":\{"type":"overloaded_error",.*"code":"shutting_down"\}.*\n\n$/,
-    );
-  });
+    ],
+  ] as const) {
+    it(`tells a stream that outlasts the grace, in the ${style} style`, async (t) => {
+      const { upstream, gateway, sending } = await gatewayFixture(t, {
+        answers: STREAM_HEAD + chunked(event),
+      });
+      const asking = sending(post(chatBody({ stream: true, max_tokens: 9 }), { path }));
+      await asking.until(/ping"\}|begun/);
+      const took = await drained(gateway, 300);
+      assert.ok(took > 250 && took < 1_500, `${took} ms`);
+      const { complete, body } = await answerTo(asking);
+      assert.equal(complete, false);
+      assert.match(body, told);
+      assert.equal(upstream.connections.open, 0);
+    });
+  }
 
-  const waiting: [name: string, prepare: (fixture: Fixture) => Buffer][] = [
-    ['waits for its answer', () => post()],
+  const unverified = fakeSession({
+    acquire: ({ signal }) =>
+      new Promise((_, reject) =>
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
+      ),
+  });
+  const waiting: [
+    name: string,
+    options: Parameters<typeof gatewayFixture>[1],
+    connections: number,
+    request: Buffer,
+  ][] = [
+    ['waits for its answer', {}, 1, post()],
     [
       'waits in the middle of a whole answer',
-      ({ upstream }) => {
-        upstream.answers((request) => completion(request).slice(0, -20));
-        return post();
-      },
+      { answers: (request) => completion(request).slice(0, -20) },
+      ...([1, post()] as const),
     ],
-    ['is still being uploaded', () => post(chatBody(), { headers: ['Content-Length: 100000'] })],
+    ['is still being uploaded', {}, 0, post(chatBody(), { headers: ['Content-Length: 100000'] })],
+    ['waits for the remote to be verified', { session: unverified }, 0, post()],
+    [
+      'waits for a new secret',
+      {
+        answers: plainError(500, 'no secret for ID "x"'),
+        session: fakeSession({ renewAfterRejection: () => never }),
+      },
+      ...([1, post()] as const),
+    ],
   ];
-  for (const [name, prepare] of waiting) {
-    it(`a whole answer that ${name} becomes 503`, async (t) => {
-      const fixture = await gatewayFixture(t);
-      const { gateway, sending } = fixture;
-      const asking = sending(prepare(fixture));
+  for (const [name, options, connections, request] of waiting) {
+    it(`makes a request that ${name} a 503`, async (t) => {
+      const { upstream, gateway, sending } = await gatewayFixture(t, options);
+      const asking = sending(request);
       await until(() => gateway.active() === 1, 'the request was not seen');
       await delay(150); // until it is where its name says, which nothing tells for all of them
+      assert.equal(upstream.connections.total, connections);
       await gateway.drain(100);
       const answer = await answerTo(asking);
       assertError(answer, 503, 'shutting_down');
@@ -197,39 +216,6 @@ describe('shutdown', { concurrency: true }, () => {
       assert.equal(answer.headers['connection'], 'close');
     });
   }
-
-  it('a request that waits for the remote to be verified becomes 503', async (t) => {
-    const session = fakeSession({
-      acquire: ({ signal }) =>
-        new Promise((_, reject) =>
-          signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
-        ),
-    });
-    const { upstream, gateway, sending } = await gatewayFixture(t, { session });
-    const asking = sending(post());
-    await until(() => gateway.active() === 1, 'the request was not seen');
-    await gateway.drain(100);
-    assertError(await answerTo(asking), 503, 'shutting_down');
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('a request that waits for a new secret becomes 503', async (t) => {
-    const renewed = Promise.withResolvers<void>();
-    const session = fakeSession({
-      renewAfterRejection() {
-        renewed.resolve();
-        return never;
-      },
-    });
-    const { gateway, sending } = await gatewayFixture(t, {
-      answers: plainError(500, 'no secret for ID "x"'),
-      session,
-    });
-    const asking = sending(post());
-    await renewed.promise;
-    await gateway.drain(100);
-    assertError(await answerTo(asking), 503, 'shutting_down');
-  });
 
   it('is not held up by a client that does not read its farewell', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
