@@ -13,6 +13,8 @@ import {
   post,
   until,
 } from '../support/doors/gateway-fixture.ts';
+import type { RawClient } from '../support/doors/raw-client.ts';
+import type { Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
   chatStream,
@@ -80,52 +82,59 @@ describe('request dumps', { concurrency: true }, () => {
     assert.equal(statSync(join(paths[0] as string, '..')).mode & 0o777, 0o700);
   });
 
-  it('hold the error event of a stream that broke off', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-    const { upstream, ask } = fixture;
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-      scripted.end();
+  const ENDINGS: readonly (readonly [
+    what: string,
+    body: string,
+    script: (scripted: Scripted, asking: RawClient) => unknown,
+    shown: RegExp,
+  ])[] = [
+    [
+      'the error event of a stream that broke off',
+      STREAMING,
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+        scripted.end();
+      },
+      /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/,
+    ],
+    [
+      'the comments that keep a silent stream alive',
+      STREAMING,
+      async (scripted, asking) => {
+        await scripted.body();
+        await scripted.write(STREAM_HEAD);
+        await asking.until(/: keepalive/);
+        scripted.end();
+      },
+      /\r\n\r\n: keepalive\n\n/,
+    ],
+    [
+      'a stream as it was shown, event by event',
+      STREAMING,
+      async (scripted) => scripted.write(chatStream(await scripted.body())),
+      /"hel"[\s\S]*"lo"[\s\S]*\[DONE\]\n\n$/,
+    ],
+    [
+      'what came of a refused body',
+      '{"a":}',
+      () => {},
+      /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/,
+    ],
+  ];
+  for (const [what, body, script, shown] of ENDINGS) {
+    it(`hold ${what}`, async (t) => {
+      const fixture = await gatewayFixture(t, { settings: { dumpRequests: true, streamKeepalive: 10 } });
+      const asking = fixture.client();
+      fixture.upstream.on((scripted) => void script(scripted, asking));
+      asking.send(post(body));
+      const answer = await answerTo(asking);
+      const { req, resp } = await dumps(fixture, 2);
+      assert.ok(req.endsWith(`\r\n\r\n${body}`), req);
+      assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
+      assert.match(resp, shown);
     });
-    await ask(post(STREAMING));
-    const { resp } = await dumps(fixture, 2);
-    assert.match(resp, /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/);
-  });
-
-  it('hold the comments that keep a silent stream alive', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true, streamKeepalive: 10 } });
-    const { upstream, client } = fixture;
-    const asking = client();
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(STREAM_HEAD);
-      await asking.until(/: keepalive/);
-      scripted.end();
-    });
-    asking.send(post(STREAMING));
-    await answerTo(asking);
-    const { resp } = await dumps(fixture, 2);
-    assert.match(resp, /\r\n\r\n: keepalive\n\n/);
-  });
-
-  it('hold a stream as it was shown, event by event', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-    const { upstream, ask } = fixture;
-    upstream.answers(chatStream);
-    const answer = await ask(post(STREAMING));
-    const { resp } = await dumps(fixture, 2);
-    assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
-    assert.match(resp, /"hel"[\s\S]*"lo"[\s\S]*\[DONE\]\n\n$/);
-  });
-
-  it('of a refused body hold what came of it', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-    await fixture.ask(post('{"a":}'));
-    const { req, resp } = await dumps(fixture, 2);
-    assert.ok(req.endsWith('\r\n\r\n{"a":}'));
-    assert.match(resp, /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/);
-  });
+  }
 
   it('of a client that left are closed', async (t) => {
     const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });

@@ -35,38 +35,28 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
   });
 
-  it('a chunked body over the limit is refused when it gets there', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { settings });
-    const chunk = `1000\r\n${'x'.repeat(4096)}\r\n`;
-    const body = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${chunk.repeat(40)}2\r\n"}\r\n0\r\n\r\n`;
-    assertError(await ask(post(body, { headers: ['Transfer-Encoding: chunked'] })), 413, 'body_too_large');
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('a form over the limit is refused when it gets there', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { settings });
-    const form =
-      '--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' +
-      `${'x'.repeat(120_000)}\r\n--b--\r\n`;
-    const chunks = `${form.length.toString(16)}\r\n${form}\r\n0\r\n\r\n`;
-    const request = post(chunks, {
-      path: '/v1/audio/transcriptions',
-      headers: ['Transfer-Encoding: chunked'],
+  const inChunks = (text: string): string => `${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`;
+  const form = `--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n${'x'.repeat(120_000)}\r\n--b--\r\n`;
+  for (const [what, path, type, body] of [
+    [
+      'chunked body',
+      '/v1/chat/completions',
+      'application/json',
+      `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(40)}2\r\n"}\r\n0\r\n\r\n`,
+    ],
+    ['chunked Anthropic body', '/v1/messages', 'application/json', inChunks(TOO_LARGE)],
+    ['form', '/v1/audio/transcriptions', 'multipart/form-data; boundary=b', inChunks(form)],
+  ] as const) {
+    it(`a ${what} over the limit is refused when it gets there`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { settings });
+      const headers = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
+      const answer = await ask(post(body, { path, headers }));
+      assertError(answer, 413, 'body_too_large');
+      const { type: kind } = JSON.parse(answer.body).error;
+      assert.equal(kind, path === '/v1/messages' ? 'request_too_large' : 'invalid_request_error');
+      assert.equal(upstream.connections.total, 0);
     });
-    assertError(
-      await ask(request.toString('latin1').replace('application/json', 'multipart/form-data; boundary=b')),
-      413,
-      'body_too_large',
-    );
-    assert.equal(upstream.connections.total, 0);
-  });
-
-  it('Anthropic clients get it in their error format', async (t) => {
-    const { ask } = await gatewayFixture(t, { settings });
-    const answer = await ask(post(TOO_LARGE, { path: '/v1/messages' }));
-    assert.equal(answer.status, 413);
-    assert.deepEqual(JSON.parse(answer.body).error.type, 'request_too_large');
-  });
+  }
 
   for (const [what, status, { path = '/v1/chat/completions', length = 1_000, headers = [] as string[] }] of [
     ['over the limit', 413, { length: 100_001 }],
