@@ -1,7 +1,11 @@
-/** SIGTERM: no new connections, streams may finish, and what is left then is told in its client's words. */
+/** SIGTERM, in the gateway, its listener and the program: streams may finish, what is left then is told in its client's words. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { listen } from '../../lib/server/listen.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
 import {
@@ -14,7 +18,9 @@ import {
   post,
   until,
 } from '../support/doors/gateway-fixture.ts';
-import { rawClient } from '../support/doors/raw-client.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
@@ -255,4 +261,111 @@ it('shutdown: ends when the receipt of each request is made, also of a client th
     receipts.map(({ outcome }) => outcome),
     ['aborted'],
   );
+});
+
+const REQUEST = get('/');
+
+/** A listener without a gateway, and connections that it has accepted. */
+async function listening(t: TestContext) {
+  const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined };
+  const listener = await listen(options, (_, res) => res.end('answered'));
+  t.after(() => listener.destroy());
+  const accepted = new Set<unknown>();
+  const seen = (message: unknown): void => {
+    accepted.add((message as { readonly socket: Socket }).socket);
+  };
+  subscribe('net.server.socket', seen);
+  t.after(() => unsubscribe('net.server.socket', seen));
+  const client = async (): Promise<RawClient> => {
+    const before = accepted.size;
+    const opened = rawClient(listener.port);
+    t.after(() => opened.socket.destroy());
+    await until(() => accepted.size > before, 'the connection was not accepted');
+    return opened;
+  };
+  return { listener, client };
+}
+
+describe('a listener that is drained', { timeout: 10_000 }, () => {
+  it('answers the first request of a client that had connected before, and ends the connection', async (t) => {
+    const { listener, client } = await listening(t);
+    const asking = await client();
+    const drained = listener.drain();
+    await new Promise((turn) => setImmediate(turn));
+    asking.send(REQUEST);
+    await asking.ended;
+    assert.match(asking.received(), /200 OK[\s\S]*connection: close[\s\S]*answered$/i);
+    await drained;
+  });
+
+  for (const [what, request, least, most] of [
+    ['waits a second for that request, not longer', '', 900, 3_000],
+    ['ends at once a connection that is idle after an answer', REQUEST, 0, 900],
+  ] as const) {
+    it(what, async (t) => {
+      const { listener, client } = await listening(t);
+      const asking = await client();
+      if (request !== '') {
+        asking.send(request);
+        await asking.until(/answered/);
+      }
+      const start = performance.now();
+      await listener.drain();
+      await asking.ended;
+      const waited = performance.now() - start;
+      assert.ok(waited >= least && waited < most, `${waited} ms`);
+    });
+  }
+});
+
+describe('shutdown of the program', { concurrency: true, timeout: 60_000 }, () => {
+  let remote: Remote;
+  before(async () => {
+    remote = await startRemote();
+  });
+  after(() => remote.close());
+
+  /** The program, and a stream of it that takes its time. */
+  async function streaming(grace: string, model: string): Promise<{ proxy: Program; client: RawClient }> {
+    const own = [`--workspace=${join(remote.directory, `workspace-${model}`)}`, `--shutdown-grace=${grace}`];
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
+    const client = rawClient(Number(new URL(proxy.url).port));
+    const messages = [{ role: 'user', content: 'x' }];
+    client.send(post(JSON.stringify({ model, stream: true, messages })));
+    await client.until(/t1/, 15_000);
+    return { proxy, client };
+  }
+
+  it('SIGTERM: the stream is finished, the exit code 0', async () => {
+    const { proxy, client } = await streaming('10s', 'sim-20x50');
+    const begun = performance.now();
+    const code = await proxy.stop('SIGTERM');
+    assert.equal(code, 0, proxy.log());
+    assert.ok(performance.now() - begun < 5_000, 'the grace period was waited for');
+    const answer = await answerTo(client);
+    assert.ok(answer.complete && answer.body.endsWith('data: [DONE]\n\n'));
+    assert.match(
+      proxy.log(),
+      /msg="Shutting down server"\n.* msg="Waiting for responses to end; a second signal ends them now" unfinished=1 graceSeconds=10\n/,
+    );
+  });
+
+  it('SIGINT: a stream that outlasts the grace is told so, the exit code 0', async () => {
+    const { proxy, client } = await streaming('1s', 'sim-1000x50');
+    assert.equal(await proxy.stop('SIGINT'), 0, proxy.log());
+    const answer = await answerTo(client);
+    assert.equal(answer.complete, false);
+    assert.match(answer.body, /"code":"shutting_down"\}\}\n\n$/);
+  });
+
+  it('SIGTERM twice: ends at once, with the exit code of the signal', async () => {
+    const { proxy, client } = await streaming('30s', 'sim-999x50');
+    const begun = performance.now();
+    const stopped = proxy.stop('SIGTERM');
+    await until(() => proxy.log().includes('Shutting down server'), 'it did not shut down');
+    proxy.process.kill('SIGTERM');
+    assert.equal(await stopped, 143, proxy.log());
+    assert.ok(performance.now() - begun < 2_000);
+    assert.equal((await answerTo(client)).complete, false);
+  });
 });
