@@ -2,15 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  answerTo,
-  assertError,
-  chatBody,
-  gatewayFixture,
-  post,
-  until,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
@@ -54,7 +48,7 @@ describe('broken streams', { concurrency: true }, () => {
     asking.send(post(STREAMING));
     const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);
-    await until(() => gateway.active() === 0, 'the exchange never ended');
+    await eventually('the end of the exchange', () => gateway.active() === 0);
     assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
     assert.match(body, /\n\ndata: \{"error":\{"message":"[^"]+","type":"server_error".*\}\}\n\n$/);
   });

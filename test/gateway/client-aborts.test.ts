@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
 import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chunked,
   completion,
@@ -70,11 +71,11 @@ describe('client aborts', { concurrency: true }, () => {
         const asking = sending(post(body, { headers }));
         const isSent = headers.length === 0;
         if (isSent) await asked.promise;
-        else await until(() => gateway.active() === 1, 'the request was not seen');
+        else await eventually('the request', () => gateway.active() === 1);
         if (read !== undefined) await asking.until(read);
         leave(asking);
-        await until(() => gateway.active() === 0, 'the exchange never ended');
-        await until(() => upstream.connections.open === 0, "the remote's connection stayed");
+        await eventually('the end of the exchange', () => gateway.active() === 0);
+        await eventually('the end of the connection to the remote', () => upstream.connections.open === 0);
         assert.equal(upstream.connections.total, isSent ? 1 : 0);
         assert.equal(upstream.requests.length, isSent ? 1 : 0);
         assert.deepEqual([...gateway.counters.clientAborts], [[line['phase'], 1]]);
@@ -117,14 +118,14 @@ describe('client aborts', { concurrency: true }, () => {
         ...session,
         async renewAfterRejection(secretId) {
           asking.socket.destroy();
-          await until(() => gateway.active() === 0, 'the exchange waited');
+          await eventually('the end of the exchange', () => gateway.active() === 0);
           return session.renewAfterRejection(secretId);
         },
       },
     });
     upstream.answers(plainError(500, 'no secret for ID "x"'));
     const asking = sending(post());
-    await until(() => session.rejected.length === 1, 'the secret was not renewed');
+    await eventually('the renewal of the secret', () => session.rejected.length === 1);
     await delay(100); // in which a second request would arrive
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
@@ -144,7 +145,9 @@ describe('client aborts', { concurrency: true }, () => {
         asking.socket.destroy();
       });
       const asking = sending(post());
-      await until(() => gateway.logLines.some((line) => line.includes('"outcome"')), 'no line at the end');
+      await eventually('the line at the end', () =>
+        gateway.logLines.some((line) => line.includes('"outcome"')),
+      );
       assert.match(gateway.logLines.join(''), /"outcome":"client_aborted"/);
       assert.equal([...gateway.counters.clientAborts].length, 1);
       assert.deepEqual([...gateway.counters.decryptFailures], []);

@@ -11,9 +11,9 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   COMPLETION,
@@ -52,7 +52,7 @@ async function dumps(
       .filter((name) => name.endsWith('.txt'))
       .map((name) => join(folder, name))
       .toSorted();
-  await until(() => list().length === count && gateway.active() === 0, 'not all dumps were written');
+  await eventually('all dumps', () => list().length === count && gateway.active() === 0);
   await delay(50); // the last bytes are on their way to the disk, and nothing tells when they are there
   const paths = list();
   const read = (end: string): string => readFileSync(paths.find((path) => path.endsWith(end)) ?? '', 'utf8');
@@ -140,12 +140,12 @@ describe('request dumps', { concurrency: true }, () => {
     const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const asking = fixture.client();
     asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
-    await until(
+    await eventually(
+      'the dump of the request',
       () => fixture.gateway.active() === 1 && requestDump(fixture).endsWith(chatBody()),
-      'not seen',
     );
     asking.socket.destroy();
-    await until(() => fixture.gateway.active() === 0, 'not over');
+    await eventually('the end of the exchange', () => fixture.gateway.active() === 0);
     assert.ok((await dumps(fixture, 1)).req.endsWith(chatBody()));
   });
 
@@ -206,7 +206,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     await ask(post(chatBody(private_), { headers: [...SECRETS, 'Origin: https://CANARY-ORIGIN'] }));
     const leaving = sending(request());
     leaving.socket.destroy();
-    await until(() => gateway.active() === 0, 'not over');
+    await eventually('the end of the exchange', () => gateway.active() === 0);
     const log = gateway.logLines.join('');
     assert.ok(gateway.logLines.length > 15, `only ${gateway.logLines.length} lines`);
     assert.doesNotMatch(log, /CANARY/);
@@ -224,7 +224,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     const { headers } = await answerTo(asking);
     const id = headers['privatemode-proxy-request-id'];
     assert.equal(upstream.requests[0]?.headers['privatemode-user-request-id'], `${id}_0`);
-    await until(() => gateway.logLines.join('').includes('Request ended'), 'not over');
+    await eventually('the end of the exchange', () => gateway.logLines.join('').includes('Request ended'));
     const lines = gateway.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);
     assert.ok(lines.length > 1, 'only one line at level debug');
     for (const line of lines)
@@ -236,7 +236,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
     await ask(get('/favicon.ico'));
     await ask(get('/healthz'));
-    await until(() => gateway.observations.length === 2, 'not observed');
+    await eventually('the observations', () => gateway.observations.length === 2);
     assert.deepEqual(
       gateway.observations.map(({ route, method, path, status, outcome }) => [
         route,
@@ -256,7 +256,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     await ask(post('{'));
-    await until(() => gateway.observations.length === 2, 'not observed');
+    await eventually('the observations', () => gateway.observations.length === 2);
     const [good, bad] = gateway.observations;
     assert.deepEqual(
       [good?.route, good?.status, good?.stats.error, good?.stats.model],

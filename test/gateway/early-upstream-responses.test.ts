@@ -2,14 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  answerTo,
-  assertError,
-  chatBody,
-  gatewayFixture,
-  post,
-  until,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
   completion,
@@ -34,7 +28,10 @@ describe('a socket error after the response', { concurrency: true }, () => {
     const answer = await answerTo(asking);
     assert.equal(answer.status, 401);
     assert.match(answer.body, /no such key/);
-    await until(() => gateway.active() === 0 && upstream.connections.open === 0, 'the exchange never ended');
+    await eventually(
+      'the end of the exchange',
+      () => gateway.active() === 0 && upstream.connections.open === 0,
+    );
     assert.equal(upstream.requests.length, 1);
     assert.deepEqual([...gateway.counters.responses], [[401, 1]]);
   });
@@ -67,7 +64,10 @@ describe('a socket error after the response', { concurrency: true }, () => {
     const answer = await ask(post(LARGE));
     assert.equal(answer.status, 413);
     answers();
-    await until(() => upstream.connections.open === 0, 'the connection was kept, with half a request in it');
+    await eventually(
+      'the end of the connection with half a request in it',
+      () => upstream.connections.open === 0,
+    );
     assert.equal(upstream.requests[0]?.complete, false);
   });
 
@@ -82,7 +82,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
     });
     const asking = sending(post());
     await closed.promise;
-    await until(() => gateway.active() === 0, 'the exchange never ended');
+    await eventually('the end of the exchange', () => gateway.active() === 0);
     assert.equal(gateway.observations.length, 1);
   });
 });

@@ -3,16 +3,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
-import {
-  answerTo,
-  CANARY,
-  chatBody,
-  gatewayFixture,
-  get,
-  post,
-  until,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chunked,
   completion,
@@ -189,7 +182,7 @@ describe('requests inside and behind requests', { concurrency: true }, () => {
   it('what follows the body is the next request, and its answer the next answer', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, { answers: completion });
     const asking = sending(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
-    await until(() => asking.received().split('HTTP/1.1 200').length === 3, 'not two answers');
+    await eventually('two answers', () => asking.received().split('HTTP/1.1 200').length === 3);
     const first = readAnswer(asking.received());
     assert.ok(first?.complete && readAnswer(first.rest)?.complete);
     assert.equal(upstream.requests.length, 2);

@@ -2,8 +2,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, readAnswer } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
   chunked,
@@ -51,7 +52,7 @@ describe('slow senders', { concurrency: true, timeout: 30_000 }, () => {
     await Promise.all(slow.map(({ ended }) => ended));
     clearInterval(trickle);
     for (const { received } of slow) assert.equal(readAnswer(received())?.status, 408);
-    await until(() => gateway.active() === 0, 'an exchange never ended');
+    await eventually('the end of all exchanges', () => gateway.active() === 0);
     assert.equal(upstream.requests.length, 1);
   });
 });
@@ -78,8 +79,7 @@ describe('slow readers', { timeout: 60_000 }, () => {
       reader.socket.pause();
       reader.send(post(chatBody({ stream: true })));
       readers.push(reader);
-      if (i % 100 === 99)
-        await until(() => upstream.requests.length === i + 1, 'not all were served', 10_000);
+      if (i % 100 === 99) await eventually('all to be served', () => upstream.requests.length === i + 1);
     }
     const begun = performance.now();
     const answer = await ask(post(chatBody({ stream: true, model: 'quick' })));
@@ -87,8 +87,8 @@ describe('slow readers', { timeout: 60_000 }, () => {
     assert.ok(performance.now() - begun < 2_000, 'others were held up');
     assert.equal(gateway.active(), 1_000);
     for (const { socket } of readers) socket.destroy();
-    await until(() => gateway.active() === 0, 'an exchange never ended', 10_000);
-    await until(() => upstream.connections.open <= 1, 'a connection to the remote stayed open', 10_000);
+    await eventually('the end of all exchanges', () => gateway.active() === 0);
+    await eventually('the end of the connections to the remote', () => upstream.connections.open <= 1);
   });
 
   it('those that stop in the middle of much are not read ahead for', async (t) => {
@@ -104,7 +104,7 @@ describe('slow readers', { timeout: 60_000 }, () => {
       reader.socket.pause();
       reader.send(get('/v1/models'));
     }
-    await until(() => gateway.active() === readers.length, 'not all were served', 10_000);
+    await eventually('all to be served', () => gateway.active() === readers.length);
     await delay(1_500); // 750 MiB could come in this time
     const perReader = (memory() - before) / readers.length / 2 ** 20;
     assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);

@@ -8,7 +8,8 @@ import { runInNewContext } from 'node:vm';
 import type { Upstream } from '../../lib/network/upstream.ts';
 import type { Session } from '../../lib/session/session.ts';
 import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   COMPLETION,
   completion,
@@ -106,7 +107,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       upstream.answers('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
       const pieces = inPieces(body);
       const asking = sending(head(path, contentType));
-      await until(() => gateway.active() === 1, 'the request did not arrive');
+      await eventually('the request', () => gateway.active() === 1);
       const before = held();
       asking.send(pieces);
       const arrived = (): boolean => gateway.counters.bufferedBytes === body.length;
@@ -147,7 +148,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     const pieces = inPieces(body);
     const clients = Array.from({ length: 8 }, () => client());
     for (const asking of clients) asking.send(head('/unstructured/general/v0/general', 'text/plain'));
-    await until(() => gateway.active() === 8, 'not all arrived');
+    await eventually('all requests', () => gateway.active() === 8);
     for (const asking of clients) asking.send(pieces);
     const turns = await byTurn(read, () => gateway.counters.bufferedBytes === 8 * body.length);
     // Each may come with its first read in the same turn, before it is known for what it is.
@@ -170,7 +171,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     const long = Buffer.from(`2000\r\n${'x'.repeat(8_192)}\r\n`);
     const short = (READ - long.length) / 6;
     const asking = sending(head('/unstructured/general/v0/general', 'text/plain'));
-    await until(() => gateway.active() === 1, 'the request did not arrive');
+    await eventually('the request', () => gateway.active() === 1);
     asking.send(Buffer.concat(Array.from({ length: 40 }, () => [inPieces('x'.repeat(short)), long]).flat()));
     const turns = await byTurn(read, () => gateway.counters.bufferedBytes === 40 * (short + 8_192));
     assert.ok(Math.max(...turns) <= 2 * READ, `${Math.max(...turns)} bytes read in one turn`);
@@ -189,7 +190,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       await scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n');
     });
     const asking = sending(get('/v1/models', ['Transfer-Encoding: chunked']));
-    await until(() => upstream.requests.length === 1, 'the request did not arrive');
+    await eventually('the request', () => upstream.requests.length === 1);
     asking.send(inPieces(filler));
     const turns = await byTurn(read, () => read() >= 6 * BYTES);
     all.resolve();
@@ -205,7 +206,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
       const { gateway, sending } = await gatewayFixture(t);
       const read = bytesRead(t, gateway);
       const asking = sending(head(path, 'application/json'));
-      await until(() => read() > 0, 'the request did not arrive');
+      await eventually('the request', () => read() > 0);
       asking.send(inPieces(filler));
       await asking.ended;
       assert.match(asking.received(), new RegExp(`^HTTP/1.1 ${status} `));

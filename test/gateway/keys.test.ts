@@ -4,8 +4,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
-import { CANARY, until } from '../support/doors/gateway-fixture.ts';
+import { CANARY } from '../support/doors/gateway-fixture.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -74,7 +75,7 @@ for (const [mode, flags, expected] of MODES) {
     let stack: Stack;
     before(async () => {
       stack = await startStack({ apiKey: 'configured', flags });
-      await until(() => stack.proxy.session.current() !== undefined, 'not attested', 10_000);
+      await eventually('the attestation', () => stack.proxy.session.current() !== undefined);
     });
     after(() => stack.close());
 
@@ -152,7 +153,9 @@ describe('a key file', () => {
     assert.equal(seenBy(stack).authorization, 'Bearer first-key');
     writeFileSync(path, `second-${CANARY}\n`);
     stack.proxy.reload();
-    await until(() => stack.logLines.join('').includes('The API key file was read again'), 'not read again');
+    await eventually('the file to be read again', () =>
+      stack.logLines.join('').includes('The API key file was read again'),
+    );
     await chat(stack.url);
     assert.equal(seenBy(stack).authorization, `Bearer second-${CANARY}`);
     assert.ok(!stack.logLines.join('').includes(CANARY));
@@ -180,7 +183,7 @@ describe('a key file', () => {
     stack.proxy.reload();
     const kept = (): Record<string, unknown> | undefined =>
       lines().find(({ msg }) => msg === 'The API key file cannot be used, the old key stays');
-    await until(() => kept() !== undefined, 'no line about the key file');
+    await eventually('a line about the key file', () => kept() !== undefined);
     assert.deepEqual(
       [kept()?.['level'], kept()?.['reason']],
       [
@@ -195,7 +198,7 @@ describe('a key file', () => {
     assert.match(String(lines().find(({ keyFrom }) => keyFrom !== undefined)?.['keyFrom']), from);
     const failed = (): Record<string, unknown> | undefined =>
       lines().find(({ code, msg }) => code === 'api_key_rejected' && /trying again/.test(String(msg)));
-    await until(() => failed() !== undefined, 'no renewal failed');
+    await eventually('a renewal that fails', () => failed() !== undefined);
     const words = new RegExp(`\\(the key of ${from.source.slice(1, -1)}\\)$`);
     assert.match(String(failed()?.['reason']), words);
     const status = (await (await fetch(`http://127.0.0.1:${admin}/status`)).json()) as StatusReport;

@@ -6,7 +6,8 @@ import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Attempt, Upstream } from '../../lib/network/upstream.ts';
 import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
-import { assertError, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
@@ -73,7 +74,7 @@ describe('the signals of a shutdown and of a client that leaves', {
       const before = listeners(terminate.signal);
       upstream.on(script);
       await ask(request);
-      await until(() => gateway.active() === 0, 'not over');
+      await eventually('the end of the exchange', () => gateway.active() === 0);
       assert.equal(listeners(terminate.signal), before);
       assert.deepEqual(
         signals.map(listeners),

@@ -5,8 +5,9 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { oneAtATime } from '../../lib/gateway/pipelined-requests.ts';
-import { chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { chunked, completion, http, LAST_CHUNK } from '../support/remote/sealed-answers.ts';
 
 const MODELS = '{"object":"list","data":[]}';
@@ -70,7 +71,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     subscribe('http.server.request.start', seen);
     t.after(() => unsubscribe('http.server.request.start', seen));
     client().send(SMALL);
-    await until(() => begun, 'it was not begun');
+    await eventually('its begin', () => begun);
     assert.equal(atOnce, true);
   });
 
@@ -85,14 +86,14 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
       res.once('close', () => open.delete(res));
     });
     const asking = sending(times(500, (i) => get(`/${i}`)).join(''));
-    await until(() => open.size === 1, 'none was begun');
+    await eventually('the first to be begun', () => open.size === 1);
     await new Promise((later) => setTimeout(later, 50));
     assert.equal(paths.length, 1);
     while (paths.length < 500 || open.size > 0) {
       for (const res of open) res.end();
       await new Promise((turn) => setImmediate(turn));
     }
-    await until(() => responsesIn(asking.received()) === 500, 'not all are answered');
+    await eventually('all answers', () => responsesIn(asking.received()) === 500);
     assert.deepEqual([most, paths], [1, times(500, (i) => `/${i}`)]);
   });
 
@@ -117,7 +118,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     const large = get('/x', [`x: ${'x'.repeat(1_000)}`]).toString();
     client().send(large.repeat(3_000));
     const turns = await byTurn(bytesRead, 3_000 * large.length);
-    await until(() => done === 3_000, 'not all were begun', 10_000);
+    await eventually('all to be begun', () => done === 3_000);
     assert.ok(Math.max(...turns) <= 2 * 64 * 1024, `${Math.max(...turns)} bytes in one turn`);
   });
 
@@ -125,7 +126,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     const { client, bytesRead } = await serving(t, () => {});
     const large = get('/x', [`x: ${'x'.repeat(1_000)}`]).toString();
     const clients = times(8, client);
-    await until(() => clients.every(({ socket }) => !socket.connecting), 'not connected');
+    await eventually('the connections', () => clients.every(({ socket }) => !socket.connecting));
     for (const { send } of clients) send(large.repeat(1_000));
     const turns = await byTurn(bytesRead, 8 * 1_000 * large.length);
     // Each may come with its first read in the same turn.
@@ -145,7 +146,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
       const asking = client();
       const wait = request.repeat(Math.floor(most / request.length) - 10);
       asking.send(wait);
-      await until(() => bytesRead() === wait.length, 'not all were read');
+      await eventually('all to be read', () => bytesRead() === wait.length);
       await new Promise((later) => setTimeout(later, 50));
       assert.equal(gaveUp.length, 0);
       asking.send(request.repeat(Math.ceil(most / request.length)));
@@ -213,15 +214,15 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
       const asking = sending(SMALL);
       asking.send(SMALL);
       asking.send(request);
-      await until(() => open.length === 1, 'none was begun');
+      await eventually('the first to be begun', () => open.length === 1);
       await new Promise((later) => setTimeout(later, 50));
       assert.ok(bytesRead() < 512 * 1024, `${bytesRead()} bytes were read`);
       open[0]?.end();
-      await until(() => open.length === 2, 'the next was not begun');
+      await eventually('the next to be begun', () => open.length === 2);
       open[1]?.end();
-      await until(() => body.length === numbers.length, 'the body is not there');
+      await eventually('the whole body', () => body.length === numbers.length);
       assert.equal(body, numbers);
-      await until(() => responsesIn(asking.received()) === 3, 'not all are answered');
+      await eventually('all answers', () => responsesIn(asking.received()) === 3);
     });
   }
 
@@ -240,10 +241,10 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     const asking = sending(SMALL);
     asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
     asking.send(chunked('x').repeat(5_000) + LAST_CHUNK);
-    await until(() => open.length === 1, 'none was begun');
+    await eventually('the first to be begun', () => open.length === 1);
     await new Promise((later) => setTimeout(later, 50));
     open[0]?.end();
-    await until(() => bytes === 5_000, 'the body is not there');
+    await eventually('the whole body', () => bytes === 5_000);
     assert.ok(pieces < 50, `${pieces} pieces were kept`);
   });
 });
@@ -254,11 +255,11 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
       const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => void (await scripted.body()));
       const asking = sending(get('/v1/models').repeat(3_000));
-      await until(() => upstream.requests.length === 1, 'none reaches the service');
+      await eventually('one request at the service', () => upstream.requests.length === 1);
       await new Promise((later) => setTimeout(later, 300));
       assert.deepEqual([upstream.requests.length, gateway.active()], [1, 1]);
       asking.socket[leave]();
-      await until(() => gateway.active() === 0, `${leave} was not noticed`);
+      await eventually(`the end after ${leave}`, () => gateway.active() === 0);
       assert.equal(upstream.requests.length, 1);
     }
   });
@@ -279,7 +280,7 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
       assert.equal((await ask(post())).status, 200);
       const answered = responsesIn(asking.received());
       assert.ok(answered < 3_000, 'the neighbour waited for all of them');
-      await until(() => responsesIn(asking.received()) === 3_000, 'not all are answered', 30_000);
+      await eventually('all answers', () => responsesIn(asking.received()) === 3_000, 30_000);
       const ids = [...asking.received().matchAll(/\r\nx-request-id: r(\d+)\r\n/gi)].map(([, id]) =>
         Number(id),
       );
@@ -301,7 +302,7 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
       asking.send(post(chatBody({ user: 'x'.repeat(i * 300) })));
       asking.send(get('/v1/models'));
     }
-    await until(() => responsesIn(asking.received()) === 200, 'not all are answered', 20_000);
+    await eventually('all answers', () => responsesIn(asking.received()) === 200);
     const statuses = [...asking.received().matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status);
     assert.deepEqual(new Set(statuses), new Set(['200']));
     assert.equal(upstream.requests.length, 200);

@@ -16,8 +16,8 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
   chunked,
@@ -41,7 +41,7 @@ const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level
 
 /** The lines at level info once there are that many; without the times, of which it is asserted that they are such. */
 async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
-  await until(() => atInfo(gateway).length >= count && gateway.active() === 0, 'no line');
+  await eventually('the line in the log', () => atInfo(gateway).length >= count && gateway.active() === 0);
   assert.ok(
     atInfo(gateway).every(({ msg }) => /^(Request ended|Waiting for)/.test(String(msg))),
     'another line at info',
@@ -279,7 +279,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     const asking = sending(post(STREAMING));
     await asking.until(/"hel"/);
     await gateway.drain(10);
-    await until(() => atInfo(gateway).length === 2, 'no line');
+    await eventually('the line in the log', () => atInfo(gateway).length === 2);
     const lines = parsed(gateway).filter(({ level }) => level === 'INFO');
     assert.deepEqual(
       lines.map(({ msg, unfinished, graceSeconds }) => [msg, unfinished, graceSeconds]),
@@ -327,7 +327,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     const { ask } = await gatewayFixture(t, { answers: chatStream, deps: { log } });
     await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
     await ask(get('/healthz'));
-    await until(() => lines.length > 0, 'no line');
+    await eventually('the line in the log', () => lines.length > 0);
     assert.deepEqual(
       lines.map((line) => JSON.parse(line).msg),
       ['Request ended'],
@@ -342,7 +342,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
       deps: { metrics: { counters: createCounters(), observe: ({ stats }) => seen.push(stats) } },
     });
     await ask(post());
-    await until(() => seen.length > 0, 'nothing was observed');
+    await eventually('an observation', () => seen.length > 0);
     const [{ uploadedAt = Number.NaN, sentAt = Number.NaN } = {}] = seen;
     assert.ok(sentAt >= uploadedAt, `${uploadedAt}, ${sentAt}`);
   });
@@ -380,7 +380,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
   it('is at level debug where a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
     for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
-    await until(() => gateway.logLines.length === 3, 'no lines');
+    await eventually('the lines in the log', () => gateway.logLines.length === 3);
     assert.deepEqual(
       parsed(gateway).map(({ level, path, outcome }) => [level, path, outcome]),
       ['/healthz', '/readyz', '/'].map((path) => ['DEBUG', path, 'answered']),

@@ -11,10 +11,10 @@ import {
   type Fixture,
   gatewayFixture,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { startStack } from '../support/doors/stack.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { chatStream, chunked, http, LAST_CHUNK, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 const MIB = 1024 * 1024;
@@ -56,7 +56,7 @@ async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWai
       const holding = client();
       holding.socket.once('data', () => holding.socket.pause());
       holding.send(asking(mebibytes));
-      await until(() => holding.received() !== '', 'it is not answered', 8_000);
+      await eventually('its answer', () => holding.received() !== '');
       assert.ok(gateway.heldResponses.bufferedBytes > 2 * mebibytes * MIB, 'it is not held');
       return holding;
     },
@@ -88,7 +88,7 @@ describe('whole responses', { timeout: 60_000 }, () => {
       const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
       const second = sending(asking(8));
-      await until(() => upstream.requests.length === 2, 'it did not reach the service');
+      await eventually('the request at the service', () => upstream.requests.length === 2);
       await new Promise((later) => setTimeout(later, 300));
       assert.equal(second.received(), '');
       assert.ok(gateway.heldResponses.bufferedBytes <= 40 * MIB, 'more is held than may be');
@@ -115,7 +115,7 @@ describe('whole responses', { timeout: 60_000 }, () => {
         .find(({ msg }) => msg === 'Request failed');
       assert.equal(failed.code, 'too_many_responses');
       holding.socket.destroy();
-      await until(() => gateway.heldResponses.bufferedBytes === 0, 'memory stayed reserved');
+      await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
       assert.equal((await ask(asking(8))).status, 200);
     });
 
@@ -130,11 +130,11 @@ describe('whole responses', { timeout: 60_000 }, () => {
       const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
       const leaving = sending(asking(8));
-      await until(() => upstream.requests.length === 2, 'it did not reach the service');
+      await eventually('the request at the service', () => upstream.requests.length === 2);
       leaving.socket.destroy();
-      await until(() => gateway.active() === 1, 'it is not over');
+      await eventually('the end of the exchange', () => gateway.active() === 1);
       holding.socket.destroy();
-      await until(() => gateway.active() === 0, 'it is not over');
+      await eventually('the end of the exchange', () => gateway.active() === 0);
     });
   }
 

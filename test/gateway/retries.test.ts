@@ -5,7 +5,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { RETRIES } from '../../lib/exchange/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
-import { assertError, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
@@ -160,7 +161,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     upstream.on(saying(plainError(500, 'x'.repeat(3_000_000))));
     const answer = await ask(post());
     assert.deepEqual([answer.status, answer.body.length, answer.complete], [500, 1024 * 1024, true]);
-    await until(() => upstream.connections.open === 0, 'the connection was kept');
+    await eventually('the end of the connection', () => upstream.connections.open === 0);
   });
 });
 

@@ -16,9 +16,9 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
@@ -102,7 +102,7 @@ describe('shutdown', { concurrency: true }, () => {
     const asking = client();
     asking.socket.pause();
     asking.send(post());
-    await until(() => gateway.logLines.join('').includes('"stage":"done"'), 'not answered', 15_000);
+    await eventually('the answer', () => gateway.logLines.join('').includes('"stage":"done"'));
     const draining = drained(gateway, 10_000);
     await delay(300); // what is ended could be cut off meanwhile
     asking.socket.resume();
@@ -212,7 +212,7 @@ describe('shutdown', { concurrency: true }, () => {
     it(`makes a request that ${name} a 503`, async (t) => {
       const { upstream, gateway, sending } = await gatewayFixture(t, options);
       const asking = sending(request);
-      await until(() => gateway.active() === 1, 'the request was not seen');
+      await eventually('the request', () => gateway.active() === 1);
       await delay(150); // until it is where its name says, which nothing tells for all of them
       assert.equal(upstream.connections.total, connections);
       await gateway.drain(100);
@@ -280,7 +280,7 @@ async function listening(t: TestContext) {
     const before = accepted.size;
     const opened = rawClient(listener.port);
     t.after(() => opened.socket.destroy());
-    await until(() => accepted.size > before, 'the connection was not accepted');
+    await eventually('the connection to be accepted', () => accepted.size > before);
     return opened;
   };
   return { listener, client };
@@ -362,7 +362,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 60_000 }, () =
     const { proxy, client } = await streaming('30s', 'sim-999x50');
     const begun = performance.now();
     const stopped = proxy.stop('SIGTERM');
-    await until(() => proxy.log().includes('Shutting down server'), 'it did not shut down');
+    await eventually('the beginning of the shutdown', () => proxy.log().includes('Shutting down server'));
     proxy.process.kill('SIGTERM');
     assert.equal(await stopped, 143, proxy.log());
     assert.ok(performance.now() - begun < 2_000);

@@ -9,8 +9,9 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
-import { answerTo, chatBody, gatewayFixture, get, post, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
@@ -207,12 +208,12 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
       const asking = client();
       asking.socket.pause();
       asking.send(request);
-      await until(() => queue.size().running === 1, 'it has no place');
-      await until(() => queue.size().running === 0, 'its place is not free', 10_000);
-      await until(() => gateway.active() === 0, 'it did not end');
+      await eventually('its place', () => queue.size().running === 1);
+      await eventually('its place to be free', () => queue.size().running === 0);
+      await eventually('its end', () => gateway.active() === 0);
       const [{ outcome, code, reason, level }] = endings();
       assert.deepEqual({ outcome, code, reason, level }, TOLD);
-      await until(() => upstream.connections.open <= 1, 'its connection to the service is open');
+      await eventually('the end of its connection to the service', () => upstream.connections.open <= 1);
       asking.socket.resume();
       await asking.ended;
       assert.notEqual(readAnswer(asking.received())?.complete, true);
@@ -228,7 +229,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
     const asking = client();
     asking.socket.pause();
     asking.send(post(chatBody()));
-    await until(() => queue.size().running === 1, 'it has no place');
+    await eventually('its place', () => queue.size().running === 1);
     // As much as the system's buffers need to move, four times in the time that it has.
     let read = 0;
     asking.socket.on('data', (chunk: Buffer) => {
@@ -242,7 +243,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
     asking.socket.resume();
     const answer = await answerTo(asking, 30_000);
     assert.deepEqual([answer.status, answer.complete], [200, true]);
-    await until(() => endings().length === 1, 'no line');
+    await eventually('the line in the log', () => endings().length === 1);
     assert.equal(endings()[0].outcome, 'answered');
   });
 

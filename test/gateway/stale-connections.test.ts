@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertError, gatewayFixture, post, until } from '../support/doors/gateway-fixture.ts';
+import { assertError, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import { completion } from '../support/remote/sealed-answers.ts';
 
@@ -32,7 +33,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
   for (const [name, close] of ways) {
     it(`so does a request on a connection that was opened ahead and is ${name} unanswered`, async (t) => {
       const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
-      await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
+      await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
       upstream.on(close, answering);
       assert.equal((await ask(post())).status, 200);
       const [stale, fresh] = upstream.requests.map(({ connection }) => connection);
@@ -45,9 +46,9 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
 
   it('a connection that was opened ahead and closed meanwhile is not used at all', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
-    await until(() => upstream.connections.secure === 1, 'no connection was opened ahead');
+    await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
     upstream.drop();
-    await until(() => upstream.connections.open === 0, 'it was not closed');
+    await eventually('the end of the connection', () => upstream.connections.open === 0);
     upstream.on(answering);
     assert.equal((await ask(post())).status, 200);
     assert.notEqual(upstream.requests[0]?.connection, 0);

@@ -7,14 +7,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI from 'openai';
 import { keepStreamAlive } from '../../lib/gateway/stream-keepalive.ts';
-import {
-  answerTo,
-  chatBody,
-  type Fixture,
-  gatewayFixture,
-  post,
-  until,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, type Fixture, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chunked,
   completion,
@@ -70,7 +64,7 @@ describe('--stream-keepalive', { concurrency: true, timeout: 30_000 }, () => {
     const { upstream, sending } = await gatewayFixture(t, ON);
     const write = steps(upstream);
     const asking = sending(STREAMING);
-    await until(() => upstream.requests.length === 1, 'not asked');
+    await eventually('the request at the service', () => upstream.requests.length === 1);
     await delay(4 * INTERVAL);
     assert.equal(asking.received(), '');
     write((sealed) => STREAM_HEAD + chunked(sealed.chunk('hello', 'stop')) + DONE);

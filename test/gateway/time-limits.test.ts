@@ -14,8 +14,8 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 describe('limits of time', { concurrency: true }, () => {
@@ -180,7 +180,7 @@ describe('limits of time', { concurrency: true }, () => {
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
-      await until(() => asked === 1, 'no epoch was asked for before the body had come');
+      await eventually('the wish for an epoch, before the body has come', () => asked === 1);
       now = NEXT_EPOCH;
       asking.send(request.subarray(-10));
       upstream.on((scripted) => scripted.write('HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n'));

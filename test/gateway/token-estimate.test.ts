@@ -10,8 +10,8 @@ import {
   chatBody,
   gatewayFixture,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 const PATH = '/v1/messages/count_tokens';
 
@@ -163,7 +163,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   it('counts as running, so that a shutdown waits for it, and ends it when its grace is over', async (t) => {
     const { gateway, sending } = await gatewayFixture(t);
     const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
-    await until(() => gateway.active() === 1, 'not running');
+    await eventually('the request to run', () => gateway.active() === 1);
     const drained = gateway.drain(50);
     assertError(await answerTo(slow), 503, 'shutting_down');
     await drained;
@@ -172,9 +172,9 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   it('a client that leaves leaves nothing behind', async (t) => {
     const { gateway, sending } = await gatewayFixture(t);
     const leaving = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
-    await until(() => gateway.active() === 1, 'not running');
+    await eventually('the request to run', () => gateway.active() === 1);
     leaving.socket.destroy();
-    await until(() => gateway.active() === 0, 'not over');
+    await eventually('the end of the exchange', () => gateway.active() === 0);
   });
 
   it('a client that leaves while it waits for room no longer waits', async (t) => {
@@ -183,11 +183,11 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
       patience: { memoryWait: 20_000 },
     });
     const taking = sending(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
-    await until(() => gateway.counters.bufferedBytes === 3500, 'nothing reserved');
+    await eventually('the reservation', () => gateway.counters.bufferedBytes === 3500);
     const waiting = sending(post('{', { path: PATH, headers: ['Content-Length: 3000'] }));
-    await until(() => gateway.active() === 2, 'not running');
+    await eventually('the request to run', () => gateway.active() === 2);
     waiting.socket.destroy();
-    await until(() => gateway.active() === 1, 'not over');
+    await eventually('the end of the exchange', () => gateway.active() === 1);
     taking.socket.destroy();
   });
 

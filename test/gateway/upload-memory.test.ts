@@ -9,9 +9,9 @@ import {
   type Fixture,
   gatewayFixture,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Scripted } from '../support/remote/scripted-upstream.ts';
 import {
   chunked as chunkOf,
@@ -29,7 +29,7 @@ async function announced({ client, gateway }: Fixture, length: number): Promise<
   const asking = client();
   const before = gateway.active();
   asking.send(post('{', { headers: [`Content-Length: ${length}`] }));
-  await until(() => gateway.active() === before + 1, 'the request did not arrive');
+  await eventually('the request', () => gateway.active() === before + 1);
   return asking;
 }
 
@@ -62,12 +62,15 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     const body = chatBody({ user: 'x'.repeat(50_000), stream: true });
     const request = post(body);
     asking.send(request.subarray(0, -10));
-    await until(() => gateway.counters.bufferedBytes === body.length, 'nothing was reserved');
+    await eventually('the reservation', () => gateway.counters.bufferedBytes === body.length);
     asking.send(request.subarray(-10));
-    await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
+    await eventually('the request', () => upstream.requests[0]?.complete === true);
     assert.equal(gateway.counters.bufferedBytes, body.length, 'a second attempt may need it');
     sent.resolve();
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved while the answer came');
+    await eventually(
+      'the memory to be free while the answer comes',
+      () => gateway.counters.bufferedBytes === 0,
+    );
     assert.equal(gateway.active(), 1);
     freed.resolve();
     assert.equal((await answerTo(asking)).status, 200);
@@ -80,7 +83,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     const waiting = client();
     const body = chatBody({ user: 'x'.repeat(50_000) });
     waiting.send(post(body));
-    await until(() => gateway.active() === 2, 'the request did not arrive');
+    await eventually('the request', () => gateway.active() === 2);
     assert.equal(gateway.counters.bufferedBytes, 90_000);
     assert.equal(upstream.requests.length, 0);
     holding.socket.destroy();
@@ -124,25 +127,25 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     const holding = await announced(fixture, 90_000);
     const waiting = await announced(fixture, 50_000);
     waiting.socket.destroy();
-    await until(() => gateway.active() === 1, 'a request that waits outlives its client');
+    await eventually('the end of the request that waits', () => gateway.active() === 1);
     const growing = sending(post('5\r\n{"mod\r\n', { headers: ['Transfer-Encoding: chunked'] }));
-    await until(() => gateway.counters.bufferedBytes === 90_005, 'the chunk was not counted');
+    await eventually('the chunk to be counted', () => gateway.counters.bufferedBytes === 90_005);
     for (const { socket } of [holding, growing]) socket.destroy();
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
     upstream.on(() => {});
     const answered = sending(post());
-    await until(() => upstream.requests[0]?.complete === true, 'the request did not arrive');
+    await eventually('the request', () => upstream.requests[0]?.complete === true);
     answered.socket.destroy();
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
   });
 
   it('leave nothing reserved when they are refused', async (t) => {
     const { gateway, ask, sending } = await scene(t);
     assert.equal((await ask(post('{"model":1}'))).status, 400);
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
     const asking = sending(post('{"a":}', { headers: ['Content-Length: 50000'] })); // the rest never comes
     assert.equal((await answerTo(asking)).status, 400);
-    await until(() => gateway.counters.bufferedBytes === 0, 'it stayed reserved');
+    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
   });
 });
 
@@ -190,7 +193,7 @@ describe('large prompts at the same time', () => {
       }
     };
     await Promise.all(Array.from({ length: LANES }, lane));
-    await until(() => gateway.active() === 0, 'an exchange that never ended');
+    await eventually('the end of all exchanges', () => gateway.active() === 0);
     for (let number = 0; number < UPLOADS; number++) {
       const name = `<${number}>`;
       if (!leaves(number) || arrived.has(name)) {

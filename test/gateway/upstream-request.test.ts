@@ -13,8 +13,8 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import { completion, exchangeOf, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
@@ -79,7 +79,7 @@ describe('the request of the application, while another goes upstream for it', {
     assert.equal(await asking.ended, 'end');
     assert.match(asking.received(), /^HTTP\/1\.1 200 .*\r\n\r\n$/s);
     assert.equal(upstream.requests[0]?.method, 'GET');
-    await until(() => gateway.observations.length === 1, 'the request was not counted');
+    await eventually('the request to be counted', () => gateway.observations.length === 1);
     assert.deepEqual(
       [gateway.observations[0]?.method, gateway.observations[0]?.path],
       ['HEAD', '/v1/models'],
@@ -196,7 +196,7 @@ describe('a reset by the service', { concurrency: true }, () => {
       answering,
     );
     const first = sending(post());
-    await until(() => upstream.requests.length === 1, 'the first request did not arrive');
+    await eventually('the first request', () => upstream.requests.length === 1);
     const second = ask(post());
     assert.equal((await answerTo(first)).status, 200);
     reset.resolve();
@@ -265,7 +265,7 @@ describe('a reset by the service', { concurrency: true }, () => {
       scripted.reset();
     });
     const asking = sending(post());
-    await until(() => gateway.counters.clientAborts.size > 0, 'the abort was not seen');
+    await eventually('the abort to be counted', () => gateway.counters.clientAborts.size > 0);
     left.resolve();
     await delay(200); // in which a second request would arrive
     assert.equal(upstream.requests.length, 1);

@@ -17,8 +17,9 @@ import { createLogger } from '../../lib/observe/log.ts';
 import { loadTls } from '../../lib/server/tls.ts';
 import { watchFiles } from '../../lib/watch-files.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
-import { get, until } from '../support/doors/gateway-fixture.ts';
+import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
@@ -327,7 +328,7 @@ describe('replaced certificates', { concurrency: true }, () => {
       await delay(60); // the key still is the old one
       assert.deepEqual(changed, []);
       replace(pair.keyPath, second.key);
-      await until(() => changed.length > 0, 'the change was not seen');
+      await eventually('the change to be seen', () => changed.length > 0);
       assert.deepEqual(changed, [second.cert]);
     });
   }

@@ -54,7 +54,7 @@ export async function gatewayFixture(
   t.after(async () => {
     for (const { socket } of clients) socket.destroy();
     try {
-      await until(() => gateway.active() === 0, 'an exchange that never ended');
+      await eventually('the end of all exchanges', () => gateway.active() === 0, 3_000);
       await nothingLeft(scene.ofRequests, LINGER);
       assert.equal(gateway.counters.bufferedBytes, 0, 'memory that stayed reserved');
       assert.equal(gateway.heldResponses.bufferedBytes, 0, 'memory of responses that stayed reserved');
@@ -79,7 +79,11 @@ const LINGER = 7_000;
 
 /** Waits until nothing is left. */
 async function nothingLeft(left: () => string[], ms: number): Promise<void> {
-  await until(() => left().length === 0, '', ms).catch(() => assert.deepEqual(left(), []));
+  await eventually(
+    () => `the end of ${left().join(', ')}`,
+    () => left().length === 0,
+    ms,
+  );
 }
 
 /** Waits for a complete answer, or for the end of the connection if that comes first; then for what there is. */

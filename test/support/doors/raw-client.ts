@@ -1,7 +1,7 @@
 /** A client on a raw socket: exact bytes out, every byte back, and how the connection ended. */
 import { connect, type Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls } from 'node:tls';
+import { eventually } from '../processes/eventually.ts';
 
 export interface RawClient {
   readonly socket: Socket;
@@ -41,11 +41,11 @@ export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
     received,
     ended,
     async until(pattern, ms = 5_000) {
-      const deadline = Date.now() + ms;
-      while (!pattern.test(received())) {
-        if (Date.now() > deadline) throw new Error(`no ${pattern} in ${JSON.stringify(received())}`);
-        await delay(2);
-      }
+      await eventually(
+        () => `${pattern} in ${JSON.stringify(received())}`,
+        () => pattern.test(received()),
+        ...[ms, 2],
+      );
       return received();
     },
   };
