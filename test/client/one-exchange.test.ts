@@ -8,7 +8,7 @@ import { forward } from '../../lib/client/forward.ts';
 import { type PrivatemodeOptions, readOptions } from '../../lib/client/options.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
-import { until } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   type Script,
   type ScriptedUpstream,
@@ -186,7 +186,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
       await new Promise((resolve) => setImmediate(resolve));
     }
     abort.abort();
-    await until(() => isClosed, 'the connection stayed');
+    await eventually('the end of the connection', () => isClosed);
     await assert.rejects(response.text());
   });
 });

@@ -29,7 +29,7 @@ import {
   vendorExtension,
 } from '../../simulator/pki/extensions.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
-import { answerTo, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
@@ -353,7 +353,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     await open.until(/200 OK/);
     writeClients([{ name: 'bob' }]);
     service.reload();
-    await until(() => /The clients file.*was read again/.test(log()), 'the file was not read');
+    await eventually('the file to be read', () => /The clients file.*was read again/.test(log()));
     const before = open.received().length;
     open.send(estimate());
     await open.until(/names no client/);
@@ -366,7 +366,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     const open = connection(issue({ ...named('ann'), to }));
     open.send(estimate());
     await open.until(/200 OK/);
-    await until(() => Date.now() > to, 'time stands still', 5_000);
+    await eventually('the next moment', () => Date.now() > to);
     open.send(estimate());
     await open.until(/401[\s\S]*has expired/);
   });
@@ -613,7 +613,7 @@ describe('--tls-client-ca with two workers', { timeout: 60_000 }, () => {
     assert.match((await outcomes(issue(named('ann'), OTHERS))).join(), FOREIGN);
     write('clients.json', '{"clients":[{"name":"bob"}]}');
     const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
-    await until(() => heard() === 2, 'the file was not read in both', 5_000);
+    await eventually('the file to be read in both', () => heard() === 2);
     const refused = await outcomes(ANN);
     assert.equal(refused.length, 1);
     assert.match(refused.join(), NAMELESS);

@@ -27,8 +27,8 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { chatStream, completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
@@ -128,7 +128,7 @@ describe('a request without a known token', () => {
         assert.equal(JSON.parse(anthropic.body).error.type, 'authentication_error');
         assert.equal(upstream.connections.total, 0);
         assert.deepEqual((gateway.session as ReturnType<typeof fakeSession>).offered ?? [], []);
-        await until(() => receipts.length === 2, 'no receipts');
+        await eventually('the receipts', () => receipts.length === 2);
         for (const receipt of receipts) {
           assert.deepEqual(
             [receipt.client, receipt.code, receipt.outcome],
@@ -185,7 +185,7 @@ describe('a request without a known token', () => {
     const answer = await answerTo(asking, 900);
     assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
     await asking.ended;
-    await until(() => receipts.length === 1, 'no receipt');
+    await eventually('the receipt', () => receipts.length === 1);
     assert.equal(receipts[0]?.request.bytes, 0);
   });
 
@@ -218,7 +218,7 @@ describe('a request without a known token', () => {
       const before = process.cpuUsage();
       asking.send(request);
       answered += batch;
-      await until(() => asking.received().split('HTTP/1.1 4').length > answered, 'no answers', 10_000);
+      await eventually('the answers', () => asking.received().split('HTTP/1.1 4').length > answered);
       const { user, system } = process.cpuUsage(before);
       return (user + system) / 1000 / batch;
     }
@@ -330,7 +330,7 @@ describe('a request with a known token', () => {
           assert.equal(headers['x-api-key'], undefined);
         }
         assert.equal(upstream.requests.length, 3);
-        await until(() => receipts.length === 3 && gateway.active() === 0, 'no receipts');
+        await eventually('the receipts', () => receipts.length === 3 && gateway.active() === 0);
         assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set([client]));
         const members = Object.keys(receipts[0] ?? {});
         assert.equal(members[members.indexOf('endpoint') + 1], 'client');
@@ -340,7 +340,7 @@ describe('a request with a known token', () => {
             .filter((name) => name.endsWith('.txt'))
             .map((name) => readFileSync(join(folder, name), 'utf8'));
         const isThere = (): boolean => dumps().filter((text) => text !== '').length === 6;
-        await until(isThere, 'not all dumps were written');
+        await eventually('all dumps', isThere);
         const written = [
           ...dumps(),
           ...gateway.logLines,
@@ -395,7 +395,7 @@ describe('a request with a known token', () => {
     assert.equal(estimate.status, 403);
     assert.equal(upstream.connections.total, 0);
     assert.equal((await ask(get('/v1/models', headers))).status, 200);
-    await until(() => receipts.length === 4, 'no receipts');
+    await eventually('the receipts', () => receipts.length === 4);
     assert.deepEqual(
       receipts.map(({ client, request }) => [client, request.bytes]),
       Array.from({ length: 4 }, () => ['ann', 0]),
@@ -523,7 +523,7 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, BOB), 200);
     writeFileSync(gateway.file, JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] }));
     const begun = performance.now();
-    await until(() => gateway.changes.length > 0, 'the file was not read again');
+    await eventually('the file to be read again', () => gateway.changes.length > 0);
     assert.ok(performance.now() - begun < 1_000);
     assert.equal(await statusOf(gateway, BOB), 401);
     assert.equal(await statusOf(gateway, ANN), 200);

@@ -11,8 +11,9 @@ import { createOutbound } from '../../lib/network/outbound.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
-import { answerTo, chatBody, codeOf, post, until } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type ScriptedUpstream, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
@@ -142,7 +143,7 @@ describe('the flag', { concurrency: true }, () => {
   it('--shutdown-grace lets a request run for so long, and then answers it with 503', async (t) => {
     const { upstream, client, stop } = await withFlags(t, ['--shutdown-grace=400ms']);
     client.send(post());
-    await until(() => upstream.requests.length > 0, 'the request did not arrive');
+    await eventually('the request', () => upstream.requests.length > 0);
     const begun = performance.now();
     await stop();
     const took = performance.now() - begun;

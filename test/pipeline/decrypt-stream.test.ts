@@ -7,7 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
-import { until } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 
 const IDLE = 300;
@@ -180,7 +180,7 @@ describe('the signal of a shutdown', () => {
     const control = new AbortController();
     const { remote, ended, text } = decrypting({ signal: control.signal });
     remote.push('some');
-    await until(() => text() === 'some', 'nothing arrived');
+    await eventually('the first bytes', () => text() === 'some');
     control.abort(reason);
     assert.equal(await ended, reason);
     assert.deepEqual([remote.destroyed, getEventListeners(control.signal, 'abort').length], [true, 0]);
@@ -210,7 +210,7 @@ describe('back-pressure', () => {
     assert.ok(remote.isPaused());
     assert.ok(remote.readableLength >= MUCH.length, 'all of it was taken in');
     stream.resume();
-    await until(() => text().length === 3 * MUCH.length, 'the rest did not arrive');
+    await eventually('the rest', () => text().length === 3 * MUCH.length);
     stream.destroy();
   });
 
@@ -243,7 +243,7 @@ describe('back-pressure', () => {
   it('closes the remote where nobody wants the rest', async () => {
     const { remote, stream, text } = decrypting();
     remote.push('one');
-    await until(() => text() === 'one', 'nothing arrived');
+    await eventually('the first bytes', () => text() === 'one');
     stream.destroy();
     await once(stream, 'close');
     remote.push('two');

@@ -103,11 +103,6 @@ export async function answerTo(client: RawClient, ms = 10_000): Promise<RawAnswe
   }
 }
 
-/** Waits until it holds; fails with these words. */
-export async function until(condition: () => boolean, words: string, ms = 3_000): Promise<void> {
-  await eventually(`the end of this: ${words}`, condition, ms);
-}
-
 /** A chat request with the canary in it. */
 export const chatBody = (members: Readonly<Record<string, unknown>> = {}): string =>
   JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${CANARY} hello` }], ...members });
