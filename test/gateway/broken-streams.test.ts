@@ -110,8 +110,8 @@ describe('broken streams', { concurrency: true }, () => {
   });
 });
 
-describe('slow readers', { concurrency: true }, () => {
-  it('one that pauses longer than the idle time-out is not taken for a stalled remote', async (t) => {
+describe('a reader that pauses', { concurrency: true }, () => {
+  it('longer than the idle time-out is not taken for a stalled remote', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());

@@ -27,7 +27,7 @@ const CHROMIUM = { 'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/156.0' 
 const passes = (headers: IncomingHttpHeaders, policy = OFF): boolean =>
   foreignPage(headers, policy) === undefined;
 
-describe('who may ask', () => {
+describe('CORS: who may ask', () => {
   const rows: [name: string, headers: IncomingHttpHeaders, passes: boolean][] = [
     ['a program', browser('localhost:8080'), true],
     ['a program under any host name', browser('proxy.default.svc.cluster.local:8080'), true],
@@ -227,24 +227,24 @@ it('whatever a foreign page sets, it gets nothing without a key that decides, an
 describe('CORS headers', () => {
   const from = (origin: string | undefined, policy: CorsPolicy) => corsHeaders(origin, policy);
 
-  it('there are none while CORS is off', () => assert.deepEqual(from('https://chat.example', OFF), {}));
-  it('a listed origin is named, with Vary', () => {
+  it('are none while CORS is off', () => assert.deepEqual(from('https://chat.example', OFF), {}));
+  it('name a listed origin, with Vary', () => {
     const headers = from('https://chat.example', LIST);
     assert.equal(headers['access-control-allow-origin'], 'https://chat.example');
     assert.equal(headers['vary'], 'Origin');
     assert.ok(!('access-control-allow-credentials' in headers));
   });
-  it('another origin gets nothing but Vary', () =>
+  it('are nothing but Vary for an origin that is not listed', () =>
     assert.deepEqual(from('https://evil.example', LIST), { vary: 'Origin' }));
-  it('a request without Origin gets Vary, for caches', () =>
+  it('are Vary alone for a request without Origin, for caches', () =>
     assert.deepEqual(from(undefined, LIST), { vary: 'Origin' }));
-  it('* is answered by *, the same for everybody', () => {
+  it('are * for everybody where any origin is allowed', () => {
     const headers = from('https://evil.example', ANY);
     assert.equal(headers['access-control-allow-origin'], '*');
     assert.deepEqual(from(undefined, ANY), headers);
     assert.ok(!('vary' in headers));
   });
-  it('the receipt can be read by the page', () => {
+  it('let the page read the receipt', () => {
     const exposed = from('https://chat.example', LIST)['access-control-expose-headers']?.split(', ');
     for (const name of [
       ...[
@@ -277,7 +277,7 @@ describe('preflights', () => {
       vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
     });
   });
-  it('with * name *', () => {
+  it('are answered with * where any origin is allowed', () => {
     assert.equal(preflightHeaders('OPTIONS', asking, ANY)?.['access-control-allow-origin'], '*');
   });
   it('do not reflect what is no list of header names', () => {
@@ -312,7 +312,7 @@ describe('preflights', () => {
 
 describe('our own names', () => {
   it('are the listen address', () => assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']));
-  it('and the DNS names of the certificate', () => {
+  it('are the DNS names of the certificate too', () => {
     const { cert } = createTestAuthority('test').issue(['Proxy.example', '*.lab.example', '127.0.0.1']);
     assert.deepEqual(ownNames('0.0.0.0', cert), ['0.0.0.0', 'proxy.example', '*.lab.example']);
   });
@@ -328,7 +328,7 @@ describe('a listener that knows no keys', () => {
     asking({ host: 'metrics.default.svc:9100', 'accept-language': '*', 'sec-fetch-mode': 'cors' })(); // Node's fetch
     asking({ host: 'gpu-box:9100', 'accept-language': 'de' })();
   });
-  it('reads the head as strictly', () => {
+  it('reads the head of a request as strictly as the gateway', () => {
     refused(asking({ host: 'a,b' }), [], 'invalid_host');
   });
 });

@@ -78,7 +78,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     });
   }
 
-  it('with Expect in HTTP/1.0, which knows no 100, there is none', async (t) => {
+  it('a request with Expect in HTTP/1.0, which knows no 100, gets none', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: completion });
     const asking = sending(
       post(chatBody(), { headers: ['Expect: 100-continue'] })
@@ -89,7 +89,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.ok(!asking.received().includes(' 100 '));
   });
 
-  it('with Expect within the limit the 100 comes before the body', async (t) => {
+  it('a request with Expect within the limit gets its 100 before the body', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: completion, settings });
     const asking = sending(
       post('', { headers: [`Content-Length: ${chatBody().length}`, 'Expect: 100-continue'] }),
@@ -99,7 +99,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal((await answerTo(asking)).status, 200);
   });
 
-  it('an expectation that nobody knows is 417', async (t) => {
+  it('a request with an expectation that nobody knows is 417', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     assert.equal((await ask(post(chatBody(), { headers: ['Expect: a-miracle'] }))).status, 417);
     assert.equal(upstream.connections.total, 0);
@@ -115,7 +115,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(await asking.ended, 'end');
   });
 
-  it('what is thrown away of the rest is bounded in time', async (t) => {
+  it('the rest of a refused body is thrown away for a bounded time', async (t) => {
     const { gateway, sending } = await gatewayFixture(t, { settings });
     const asking = sending(post('{', { headers: ['Content-Length: 100001'] }));
     const begun = performance.now();
@@ -125,7 +125,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(gateway.active(), 0);
   });
 
-  it('what is thrown away of the rest is bounded in bytes', async (t) => {
+  it('the rest of a refused body is thrown away up to a bounded length', async (t) => {
     const { sending } = await gatewayFixture(t, { settings });
     const asking = sending(post('{', { headers: ['Content-Length: 1000000000'] }));
     const begun = performance.now();

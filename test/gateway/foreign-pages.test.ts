@@ -45,7 +45,7 @@ describe('preflights', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('with * are answered with *', async (t) => {
+  it('are answered with * where any origin is allowed', async (t) => {
     const { ask } = await gatewayFixture(t, { cors: ANY });
     const { status, headers } = await ask(preflight('https://anywhere.example'));
     assert.deepEqual([status, headers['access-control-allow-origin']], [204, '*']);
@@ -90,7 +90,7 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.ok(!names.includes('origin') && !names.includes('sec-fetch-site'), names.join());
   });
 
-  it('errors have the CORS headers too, ours and those of the service', async (t) => {
+  it('get CORS headers with errors too, ours and those of the service', async (t) => {
     const { ask } = await gatewayFixture(t, { answers: plainError(429, 'slow down'), cors: LISTED });
     for (const [body, status] of [
       ['{', 400],
@@ -102,7 +102,7 @@ describe('requests of pages', { concurrency: true }, () => {
     }
   });
 
-  it('of another origin: 403 that names the flag, before anything is done for it', async (t) => {
+  it('of another origin are a 403 that names the flag, before anything is done for them', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t, { cors: LISTED });
     const answer = await ask(post(chatBody(), { headers: ['Origin: https://evil.example'] }));
     assertError(answer, 403, 'origin_forbidden');
@@ -128,7 +128,7 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('our own page is served', async (t) => {
+  it('of our own page are served', async (t) => {
     const { ask } = await gatewayFixture(t, { answers: completion, cors: OFF });
     const headers = ['Origin: http://localhost:8080', 'Sec-Fetch-Site: same-origin'];
     assert.equal((await ask(post(chatBody(), { headers }))).status, 200);

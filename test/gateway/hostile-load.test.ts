@@ -58,7 +58,7 @@ describe('slow senders', { concurrency: true, timeout: 30_000 }, () => {
 });
 
 describe('slow readers', { timeout: 60_000 }, () => {
-  it('1,000 that never read hold up nobody, and leave nothing behind', async (t) => {
+  it('hold up nobody where 1,000 of them never read, and leave nothing behind', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
@@ -91,7 +91,7 @@ describe('slow readers', { timeout: 60_000 }, () => {
     await eventually('the end of the connections to the remote', () => upstream.connections.open <= 1);
   });
 
-  it('those that stop in the middle of much are not read ahead for', async (t) => {
+  it('that stop in the middle of a large answer are not read ahead for', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const block = 'x'.repeat(64 * 1024);
     upstream.on(async (scripted) => {

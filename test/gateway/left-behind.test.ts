@@ -83,7 +83,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     });
   }
 
-  it('that of the shutdown, fired while the answer began: the stream ends with it', async (t) => {
+  it('end a stream where the shutdown fires while its answer begins', async (t) => {
     const terminate = new AbortController();
     const { upstream, ask } = await gatewayFixture(t, {
       deps: { terminate: terminate.signal },
@@ -103,7 +103,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     assert.match((await ask(post(STREAMING))).body, /"code":"shutting_down"/);
   });
 
-  it('that of the shutdown, fired before the request was sent: it is not sent', async (t) => {
+  it('keep a request from being sent where the shutdown fires before that', async (t) => {
     const terminate = new AbortController();
     const session = fakeSession({
       async acquire() {

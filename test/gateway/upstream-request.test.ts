@@ -207,7 +207,7 @@ describe('a reset by the service', { concurrency: true }, () => {
     );
   });
 
-  it('a second reset is told', async (t) => {
+  it('a second time is told as upstream_reset', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(resetting);
     assertError(await ask(post()), 502, 'upstream_reset');
