@@ -1,4 +1,5 @@
 /** A gateway whose requests need permits: when each asks for one, and that every permit comes back once. What a refusal looks like is in refusals.test.ts. */
+
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
@@ -19,8 +20,8 @@ import {
   gatewayFixture,
   get,
   post,
-  until,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
@@ -141,7 +142,7 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     for (const request of [get('/v1/models'), get('/v1/models/m'), ...chats, counting])
       assert.equal((await ask(request)).status, 200);
     assert.deepEqual(entered, [undefined, undefined, undefined, undefined, undefined]);
-    await until(() => released.length === 5, 'not all are released');
+    await eventually('not all are released', () => released.length === 5);
   });
 
   it('is asked with the client that a request authenticates as', async (t) => {
@@ -160,13 +161,13 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     const asking = client();
     const body = chatBody({ messages: [{ role: 'user', content: 'x'.repeat(200_000) }] });
     asking.send(post(body));
-    await until(() => entered.length === 1, 'the gate was not asked');
+    await eventually('the gate was not asked', () => entered.length === 1);
     await new Promise((done) => setImmediate(done));
     assert.equal(gateway.counters.bufferedBytes, 0);
     assert.equal(upstream.connections.total, 0);
     waiting.resolve({ release() {} });
     assert.equal((await answerTo(asking)).status, 200);
-    await until(() => receipts.length === 1, 'no receipt');
+    await eventually('no receipt', () => receipts.length === 1);
     assert.equal(receipts[0]?.request.bytes, body.length);
     assert.deepEqual(released.length, 1);
   });
@@ -178,14 +179,14 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     const asking = client();
     const body = Buffer.from(chatBody());
     asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
-    await until(() => entered.length === 1, 'the gate was not asked');
+    await eventually('the gate was not asked', () => entered.length === 1);
     const pieces = [...body].map((byte) => chunked(String.fromCharCode(byte)));
     asking.send(pieces.slice(0, -1).join(''));
     asking.send(pieces.at(-1) as string);
     setImmediate(waiting.resolve);
     asking.send(LAST_CHUNK);
     assert.equal((await answerTo(asking)).status, 200);
-    await until(() => receipts.length === 1, 'no receipt');
+    await eventually('no receipt', () => receipts.length === 1);
     assert.equal(receipts[0]?.request.bytes, body.length);
   });
 
@@ -205,9 +206,9 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     t.after(() => unsubscribe('http.server.request.start', seen));
     const asking = client();
     asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
-    await until(() => arrived !== undefined, 'the request did not come');
+    await eventually('the request did not come', () => arrived !== undefined);
     asking.send(chunked('x').repeat(5_000));
-    await until(() => arrived?.readableLength === 5_000, 'not all of it is in the buffer');
+    await eventually('not all of it is in the buffer', () => arrived?.readableLength === 5_000);
     waiting.resolve({ release() {} });
     asking.send(LAST_CHUNK);
     assert.equal((await answerTo(asking)).status, 400);
@@ -301,7 +302,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
       const { gate, released } = recordingGate((_, permit) => permit);
       const { ask, gateway } = await scene(t, gate, { script });
       assert.equal((await ask(request)).status, status);
-      await until(() => gateway.active() === 0 && released.length > 0, 'nothing was released');
+      await eventually('nothing was released', () => gateway.active() === 0 && released.length > 0);
       await new Promise((done) => setImmediate(done));
       assert.deepEqual(released, [tokens]);
     });
@@ -315,7 +316,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     await asking.until(/message_start/);
     assert.deepEqual(released, []);
     asking.socket.destroy();
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [10]);
     assert.equal(upstream.requests.length, 1);
   });
@@ -330,7 +331,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     asking.send(post(body));
     await asking.until(/"completion_tokens":7/);
     asking.socket.destroy();
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [37]);
   });
 
@@ -339,9 +340,9 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     const { client, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
     asking.send(post());
-    await until(() => upstream.requests.some(({ complete }) => complete), 'it was not sent');
+    await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
     asking.socket.destroy();
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [0]);
   });
 
@@ -350,9 +351,9 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     const { client } = await scene(t, gate);
     const asking = client();
     asking.send(post('{"model":', { headers: ['Content-Length: 100'] }));
-    await until(() => entered.length === 1, 'the gate was not asked');
+    await eventually('the gate was not asked', () => entered.length === 1);
     asking.socket.destroy();
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [0]);
   });
 
@@ -361,10 +362,10 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
     asking.send(post());
-    await until(() => upstream.requests.some(({ complete }) => complete), 'it was not sent');
+    await eventually('it was not sent', () => upstream.requests.some(({ complete }) => complete));
     await gateway.drain(0);
     assert.equal((await answerTo(asking)).status, 503);
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [0]);
   });
 
@@ -374,11 +375,11 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     const { client, gateway, upstream } = await scene(t, gate);
     const asking = client();
     asking.send(post());
-    await until(() => entered.length === 1, 'the gate was not asked');
+    await eventually('the gate was not asked', () => entered.length === 1);
     asking.socket.destroy();
-    await until(() => gateway.active() === 0, 'the exchange never ended');
+    await eventually('the exchange never ended', () => gateway.active() === 0);
     waiting.resolve();
-    await until(() => released.length > 0, 'nothing was released');
+    await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual([released, upstream.connections.total], [[0], 0]);
   });
 });
@@ -390,12 +391,12 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, (
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const [first, second, third] = [client(), client(), client()];
     first?.send(post());
-    await until(() => upstream.requests.length === 1, 'it was not sent');
+    await eventually('it was not sent', () => upstream.requests.length === 1);
     second?.send(post());
     third?.send(post());
-    await until(() => queue.size().waiting === 2, 'nobody waits');
+    await eventually('nobody waits', () => queue.size().waiting === 2);
     second?.socket.destroy();
-    await until(() => queue.size().waiting === 1, 'it still waits');
+    await eventually('it still waits', () => queue.size().waiting === 1);
     await gateway.drain(0);
     const answer = await answerTo(third as NonNullable<typeof third>);
     assert.deepEqual([answer.status, codeOf(answer)], [503, 'shutting_down']);
@@ -406,7 +407,7 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, (
 
 describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }, () => {
   const MIB = 1024 * 1024;
-  const roomy = { maxBufferedBytes: 64 * MIB, limits: { maxBodyBytes: 128 * MIB } };
+  const roomy = { settings: { maxBufferedBytes: 64 * MIB, maxBodyBytes: 128 * MIB } };
   const counting = (body: string | Uint8Array = chatBody(), headers: readonly string[] = []): Buffer =>
     post(body, { path: '/v1/messages/count_tokens', headers });
 
@@ -426,7 +427,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }
     assert.equal(gateway.counters.bufferedBytes, MIB);
     assert.equal((await ask(post(chatBody(), { headers: ['Authorization: Bearer ann'] }))).status, 200);
     first?.socket.destroy();
-    await until(() => gateway.active() === 0, 'not over');
+    await eventually('not over', () => gateway.active() === 0);
   });
 
   it('holds one of all places, waits for one, and no longer waits when its client leaves', async (t) => {
@@ -434,17 +435,17 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }
     const { client, ask } = await scene(t, createRequestGate({ counts: undefined, queue }));
     const holding = client();
     holding.send(counting('{', ['Content-Length: 1000']));
-    await until(() => queue.size().running === 1, 'no place was taken');
+    await eventually('no place was taken', () => queue.size().running === 1);
     const leaving = client();
     leaving.send(counting());
-    await until(() => queue.size().waiting === 1, 'nobody waits');
+    await eventually('nobody waits', () => queue.size().waiting === 1);
     leaving.socket.destroy();
-    await until(() => queue.size().waiting === 0, 'a request without a client waits');
+    await eventually('a request without a client waits', () => queue.size().waiting === 0);
     const asking = ask(counting());
-    await until(() => queue.size().waiting === 1, 'nobody waits');
+    await eventually('nobody waits', () => queue.size().waiting === 1);
     holding.socket.destroy();
     assert.equal((await asking).status, 200);
-    await until(() => queue.size().running === 0, 'a place stayed taken');
+    await eventually('a place stayed taken', () => queue.size().running === 0);
   });
 
   const tooMuch = 8 * MIB + 1;

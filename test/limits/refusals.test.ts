@@ -1,4 +1,5 @@
 /** What a 429 looks like: the refusal of a request that is beyond a limit, by limit, in each dialect, and on its connection. */
+
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -7,15 +8,8 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import {
-  answerTo,
-  chatBody,
-  codeOf,
-  gatewayFixture,
-  get,
-  post,
-  until,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { replica } from '../support/processes/redis-replica.ts';
 import { http } from '../support/remote/sealed-answers.ts';
@@ -130,7 +124,7 @@ describe('a request that its limits refuse', { timeout: 30_000 }, () => {
       assert.equal(error.code, code);
       assert.match(error.message, says);
       assert.equal(upstream.connections.total, 0);
-      await until(() => gateway.counters.responses.get(expected) === 1, 'the metrics count no response');
+      await eventually('the metrics count no response', () => gateway.counters.responses.get(expected) === 1);
     });
   }
 
@@ -159,7 +153,7 @@ describe('a request that its limits refuse', { timeout: 30_000 }, () => {
       assert.deepEqual({ type, error: { type: error.type, param: error.param } }, form);
       assert.equal(error.code, 'max_concurrent_reached');
       assert.equal(upstream.connections.total, 0);
-      await until(() => receipts.length === 1, 'no receipt');
+      await eventually('no receipt', () => receipts.length === 1);
       const [{ client, code, outcome, status, request: received }] = receipts as [RequestReceipt];
       assert.deepEqual(
         [client, code, outcome, status, received.bytes],
@@ -197,6 +191,6 @@ describe('a request that its limits refuse', { timeout: 30_000 }, () => {
     running.release(0);
     const before = asking.received().length;
     asking.send(get('/v1/models'));
-    await until(() => asking.received().slice(before).includes(MODELS), 'no answer');
+    await eventually('no answer', () => asking.received().slice(before).includes(MODELS));
   });
 });
