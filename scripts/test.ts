@@ -1,90 +1,114 @@
 /**
- * Runs the tests: `npm test` those that prove the product once, `npm run test:all` also those that repeat it (test/suites.ts).
- * `npm test -- WORDS…`: every file whose path contains one of the words; `--list` prints the files instead. Exit code 1 where a test
- * fails or none ran. A program that a test needs and the machine lacks is named at the end; with CI=true its test fails.
+ * Runs the tests: `npm test` those that prove the product once, `npm run test:all` also those that repeat it, and the runs through
+ * another door or engine (test/suites.ts). `npm test -- WORDS…`: every file whose path contains one of the words;
+ * `--door library` and `--engine portable` run these, or without words those of the table, through that door and engine; `--list`
+ * prints the files instead. Exit code 1 where a test fails or none passed. A program that a test needs and the machine lacks is
+ * named at the end; with CI=true its test fails.
  */
 import { globSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join, relative } from 'node:path';
+import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { ALONE, isIn, REPEATED } from '../test/suites.ts';
+import { parseArgs } from 'node:util';
+import {
+  ALONE,
+  DOORS,
+  ENGINES,
+  filesOf,
+  isIn,
+  maySkip,
+  optionsOf,
+  REPEATED,
+  RUNS,
+  type Through,
+} from '../test/suites.ts';
+import { TestReport } from './test-report.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
 const PATIENCE = 600_000;
 /** Files at a time: most wait for a child process or a timer now and then. */
 const AT_ONCE = availableParallelism() + 1;
-/** What test/support/processes/foreign-programs.ts writes of a program that is missing. */
-const MISSING = /NOT CHECKED: ([^\n#]+?) *#/g;
 
-/** The files to run, by the words of the command line. */
-function filesFor(words: readonly string[], all: boolean): string[] {
+/** Files, and the door and engine through which they run. */
+interface Pass extends Through {
+  readonly files: readonly string[];
+}
+
+/** What to run, by the words and options of the command line. */
+function passesFor(words: readonly string[], all: boolean, through: Through): Pass[] {
   const files = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
-  if (words.length > 0) return files.filter((file) => words.some((word) => file.includes(word)));
-  return all ? files : files.filter((file) => !isIn(REPEATED, file));
+  if (words.length > 0)
+    return [{ ...through, files: files.filter((file) => words.some((word) => file.includes(word))) }];
+  const isPlain = optionsOf(through) === '';
+  const runs = RUNS.filter((run) => (isPlain ? all : optionsOf(run) === optionsOf(through)));
+  const repeated = runs.map((run) => ({ ...run, files: filesOf(run, files) }));
+  if (!isPlain) return repeated;
+  return [{ ...through, files: all ? files : files.filter((file) => !isIn(REPEATED, file)) }, ...repeated];
 }
 
-/** What became of some files. */
-interface Outcome {
-  readonly passed: number;
-  readonly failed: number;
-  readonly skipped: number;
-  readonly missing: readonly string[];
-}
-
-/** Runs files `concurrency` at a time, and prints what Node's own reporter says of them. */
-async function runFiles(files: readonly string[], concurrency: number): Promise<Outcome> {
-  let counts = { passed: 0, failed: 0, skipped: 0 };
-  const missing = new Set<string>();
-  if (files.length === 0) return { ...counts, missing: [] };
+/** Runs files of a pass `concurrency` at a time, and prints what Node's own reporter says of them. */
+async function runFiles(pass: Pass, concurrency: number, report: TestReport): Promise<void> {
+  const { door, engine, files } = pass;
+  const label = optionsOf(pass);
+  if (files.length === 0) return;
+  if (label !== '') console.log(`\n${files.length} files with ${label}`);
   const tests = run({
     cwd: ROOT,
     files: files.map((file) => join(ROOT, file)),
     concurrency,
     timeout: PATIENCE,
+    execArgv: engine === 'node' ? [] : [`--conditions=${engine}`],
+    env: { ...process.env, TEST_DOOR: door },
   });
-  tests.on('test:stderr', ({ message }) => {
-    for (const [, program = ''] of message.matchAll(MISSING)) missing.add(program);
-  });
-  tests.on('test:summary', ({ file, counts: { tests: all, passed, skipped, todo } }) => {
-    if (file === undefined) counts = { passed, failed: all - passed - skipped - todo, skipped };
-  });
-  for await (const text of tests.compose(spec)) process.stdout.write(text);
-  return { ...counts, missing: [...missing] };
+  const followed = report.follow(tests, { files, label, maySkip: (reason) => maySkip(pass, reason) });
+  for await (const text of compose(followed, spec)) process.stdout.write(text);
+}
+
+/** The value, if it is one of these. */
+function oneOf<Value extends string>(values: readonly Value[], given: string): Value {
+  const value = values.find((each) => each === given);
+  if (value === undefined) throw new Error(`${given} is none of ${values.join(', ')}`);
+  return value;
 }
 
 async function main(): Promise<number> {
-  const args = process.argv.slice(2);
-  const unknown = args.find((arg) => arg.startsWith('--') && arg !== '--all' && arg !== '--list');
-  if (unknown !== undefined) throw new Error(`unknown option ${unknown}; there are --all and --list`);
-  const words = args.filter((arg) => !arg.startsWith('--')).map((path) => relative('.', path));
-  const files = filesFor(words, args.includes('--all'));
-  if (args.includes('--list')) {
-    console.log(files.join('\n'));
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      all: { type: 'boolean', default: false },
+      list: { type: 'boolean', default: false },
+      door: { type: 'string', default: 'proxy' },
+      engine: { type: 'string', default: 'node' },
+    },
+  });
+  const through = { door: oneOf(DOORS, values.door), engine: oneOf(ENGINES, values.engine) };
+  const words = positionals.map((path) => relative('.', path));
+  const passes = passesFor(words, values.all, through);
+  if (values.list) {
+    for (const pass of passes)
+      for (const file of pass.files) console.log(`${file} ${optionsOf(pass)}`.trim());
     return 0;
   }
   process.chdir(ROOT);
   process.env['NODE_COMPILE_CACHE'] ??= join(ROOT, 'node_modules/.cache/compiled');
   const began = performance.now();
-  const outcomes = [
-    await runFiles(
-      files.filter((file) => !isIn(ALONE, file)),
-      AT_ONCE,
-    ),
-    await runFiles(
-      files.filter((file) => isIn(ALONE, file)),
-      1,
-    ),
-  ];
-  const sum = (what: 'passed' | 'failed' | 'skipped'): number =>
-    outcomes.reduce((total, outcome) => total + outcome[what], 0);
-  const missing = outcomes.flatMap((outcome) => outcome.missing);
+  const report = new TestReport(ROOT);
+  for (const alone of [false, true]) {
+    for (const pass of passes) {
+      const files = pass.files.filter((file) => isIn(ALONE, file) === alone);
+      await runFiles({ ...pass, files }, alone ? 1 : AT_ONCE, report);
+    }
+  }
   const seconds = Math.round((performance.now() - began) / 1000);
-  console.log(`\n${files.length} files in ${seconds} s`);
-  if (missing.length > 0) console.log(`Not checked on this machine: ${missing.join('; ')}`);
-  console.log(`${sum('passed')} passed, ${sum('failed')} failed, ${sum('skipped')} skipped`);
-  return sum('failed') === 0 && sum('passed') > 0 ? 0 : 1;
+  const { passed, skipped, failures, missing } = report;
+  console.log(`\n${passes.flatMap(({ files }) => files).length} files in ${seconds} s`);
+  if (failures.length > 0) console.log(`Failed:\n${failures.map((each) => `  ${each}\n`).join('')}`);
+  if (missing.size > 0) console.log(`Not checked on this machine: ${[...missing].join('; ')}`);
+  console.log(`${passed} passed, ${failures.length} failed, ${skipped} skipped`);
+  return failures.length === 0 && passed > 0 ? 0 : 1;
 }
 
 process.exitCode = await main();

@@ -1,14 +1,102 @@
-/** Which test files `npm test` leaves to `npm run test:all`, and which run alone: the tables that scripts/test.ts goes by. */
+/**
+ * Which test files `npm test` leaves to `npm run test:all`, which of them run again through another door or engine, and which run
+ * alone: the tables that scripts/test.ts goes by.
+ */
+
+export const DOORS = ['proxy', 'library'] as const;
+export const ENGINES = ['node', 'portable'] as const;
+
+/** What tests run through: which way into the gateway, and whose cryptography (lib/crypto). */
+export interface Through {
+  readonly door: (typeof DOORS)[number];
+  readonly engine: (typeof ENGINES)[number];
+}
+
+/** The options of scripts/test.ts that lead there; none for the proxy with the cryptography of Node. */
+export const optionsOf = ({ door, engine }: Through): string =>
+  [door !== 'proxy' && `--door ${door}`, engine !== 'node' && `--engine ${engine}`].filter(Boolean).join(' ');
+
+/** What only the proxy has, and why nobody can ask the library for it: why tests are skipped behind the library's door. */
+export const PROXY_ALONE = {
+  'caller keys': 'callers of the library bring no key of their own: its key is an option',
+  counters: 'the library keeps no counters and writes no log: it tells its application',
+  limits: 'the library protects no other program from large uploads',
+  listener: 'the library listens nowhere, so other processes cannot reach it',
+  sockets: 'the fetch below decides whether an answer survives the reset that comes with it',
+  flags: 'the library has an option in place of the flag',
+  origins: 'the library has no listener that foreign web pages could reach',
+} as const;
+
+/** How the reason begins why a test is skipped with the portable engine. */
+export const NODE_ALONE = 'about node:crypto alone: ';
+
+/** Whether a test may be skipped for this reason, through that door and engine. */
+export const maySkip = ({ door, engine }: Through, reason: string): boolean =>
+  (door === 'library' && Object.values<string>(PROXY_ALONE).includes(reason)) ||
+  (engine === 'portable' && reason.startsWith(NODE_ALONE));
+
+/** Files that run once more through another door or engine. */
+export interface Run extends Through {
+  /** For CONTRIBUTING.md. */
+  readonly proves: string;
+  /** Files and directories. */
+  readonly paths: readonly string[];
+  /** Files below these directories that do not run, each with its reason. */
+  readonly leftOut?: Readonly<Record<string, string>>;
+}
+
+/** Files that show how the library keeps and sends what is secret: they run behind its door with both engines. */
+const WITH_BOTH_ENGINES = [
+  'test/applications/anthropic.test.ts',
+  'test/applications/openai.test.ts',
+  'test/applications/responses.test.ts',
+  'test/e2e/gateway-attacks.test.ts',
+];
+
+export const RUNS: readonly Run[] = [
+  {
+    door: 'library',
+    engine: 'node',
+    proves:
+      'the tests of the gateway pass through the client library: how it aborts, and how its responses end',
+    paths: [
+      ...WITH_BOTH_ENGINES,
+      'test/applications/aborts.test.ts',
+      'test/applications/errors.test.ts',
+      'test/applications/rejected-service.test.ts',
+      'test/applications/usage.test.ts',
+      'test/e2e/honest-transcripts.test.ts',
+      'test/faults/matrix.test.ts',
+      'test/gateway/responses-api.test.ts',
+    ],
+  },
+  {
+    door: 'library',
+    engine: 'portable',
+    proves: 'so do those of clients and attacks where its cryptography is the one for browsers',
+    paths: WITH_BOTH_ENGINES,
+  },
+  {
+    door: 'proxy',
+    engine: 'portable',
+    proves:
+      'the tests of attestation, cryptography, envelope, session and pipeline pass with the portable engine',
+    paths: ['test/attestation/', 'test/crypto/', 'test/envelope/', 'test/pipeline/', 'test/session/'],
+    leftOut: {
+      'test/crypto/engines.test.ts': 'compares the two engines already',
+      'test/pipeline/media-urls.test.ts': 'uses no cryptography',
+      'test/pipeline/json/byte-chain.test.ts': 'uses no cryptography',
+      'test/session/clock.test.ts': 'uses no cryptography',
+      'test/attestation/protobuf.test.ts': 'uses no cryptography',
+    },
+  },
+];
 
 /**
- * Files that prove again what others prove, through another door, engine or environment, by path or directory; with what only they
- * prove. CONTRIBUTING.md has the same rows.
+ * Files that prove again what others prove, in another environment, by path or directory; with what only they prove. CONTRIBUTING.md
+ * has the same rows.
  */
 export const REPEATED: Readonly<Record<string, string>> = {
-  'test/client/second-door.test.ts':
-    'the tests of the gateway pass through the client library, with both engines: how it aborts, and how its responses end',
-  'test/crypto/portable-engine.test.ts':
-    'the tests of attestation, envelope, session and pipeline pass with the portable engine',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/sdk.test.ts':
     'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
@@ -42,6 +130,14 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/clients/processes.test.ts': 'how soon workers hear of a change',
 };
 
+/** Whether one of the paths is the file, or a directory above it. */
+const covers = (paths: readonly string[], file: string): boolean =>
+  paths.some((path) => file === path || (path.endsWith('/') && file.startsWith(path)));
+
 /** Whether a table names the file, or a directory above it. */
 export const isIn = (table: Readonly<Record<string, string>>, file: string): boolean =>
-  Object.keys(table).some((path) => file === path || (path.endsWith('/') && file.startsWith(path)));
+  covers(Object.keys(table), file);
+
+/** Those of the files that a run runs. */
+export const filesOf = ({ paths, leftOut = {} }: Run, files: readonly string[]): string[] =>
+  files.filter((file) => covers(paths, file) && !isIn(leftOut, file));

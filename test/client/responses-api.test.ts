@@ -1,4 +1,4 @@
-/** `responsesApi`: POST /v1/responses of the library. The tests of the gateway's run here too (second-door.test.ts). */
+/** `responsesApi`: POST /v1/responses of the library. Those of the gateway run through the library, too (test/suites.ts). */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../lib/client/fetch.ts';

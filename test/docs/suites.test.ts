@@ -1,20 +1,21 @@
 /** Which tests run when is written down, and true; and what documented commands write does not get into the tree. */
 import assert from 'node:assert/strict';
-import { cpSync, globSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { replaceSection } from '../../scripts/marked-section.ts';
-import { ALONE, isIn, REPEATED } from '../suites.ts';
+import { ALONE, filesOf, isIn, NODE_ALONE, optionsOf, PROXY_ALONE, REPEATED, RUNS } from '../suites.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 
 const CONTRIBUTING = join(ROOT, 'CONTRIBUTING.md');
-const FILES = globSync('test/**/*.test.ts', { cwd: ROOT });
+const FILES = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
 
 describe('the suites', () => {
   it('name files that there are', () => {
-    for (const path of [...Object.keys(REPEATED), ...Object.keys(ALONE)]) {
+    const tables = [REPEATED, ALONE, ...RUNS.map(({ leftOut = {} }) => leftOut)].flatMap(Object.keys);
+    for (const path of [...tables, ...RUNS.flatMap(({ paths }) => paths)]) {
       assert.ok(
         FILES.some((file) => isIn({ [path]: '' }, file)),
         path,
@@ -23,7 +24,10 @@ describe('the suites', () => {
   });
 
   it('leave to npm run test:all only what CONTRIBUTING.md names', () => {
-    const rows = Object.entries(REPEATED).map(([path, proves]) => `| \`${path}\` | ${proves} |\n`);
+    const runs = RUNS.map((run) => [`npm test -- ${optionsOf(run)}`, run.proves]);
+    const rows = [...runs, ...Object.entries(REPEATED)].map(
+      ([what, proves]) => `| \`${what}\` | ${proves} |\n`,
+    );
     const page = readFileSync(CONTRIBUTING, 'utf8');
     const written = replaceSection(
       page,
@@ -34,13 +38,14 @@ describe('the suites', () => {
     else assert.equal(page, written, 'run: UPDATE_DOCS=1 npx node --test test/docs/suites.test.ts');
   });
 
-  it('list the files of a run: without words those that prove the product once', () => {
+  it('list the files of a run: without words and options those that prove the product once', () => {
     const list = (...args: string[]): string[] => {
       const { status, stdout } = run(process.execPath, ['scripts/test.ts', '--list', ...args]);
       assert.equal(status, 0);
       return stdout.trim().split('\n');
     };
-    assert.deepEqual(list('--all'), FILES.sort());
+    const runs = RUNS.map((each) => filesOf(each, FILES).map((file) => `${file} ${optionsOf(each)}`));
+    assert.deepEqual(list('--all'), [...FILES, ...runs.flat()]);
     const once = list();
     assert.ok(once.includes('test/gateway/errors.test.ts'));
     assert.deepEqual(
@@ -48,54 +53,166 @@ describe('the suites', () => {
       [],
     );
     assert.deepEqual(list('test/config/help'), ['test/config/help.test.ts']);
+    assert.deepEqual(list('--door', 'library', '--engine', 'portable'), runs[1]);
+    assert.deepEqual(list('--engine', 'portable', 'config/help'), [
+      'test/config/help.test.ts --engine portable',
+    ]);
   });
 });
 
 /** A tree with the runner and these test files. */
 function treeWith(files: Readonly<Record<string, string>>): string {
   const tree = temporaryDirectory('privatemode-suites-');
-  for (const name of ['scripts/test.ts', 'test/suites.ts', 'package.json'])
+  for (const name of ['scripts/test.ts', 'scripts/test-report.ts', 'test/suites.ts', 'package.json'])
     cpSync(join(ROOT, name), join(tree, name));
-  for (const [name, body] of Object.entries(files))
-    writeFileSync(join(tree, 'test', name), `import { it } from 'node:test';\n${body}`);
+  for (const [name, body] of Object.entries(files)) {
+    mkdirSync(dirname(join(tree, 'test', name)), { recursive: true });
+    writeFileSync(join(tree, 'test', name), `import { after, describe, it } from 'node:test';\n${body}`);
+  }
   return tree;
 }
 
+/** Runs the tests of a tree. */
+const runIn = (tree: string, ...args: string[]): ReturnType<typeof run> =>
+  run(process.execPath, [join(tree, 'scripts/test.ts'), ...args], {
+    env: cleanEnvironment({}, /^NODE_TEST_CONTEXT$/),
+  });
+
 describe('a run of tests', () => {
   const PASSES = "it('passes', () => {});\n";
+  const FAILS = '() => { throw new Error(); }';
   const LACKS =
-    "process.stderr.write('##### NOT CHECKED: abacus is missing (its maker installs it) #####\\n');\n" +
-    "it('counts', { skip: 'NOT CHECKED' }, () => {});\n";
+    "process.stderr.write('##### NOT CHECKED: abacus is missing (its maker installs it) #####\\n');\n";
+  const skips = (reason: string): string =>
+    `${PASSES}describe('a key', () => it('is read', { skip: '${reason}' }, () => {}));\n`;
   const ROWS: readonly (readonly [
     what: string,
+    options: string,
     files: Record<string, string>,
     status: number,
     last: RegExp,
   ])[] = [
-    ['that passes', { 'a.test.ts': PASSES }, 0, /\n1 passed, 0 failed, 0 skipped\n$/],
+    ['that passes', '', { 'a.test.ts': PASSES }, 0, /\n1 passed, 0 failed, 0 skipped\n$/],
     [
       'in which one fails',
-      { 'a.test.ts': PASSES, 'b.test.ts': "it('fails', () => { throw new Error('so'); });\n" },
+      '',
+      {
+        'a.test.ts': PASSES,
+        'b.test.ts': `describe('a key', () => describe('of a client', () => it('is read', ${FAILS})));`,
+      },
       1,
-      /\n1 passed, 1 failed, 0 skipped\n$/,
+      /\nFailed:\n {2}test\/b\.test\.ts: a key: of a client: is read\n\n1 passed, 1 failed, 0 skipped\n$/,
     ],
-    ['whose file cannot be read', { 'a.test.ts': PASSES, 'b.test.ts': 'const;' }, 1, /, 1 failed, /],
-    ['without a test', {}, 1, /\n0 passed, 0 failed, 0 skipped\n$/],
+    [
+      'in which what follows the tests of a suite fails',
+      '',
+      { 'a.test.ts': `describe('keys', () => { after(${FAILS}); ${PASSES} });` },
+      1,
+      /\n {2}test\/a\.test\.ts: keys\n\n1 passed, 1 failed, /,
+    ],
+    [
+      'whose file cannot be read',
+      '',
+      { 'a.test.ts': PASSES, 'b.test.ts': 'const;' },
+      1,
+      /\n {2}test\/b\.test\.ts: the process failed\n\n1 passed, 1 failed, /,
+    ],
+    ['without a file', '', {}, 1, /\n0 passed, 0 failed, 0 skipped\n$/],
+    [
+      'with a file without a test',
+      '',
+      { 'a.test.ts': PASSES, 'b.test.ts': '' },
+      1,
+      /\n {2}test\/b\.test\.ts: no test passed\n\n1 passed, 1 failed, 0 skipped\n$/,
+    ],
     [
       'for which a program is missing',
-      { 'a.test.ts': PASSES, 'b.test.ts': LACKS, 'c.test.ts': LACKS },
+      '',
+      {
+        'a.test.ts': PASSES,
+        'b.test.ts': `${LACKS}it('counts', { skip: 'NOT CHECKED: abacus is missing (its maker installs it)' });`,
+        'c.test.ts': LACKS,
+      },
       0,
-      /\nNot checked on this machine: abacus is missing \(its maker installs it\)\n1 passed, 0 failed, 2 skipped\n$/,
+      /\nNot checked on this machine: abacus is missing \(its maker installs it\)\n1 passed, 0 failed, 1 skipped\n$/,
+    ],
+    [
+      'that skips a test for another reason',
+      '',
+      { 'a.test.ts': skips(PROXY_ALONE.flags) },
+      1,
+      /\n {2}test\/a\.test\.ts: a key: is read \(skipped: the library has an option .*\)\n\n1 passed, 1 failed, 0 /,
+    ],
+    [
+      'that leaves a test to do',
+      '',
+      { 'a.test.ts': `${PASSES}it('counts', { todo: true }, () => {});` },
+      1,
+      /: counts \(skipped: true\)\n\n1 passed, 1 failed, 0 skipped\n$/,
+    ],
+    [
+      'through the library skips what only the proxy has',
+      '--door library',
+      { 'a.test.ts': skips(PROXY_ALONE.flags) },
+      0,
+      /\n1 passed, 0 failed, 1 skipped\n$/,
+    ],
+    [
+      'through the library skips nothing else',
+      '--door library',
+      { 'a.test.ts': skips(`${NODE_ALONE}keys`) },
+      1,
+      /\n {2}test\/a\.test\.ts --door library: a key: is read \(skipped: about node:crypto alone: keys\)\n/,
+    ],
+    [
+      'through the library passes no file that has only what the proxy has',
+      '--door library',
+      { 'a.test.ts': PASSES, 'b.test.ts': `it('counts', { skip: '${PROXY_ALONE.flags}' }, () => {});` },
+      1,
+      /\n {2}test\/b\.test\.ts --door library: no test passed\n\n1 passed, 1 failed, 1 skipped\n$/,
+    ],
+    [
+      'with the portable engine skips what is about that of Node',
+      '--engine portable',
+      { 'a.test.ts': skips(`${NODE_ALONE}keys`) },
+      0,
+      /\n1 passed, 0 failed, 1 skipped\n$/,
     ],
   ];
-  for (const [what, files, status, last] of ROWS) {
-    it(`${what} ends with ${status} and says so`, (_t) => {
-      const env = cleanEnvironment({}, /^NODE_TEST_CONTEXT$/);
-      const ended = run(process.execPath, [join(treeWith(files), 'scripts/test.ts')], { env });
+  for (const [what, options, files, status, last] of ROWS) {
+    it(`${what} ends with ${status} and says so`, () => {
+      const args = options === '' ? [] : [...options.split(' '), 'test.ts'];
+      const ended = runIn(treeWith(files), ...args);
       assert.match(ended.stdout, last);
       assert.equal(ended.status, status, ended.stdout);
     });
   }
+
+  it('of all tests goes through every door and engine of the table, and adds up what became of them', () => {
+    const says = `
+      const engine = process.execArgv.includes('--conditions=portable') ? 'portable' : 'node';
+      it(process.env['TEST_DOOR'] + ' ' + engine, ${FAILS});`;
+    const files = { 'applications/openai.test.ts': says, 'session/a.test.ts': PASSES + says };
+    const { stdout } = runIn(treeWith(files), '--all');
+    assert.deepEqual(stdout.slice(stdout.indexOf('Failed:')).split('\n'), [
+      'Failed:',
+      '  test/applications/openai.test.ts: proxy node',
+      '  test/session/a.test.ts: proxy node',
+      '  test/applications/openai.test.ts --door library: library node',
+      '  test/applications/openai.test.ts --door library --engine portable: library portable',
+      '  test/session/a.test.ts --engine portable: proxy portable',
+      '',
+      '2 passed, 5 failed, 0 skipped',
+      '',
+    ]);
+  });
+
+  it('with an option, door or engine that there is not ends at once', () => {
+    for (const args of [['--quick'], ['--door', 'window'], ['--engine', 'steam']]) {
+      const { status, stdout } = runIn(ROOT, ...args);
+      assert.deepEqual([status, stdout], [1, ''], args.join(' '));
+    }
+  });
 });
 
 describe('what documented commands write into the checkout', () => {

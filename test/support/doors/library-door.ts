@@ -6,19 +6,9 @@ import { Agent, fetch as undiciFetch } from 'undici';
 import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../../lib/client/fetch.ts';
 import type { PrivatemodeOptions } from '../../../lib/client/options.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
+import { PROXY_ALONE } from '../../suites.ts';
 
 export const DOOR = process.env['TEST_DOOR'] === 'library' ? 'library' : 'proxy';
-
-/** What only the proxy has, and why nobody can ask the library for it. */
-const PROXY_ALONE = {
-  'caller keys': 'callers of the library bring no key of their own: its key is an option',
-  counters: 'the library keeps no counters and writes no log: it tells its application',
-  limits: 'the library protects no other program from large uploads',
-  listener: 'the library listens nowhere, so other processes cannot reach it',
-  sockets: 'the fetch below decides whether an answer survives the reset that comes with it',
-  flags: 'the library has an option in place of the flag',
-  origins: 'the library has no listener that foreign web pages could reach',
-} as const;
 
 /** Behind the library's door the reason to step over this, for `skip` or a condition; else false. */
 export const proxyAlone = (part: keyof typeof PROXY_ALONE): string | false =>

@@ -1,6 +1,7 @@
 /** Keys for whichever engine of lib/crypto this process runs: `node --conditions=portable` takes the portable one. */
 import { createHmac, createSecretKey } from 'node:crypto';
 import { hmacSha256, type SecretKey, secretKey } from '#crypto/aead';
+import { NODE_ALONE } from '../../suites.ts';
 
 export const ENGINE = import.meta.resolve('#crypto/aead').includes('/portable/') ? 'portable' : 'node';
 
@@ -13,7 +14,7 @@ export const isMadeOf = (key: SecretKey, bytes: Uint8Array): boolean =>
 
 /** For the options of a test that is about OpenSSL's own objects: the portable engine has nothing like them. */
 export const ONLY_OPENSSL = (why: string): { readonly skip: string | false } => ({
-  skip: ENGINE === 'portable' && `about node:crypto alone: ${why}`,
+  skip: ENGINE === 'portable' && `${NODE_ALONE}${why}`,
 });
 
 /** A key of a wrong length. OpenSSL makes one, so that its use has to fail; the portable engine throws `internal` here. */
