@@ -247,7 +247,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/client/fetch-call.test.ts',
         names: [
-          'the control path of the library takes exactly maxBytes, and refuses one more without reading on',
+          'the control path of the library takes an answer of exactly maxBytes, and refuses one byte more without reading on',
         ],
       },
     ],
@@ -264,7 +264,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client/one-exchange.test.ts',
-        names: ['one exchange of the library shows no success that is not encrypted'],
+        names: [
+          'a request through the library fails with response_not_encrypted where a success is not encrypted, and shows none of it',
+        ],
       },
     ],
   },
@@ -312,7 +314,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client/option-names.test.ts',
-        names: ['names of options refuse "manifests", which nothing reads'],
+        names: ['options of the client library refuse the unknown name "manifests"'],
       },
     ],
   },
@@ -328,7 +330,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/client/verify.test.ts',
-        names: ['verify() rejects under a wrong pin, and nothing is asked'],
+        names: [
+          'verify() of the client library rejects where another manifest is pinned, and no prompt is sent',
+        ],
       },
     ],
   },

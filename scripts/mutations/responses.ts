@@ -344,7 +344,7 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/client/responses-api.test.ts',
         names: [
-          'the Responses API of the library ends a stream with flip_tag:2 by response.failed and an error, and no call of it is done',
+          'the Responses API of the library ends a stream with the fault flip_tag:2 by response.failed and an error, and completes no tool call',
         ],
       },
     ],

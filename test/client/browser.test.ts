@@ -28,8 +28,8 @@ const COLD_PAGES = 5;
 
 const median = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[values.length >> 1]!;
 
-describe('the browser bundle', () => {
-  it('is at most 200 kB, minified and by gzip, everything but the SDKs', async () => {
+describe('the browser bundle of the client library', () => {
+  it('is at most 200 kB, minified and compressed, without the SDKs', async () => {
     const modules = await bundleClient({ minify: true });
     let size = 0;
     for (const bytes of modules.values()) size += gzipSync(bytes, { level: 9 }).length;
@@ -86,7 +86,7 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
     });
   }
 
-  it('streams a completion, token by token, that nobody on the way has read', async () => {
+  it('streams a completion token by token, and the service sees no text in clear', async () => {
     const simulator = await deploy('snp');
     const page = await pages.open(browser, simulator, 'sim-10x50');
     await page.evaluate(`{
@@ -108,7 +108,7 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
     await page.close();
   });
 
-  it('translates a response of the Responses API, whole and streamed, with a custom tool', async () => {
+  it('translates responses of the Responses API, whole and streamed, with a custom tool', async () => {
     const simulator = await deploy('snp');
     const page = await pages.open(browser, simulator);
     const [whole, streamed] = await page.evaluate<string[]>(`(async () => {
@@ -131,7 +131,7 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
     await page.close();
   });
 
-  it('stores nothing', async () => {
+  it('stores nothing in the browser', async () => {
     const page = await pages.open(browser, await deploy('snp'));
     await askPage(page, CANARY);
     const kept = await page.evaluate(`(async () => [
@@ -164,7 +164,7 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
     });
   }
 
-  it('names the error of a service that cannot be reached, and of a request that failed', async () => {
+  it('shows the error code of a service that cannot be reached, and of a request that failed', async () => {
     const simulator = await deploy('snp');
     const page = await pages.open(browser, simulator, 'sim-error-429');
     await askPage(page, CANARY);
@@ -182,7 +182,7 @@ describe('the client library in a browser', { skip: CHROMIUM.skip, timeout: 240_
   });
 
   for (const tee of ['snp', 'tdx'] as const) {
-    it(`verifies ${tee} on a cold page in time, without holding the page`, async () => {
+    it(`verifies a ${tee} deployment on a cold page in time, and does not block the page meanwhile`, async () => {
       const simulator = await deploy(tee);
       const times: number[] = [];
       const tasks: number[] = [];

@@ -33,7 +33,7 @@ describe('the control path of the library', () => {
     }
   });
 
-  it('takes a redirect for one where a browser hides its status', async () => {
+  it('refuses a redirect whose status a browser hides', async () => {
     const hidden = Object.defineProperty(new Response(''), 'type', { value: 'opaqueredirect' });
     await assert.rejects(ask(hidden).answer, { code: 'upstream_redirect' });
   });
@@ -57,7 +57,7 @@ describe('the control path of the library', () => {
     }
   });
 
-  it('takes exactly maxBytes, and refuses one more without reading on', async () => {
+  it('takes an answer of exactly maxBytes, and refuses one byte more without reading on', async () => {
     const { body } = await ask(new Response('0123456789')).answer;
     assert.equal(Buffer.from(body).toString(), '0123456789');
 

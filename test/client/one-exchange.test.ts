@@ -30,7 +30,7 @@ const answers =
     await write(text);
   };
 
-describe('one exchange of the library', { timeout: 60_000 }, () => {
+describe('a request through the library', { timeout: 60_000 }, () => {
   let upstream: ScriptedUpstream;
   let network: Agent;
   beforeEach(async () => {
@@ -66,7 +66,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
   const codeOf = async (response: Response): Promise<string> =>
     ((await response.json()) as { error: { code: string } }).error.code;
 
-  it('is not sent again where a plain 500 breaks off: a response had begun', async () => {
+  it('is not sent again where an unencrypted 500 breaks off: a response had begun', async () => {
     const response = await ask(async ({ body, write, reset }) => {
       await body();
       await write(`HTTP/1.1 500 No\r\n${PLAIN}Content-Length: 100\r\n\r\n{"error`);
@@ -76,7 +76,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('reads at most 1 MiB of a plain 500', async () => {
+  it('is answered with at most 1 MiB of an unencrypted 500', async () => {
     const length = 4 * 1024 * 1024;
     const response = await ask(
       answers(`HTTP/1.1 500 No\r\n${PLAIN}Content-Length: ${length}\r\n\r\n${'x'.repeat(length)}`),
@@ -84,7 +84,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.equal((await response.arrayBuffer()).byteLength, 1024 * 1024);
   });
 
-  it('does not wait for ever for a plain 500, nor for a plain body of any other status', async () => {
+  it('fails where the unencrypted body of an error pauses for longer than streamIdleTimeout', async () => {
     const begins = (status: number): Script =>
       answers(`HTTP/1.1 ${status} No\r\n${PLAIN}Content-Length: 100\r\n\r\n{`);
     assert.equal(await codeOf(await ask(begins(500), {}, { streamIdleTimeout: 50 })), 'stream_idle_timeout');
@@ -92,13 +92,13 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     await assert.rejects(response.text(), /stopped sending/);
   });
 
-  it('shows no success that is not encrypted', async () => {
+  it('fails with response_not_encrypted where a success is not encrypted, and shows none of it', async () => {
     const response = await ask(answers(`HTTP/1.1 200 OK\r\n${PLAIN}Content-Length: 13\r\n\r\n{"id":"mine"}`));
     assert.equal(response.status, 502);
     assert.equal(await codeOf(response), 'response_not_encrypted');
   });
 
-  it('pauses as the table says before it asks again after a reset', async () => {
+  it('is sent once more after a reset, 50 ms later, and then fails with upstream_reset', async () => {
     const at: number[] = [];
     const response = await ask(async ({ body, reset }) => {
       await body();
@@ -110,13 +110,13 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.ok((at[1] as number) - (at[0] as number) >= 45, `after ${at}`);
   });
 
-  it('gives up a service that does not begin to answer', async () => {
+  it('fails with 504 where the service does not begin to answer within firstByteTimeout', async () => {
     const response = await ask(() => {}, {}, { firstByteTimeout: 50 });
     assert.equal(response.status, 504);
     assert.equal(await codeOf(response), 'first_byte_timeout');
   });
 
-  it('refuses a compressed body before anything is sent', async () => {
+  it('with a compressed body is refused with 415, and nothing is sent', async () => {
     const response = await ask(() => {}, {
       method: 'POST',
       body: CHAT,
@@ -127,7 +127,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 0);
   });
 
-  it('says which base URL is meant where a path has more in front, with the code where SDKs read it', async () => {
+  it('with more in front of its path is refused, and the error says which base URL is meant', async () => {
     const wrong = (path: string) => ask(() => {}, { method: 'POST', body: CHAT, path });
     const { error } = (await (await wrong('/openai/v1/chat/completions')).json()) as {
       error: { code: string; message: string };
@@ -144,7 +144,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 0);
   });
 
-  it('asks with GET for HEAD, and gives no body', async () => {
+  it('with the method HEAD is sent as GET, and its response has no body', async () => {
     const list = 'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}';
     const response = await ask(answers(list), { method: 'HEAD', path: '/v1/models' });
     assert.deepEqual([response.status, await response.text()], [200, '']);
@@ -154,7 +154,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     );
   });
 
-  it('ends with the reason of an application that aborts, and with no error event', async () => {
+  it('ends, when the application aborts, with the reason it gave and with no error event', async () => {
     const abort = new AbortController();
     const response = await ask(
       answers('HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n'),
@@ -166,7 +166,7 @@ describe('one exchange of the library', { timeout: 60_000 }, () => {
     await read;
   });
 
-  it('ends with the signal also after its Request has been collected', async () => {
+  it('ends, when the application aborts, even after its Request object was garbage-collected', async () => {
     const abort = new AbortController();
     let isClosed = false;
     const response = await ask(

@@ -70,15 +70,15 @@ const SDK: Readonly<Record<string, unknown>> = {
   logger: console,
 };
 
-describe('names of options', () => {
+describe('options of the client library', () => {
   for (const [name, message] of UNKNOWN) {
-    it(`refuse "${name}", which nothing reads`, () => {
+    it(`refuse the unknown name "${name}"`, () => {
       refuses(makeClient, given(name, 'x'), message);
       refuses(makeFetch, given(name, 'x'), new RegExp(`^${name} is not an option of createPrivatemodeFetch`));
     });
   }
 
-  it('refuse them however they come', () => {
+  it('refuse an unknown name that is inherited, hidden, frozen or a getter', () => {
     class Named {
       apiKey = 'k';
       get pin(): string {
@@ -104,7 +104,7 @@ describe('names of options', () => {
     }
   });
 
-  it('take a pin however it comes', () => {
+  it('take a manifest that is inherited, hidden or a getter', () => {
     class Named {
       apiKey = 'k';
       get manifest(): Uint8Array {
@@ -123,7 +123,7 @@ describe('names of options', () => {
     refuses(makeClient, { constructor: Object, manifest: BYTES, __proto__: null }, /^constructor is not/);
   });
 
-  it('read each value once, so that no getter says something else later', () => {
+  it('are each read once, so that no getter says something else later', () => {
     let reads = 0;
     const options = {
       ...BASE,
@@ -135,7 +135,7 @@ describe('names of options', () => {
     assert.equal(reads, 1);
   });
 
-  it('refuse what is no object', () => {
+  it('are refused where they are no object', () => {
     for (const options of ['key', 7, null, [], [['apiKey', 'k']], () => {}, true]) {
       refuses(makeClient, options, /^the options of PrivatemodeAI are not an object$/);
       refuses(makeFetch, options, /^the options of createPrivatemodeFetch are not an object$/);
@@ -143,7 +143,7 @@ describe('names of options', () => {
     refuses(makeClient, new Map([['manifest', PIN]]), /is not an option of PrivatemodeAI/);
   });
 
-  it('refuse members of an option that nothing reads', () => {
+  it('refuse unknown members of gpuPolicy and collateralUrls', () => {
     for (const make of [makeClient, makeFetch]) {
       refuses(
         make,
@@ -167,7 +167,7 @@ describe('names of options', () => {
 
   for (const name of ['manifest', 'manifestBytes']) {
     for (const value of [undefined, null]) {
-      it(`refuse ${name}: ${value}, which looks like a pin and pins nothing`, () => {
+      it(`refuse ${name} of ${value}, which looks like a pin and pins nothing`, () => {
         const message = new RegExp(`${name} is ${value}, which pins nothing`);
         refuses(makeClient, given(name, value), message);
         refuses(makeFetch, given(name, value), message);
@@ -175,7 +175,7 @@ describe('names of options', () => {
     }
   }
 
-  it('refuse manifest that is no manifest', () => {
+  it('refuse a manifest that is empty, or neither text nor bytes', () => {
     for (const value of [{}, 7, true, [1]]) {
       refuses(
         makeClient,
@@ -193,7 +193,7 @@ describe('names of options', () => {
     ['manifestBytes', 'manifest', BYTES],
     ['manifestBytes', 'manifest', ''],
   ] as const) {
-    it(`refuse ${name}: ${value === null ? value : typeof value}, and name ${ours}`, () => {
+    it(`refuse ${name} (${value === null ? value : typeof value}), and say that it is ${ours} here`, () => {
       const message = new RegExp(`^${name} is refused: it is ${ours} here$`);
       for (const make of [makeClient, makeFetch]) {
         refuses(make, given(name, value), message);
@@ -202,7 +202,7 @@ describe('names of options', () => {
     });
   }
 
-  it('let undefined and symbols pass, as SDKs hand them over', () => {
+  it('may be undefined or symbols, which SDKs hand over', () => {
     const client = new PrivatemodeAI({
       ...BASE,
       ...{ unheardOf: undefined, baseURL: undefined, apiBaseURL: undefined, [Symbol('x')]: 1 },
@@ -210,7 +210,7 @@ describe('names of options', () => {
     client.withOptions({ timeout: 1 }).close();
   });
 
-  it('take what either major of the OpenAI client hands to a copy, its environment included', (t) => {
+  it('take what either major of the OpenAI client hands to a copy of itself, also from its environment', (t) => {
     const handed: unknown[] = [];
     class Newest extends OpenAI {
       constructor(options: ClientOptions) {
@@ -244,7 +244,7 @@ describe('names of options', () => {
   });
 
   for (const [name, [value, message]] of Object.entries(REFUSED)) {
-    it(`refuse ${name}, which would lead elsewhere`, () => {
+    it(`refuse ${name}, with which requests would go elsewhere`, () => {
       refuses(makeClient, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
       refuses(makeFetch, given(name, value), new RegExp(`^${name} is refused: .*${message.source}`));
       assert.ok(makeClient(given(name, null)), 'null names nothing');
@@ -252,7 +252,7 @@ describe('names of options', () => {
   }
 
   for (const header of ['Authorization', 'x-api-key', 'API-Key', 'cookie', 'Proxy-Authorization']) {
-    it(`refuse default headers with ${header}`, () => {
+    it(`refuse ${header} among the default headers`, () => {
       for (const headers of [{ [header]: 'x' }, new Headers({ [header]: 'x' }), [[header, 'x']]]) {
         const message = new RegExp(`defaultHeaders holds ${header}: the only credential is apiKey`, 'i');
         refuses(makeClient, given('defaultHeaders', headers), message);
@@ -260,7 +260,7 @@ describe('names of options', () => {
     });
   }
 
-  it('of the SDK are taken by PrivatemodeAI alone', () => {
+  it('are taken by PrivatemodeAI, not by createPrivatemodeFetch, where they are those of the SDK', () => {
     for (const [name, value] of Object.entries(SDK)) {
       assert.deepEqual(divideOptions(given(name, value)).sdk, { [name]: value });
       refuses(makeFetch, given(name, value), /^\w+ is not an option of createPrivatemodeFetch\./);
@@ -269,7 +269,7 @@ describe('names of options', () => {
     assert.deepEqual([client.maxRetries, client.timeout], [7, 1_234]);
   });
 
-  it('of the Anthropic client that would lead elsewhere are refused', async () => {
+  it('of its Anthropic client are refused where requests would go elsewhere', async () => {
     const client = new PrivatemodeAI({ ...BASE, fetch: nothing });
     const options: object = { baseURL: 'https://localhost', timeout: 1 };
     await assert.rejects(client.anthropic(options), {

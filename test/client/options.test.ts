@@ -149,7 +149,7 @@ const PRODUCTION: readonly Partial<PrivatemodeOptions>[] = [
   { apiEndpoint: 'https://localhost:1', cdnBaseUrl: 'https://cdn.confidential.cloud/' },
 ];
 
-describe('options of a client', { timeout: 120_000 }, () => {
+describe('a client of the library', { timeout: 120_000 }, () => {
   let simulator: Simulator;
   let base: ReturnType<typeof clientOptions>;
   const opened: { close(): void }[] = [];
@@ -175,7 +175,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
   }
 
   for (const [what, [options, message]] of Object.entries(REFUSED)) {
-    it(`refuse ${what}`, () => {
+    it(`is refused with ${what}`, () => {
       for (const make of [createPrivatemodeFetch, (given: object) => new PrivatemodeAI(given)]) {
         assert.throws(
           () => make({ fetch: nothing, ...options }),
@@ -191,7 +191,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
   }
 
   for (const options of PRODUCTION) {
-    it(`refuse other hardware roots for the real service: ${JSON.stringify(options)}`, () => {
+    it(`is refused with other hardware roots for the real service: ${JSON.stringify(options)}`, () => {
       assert.throws(
         () => createPrivatemodeFetch({ fetch: nothing, unsafeTrustRoots: ROOTS, ...options }),
         (thrown: PrivatemodeError) =>
@@ -200,12 +200,12 @@ describe('options of a client', { timeout: 120_000 }, () => {
     });
   }
 
-  it('take other hardware roots for a simulator with a manifest of its own', () => {
+  it('takes other hardware roots for a simulator with a manifest of its own', () => {
     const options = { apiKey: KEY, apiEndpoint: 'localhost:1', manifest: '{}', unsafeTrustRoots: ROOTS };
     createPrivatemodeFetch(options).close();
   });
 
-  it('without a key are refused at once, after all else that is wrong', () => {
+  it('is refused without a key, once nothing else is wrong with its options', () => {
     for (const make of [createPrivatemodeFetch, (given: object) => new PrivatemodeAI(given)]) {
       for (const options of [{}, { apiKey: undefined }]) {
         assert.throws(() => make({ fetch: nothing, ...options }), {
@@ -216,7 +216,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     }
   });
 
-  it('take the key from the environment', async () => {
+  it('takes its key from the environment', async () => {
     process.env[unset] = KEY;
     try {
       const client = open({ apiKey: undefined });
@@ -226,12 +226,12 @@ describe('options of a client', { timeout: 120_000 }, () => {
     }
   });
 
-  it('with a key that the service refuses make requests fail with 401', async () => {
+  it('fails requests with 401 where the service refuses its key', async () => {
     const client = open({ apiKey: 'another-key' });
     await assert.rejects(client.chat.completions.create(HELLO), { status: 401, code: 'api_key_rejected' });
   });
 
-  it('with a manifest that is not the one of the service let nothing through', async () => {
+  it('sends nothing where its manifest is not that of the service', async () => {
     const manifest = JSON.parse(Buffer.from(simulator.manifest).toString('utf8'));
     const client = open({ manifest: JSON.stringify({ ...manifest, another: true }) });
     const before = simulator.exchanges.all().length;
@@ -247,7 +247,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     await assert.rejects(client.verify(), ({ verdict }: VerificationError) => verdict.outcome === 'rejected');
   });
 
-  it('with the manifest of the service, as text or bytes, verify against that', async () => {
+  it('verifies against the manifest it was given, as text or bytes', async () => {
     for (const manifest of [simulator.manifest, Buffer.from(simulator.manifest).toString('utf8')]) {
       const verdict = await open({ manifest, cdnBaseUrl: 'https://localhost:1' }).verify();
       assert.equal(verdict.outcome, 'accepted');
@@ -256,7 +256,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     }
   });
 
-  it('tell of verdicts and secrets, and what a listener throws stops no request and is not lost', async (t) => {
+  it('tells listeners of verdicts and secrets, and what one throws stops no request and is not lost', async (t) => {
     const verdicts: ClientVerdict[] = [];
     const protections: Protection[] = [];
     const uncaught: unknown[] = [];
@@ -294,7 +294,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.deepEqual(protections, [client.protection]);
   });
 
-  it('close a client by signal or by close(), before its first request or after it', async () => {
+  it('closes by signal or by close(), before its first request or after it', async () => {
     const failed = { status: 503, code: 'shutting_down' };
     // With retries, as everybody has them: the SDK would wait and ask again.
     const early = new PrivatemodeAI({ apiKey: KEY, fetch: nothing as never });
@@ -317,7 +317,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.equal(client.protection, undefined);
   });
 
-  it('with an endpoint where nothing answers lead to the outcome unavailable, and say why', async () => {
+  it('verifies to the outcome unavailable where nothing answers at its endpoint, and says why', async () => {
     // Longer than the three rounds of a renewal, after which the session knows a cause.
     const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
     const unavailable = (code: string) => (thrown: VerificationError) =>
@@ -354,13 +354,13 @@ describe('options of a client', { timeout: 120_000 }, () => {
       /fetched: no-such-host\.invalid does not resolve.* option /,
     ],
   ] as const) {
-    it(`with a wrong ${wrong} make a request fail soon, and SDKs do not repeat it`, async () => {
+    it(`with a wrong ${wrong} fails a request soon, with an error that SDKs do not repeat`, async () => {
       const url = `https://${host.replace('PORT', String(await freePort()))}`;
       await failsSoon(open({ [wrong]: url }), code, words);
     });
   }
 
-  it('with a service whose CA the runtime does not trust make a request fail soon, and say which CA to trust', async () => {
+  it('fails a request soon where the runtime does not trust the CA of the service, and says which CA to trust', async () => {
     const trustsVendorsOnly = globalThis.fetch;
     for (const options of [{}, { manifest: Buffer.from(simulator.manifest) }]) {
       await failsSoon(
@@ -388,7 +388,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.ok(took < 10_000, `${took} ms, where one verificationTimeout has 30 s`);
   }
 
-  it('make a request wait for a service that has answered before, and SDKs repeat it', async () => {
+  it('lets a request wait for a service that has answered before, and SDKs repeat it', async () => {
     let asked = 0;
     const refused = new TypeError('fetch failed', {
       cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }),
@@ -416,7 +416,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.ok(asked > 3, 'the first renewal has three attempts');
   });
 
-  it('are refused where the runtime is too old, in words', (t) => {
+  it('refuses a runtime that is too old, in words', (t) => {
     const { withResolvers } = Promise;
     Object.assign(Promise, { withResolvers: undefined });
     t.after(() => Object.assign(Promise, { withResolvers }));
@@ -425,7 +425,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.throws(() => new PrivatemodeAI({ apiKey: KEY }), tooOld);
   });
 
-  it('are what every remedy speaks of, and none names a flag of the proxy', () => {
+  it('has remedies that speak of its options, and of no flag of the proxy', () => {
     for (const [code, { remedy }] of Object.entries(ERRORS)) {
       if (!PROXY_ALONE.includes(code)) assert.doesNotMatch(remedy, /--|proxy|docs\//i, code);
     }
@@ -435,7 +435,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
   });
 
-  it('are shown with what to do about them where nobody catches the error, and with nothing that is undefined', () => {
+  it('shows what to do in an error that nobody catches, and no member that is undefined', () => {
     assert.throws(
       () => createPrivatemodeFetch({ apiKey: '' }),
       (thrown: PrivatemodeError) => {
@@ -447,7 +447,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     );
   });
 
-  it('say in a page what else can be the reason where a host cannot be reached', (t) => {
+  it('says in a web page what else can be the reason why a host cannot be reached', (t) => {
     assert.equal(unreachable('api.example', undefined).message, 'api.example cannot be reached');
     Object.assign(globalThis, { location: { origin: 'https://page.example' } });
     t.after(() => Reflect.deleteProperty(globalThis, 'location'));
@@ -461,7 +461,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
       assert.equal(toApplication(new PrivatemodeError(code, 'later', { cause })).remedy, cause.remedy);
   });
 
-  it('are shared by a copy, which cannot have others', async () => {
+  it('shares its options with its copies, which cannot have others', async () => {
     const client = open();
     const copy = client.withOptions({ maxRetries: 1, timeout: 5_000 });
     assert.ok(copy instanceof PrivatemodeAI);
@@ -480,7 +480,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     }
   });
 
-  it('never show the key or the salt, in the client or in its errors', async () => {
+  it('never shows its key or its salt, in itself or in its errors', async () => {
     const shown: unknown[] = [];
     const client = open({ promptCacheSalt: SALT });
     await client.chat.completions.create(HELLO);
@@ -509,7 +509,7 @@ describe('options of a client', { timeout: 120_000 }, () => {
     assert.ok(inspect(PrivatemodeAI.prototype));
   });
 
-  it('are those of docs/client.md, with the same defaults', () => {
+  it('has the options of docs/client.md, with the same defaults', () => {
     const source = readFileSync(join(ROOT, 'lib/client/options.ts'), 'utf8');
     const [, declared] = /export interface PrivatemodeOptions {\n(.*?)\n}\n/s.exec(source) as unknown as [
       string,
@@ -538,8 +538,8 @@ describe('options of a client', { timeout: 120_000 }, () => {
     }
   });
 
-  for (const engine of ['default', 'portable']) {
-    it(`let a process end after its last request (${engine})`, async () => {
+  for (const engine of ['node', 'portable']) {
+    it(`with the ${engine} engine lets a process end after its last request`, async () => {
       const directory = temporaryDirectory('client-ends-');
       writeFileSync(join(directory, 'ca.pem'), simulator.caPem);
       const { network: _, fetch: __, ...options } = base;

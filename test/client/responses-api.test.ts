@@ -59,7 +59,7 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     return assert.fail(`the body ended well: ${text}`);
   }
 
-  it('answers whole, streamed and from a copy of the client, by both majors', async () => {
+  it('answers both majors of the OpenAI client, whole and streamed, and a copy of the client', async () => {
     const others = Object.values(OPENAI_CLIENTS).map(
       (OpenAI) => new OpenAI({ apiKey: 'unused', fetch: below }),
     );
@@ -75,7 +75,7 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     assert.equal(headers.get('privatemode-proxy-secret-id'), below.protection()?.secretId);
   });
 
-  it('calls a tool and takes its output back, and says which hosted tools it left out', async () => {
+  it('has the model call a tool, takes its output back, and says which hosted tools it left out', async () => {
     const asked = { model: 'sim-tools', tools: [TOOL, { type: 'web_search' as const }] };
     const question = { role: 'user', content: PROMPT } as const;
     const { data, response } = await client.responses.create({ ...asked, input: [question] }).withResponse();
@@ -97,7 +97,7 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     ['stall_mid:4', 'stream_idle_timeout'],
     ['error_event:2', 'stream_unfinished'],
   ] as const) {
-    it(`ends a stream with ${fault} by response.failed and an error, and no call of it is done`, async () => {
+    it(`ends a stream with the fault ${fault} by response.failed and an error, and completes no tool call`, async () => {
       const response = await post({ model: `sim-tools+fault=${fault}`, tools: [TOOL], stream: true });
       assert.equal(response.status, 200);
       const { text, reason } = await broken(response);
@@ -111,7 +111,7 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     });
   }
 
-  it('ends with the reason of an application that aborts, and the service sees it', async () => {
+  it('ends a stream, when the application aborts, with the reason it gave, and the service sees that it ended', async () => {
     const left = new AbortController();
     const response = await post({ model: 'sim-1000x20', stream: true }, { signal: left.signal });
     const read = broken(response);
@@ -124,7 +124,7 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     await eventually('the end at the service', () => simulator.exchanges.inFlight() === 0);
   });
 
-  it('refuses what cannot be translated, with the place in it, as JSON, and sends nothing', async () => {
+  it('refuses members that cannot be translated, names them in a JSON error, and sends nothing', async () => {
     const sent = simulator.counts['inference'];
     for (const param of ['background', 'no_such_member']) {
       const accept = { headers: { accept: 'text/event-stream' } };
@@ -148,11 +148,11 @@ describe('the Responses API of the library', { timeout: 60_000 }, () => {
     assert.equal(simulator.counts['inference'], sent);
   });
 
-  it('gives an error status of the service as it is in chat', async () => {
+  it('passes on an error status of the service, as the chat endpoint does', async () => {
     await assert.rejects(client.responses.create({ model: 'sim-error-429', input: PROMPT }), { status: 429 });
   });
 
-  it('is refused without the option, in words of this library, and nothing is sent', async () => {
+  it('is refused without the option responsesApi, which the error names, and nothing is sent', async () => {
     const without = new PrivatemodeAI({ apiKey: 'k', fetch: nothing as never });
     const refused = {
       status: 400,

@@ -26,7 +26,7 @@ const ask = { model: 'sim-echo', messages: [{ role: 'user' as const, content: PR
 const OTHER_ROOTS = { snp: { Genoa: PRODUCTION_ROOTS.snp.Genoa! }, tdx: undefined };
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
-describe('verify()', { timeout: 120_000 }, () => {
+describe('verify() of the client library', { timeout: 120_000 }, () => {
   let simulator: Simulator;
   let base: ReturnType<typeof clientOptions>;
   let opened: { close(): void }[] = [];
@@ -97,7 +97,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     }
   });
 
-  it('resolves under a pin, and the published manifest is not fetched', async () => {
+  it('resolves where a manifest is pinned, and does not fetch the published one', async () => {
     const client = open({ manifest: simulator.manifest });
     const { manifest } = await client.verify();
     assert.ok(manifest['Policies']);
@@ -107,7 +107,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     assert.ok(!sent.some((request) => request.endsWith('manifest.json')), 'a pin is not fetched');
   });
 
-  it('rejects under a wrong pin, and nothing is asked', async () => {
+  it('rejects where another manifest is pinned, and no prompt is sent', async () => {
     const wrong = Buffer.from(`${Buffer.from(simulator.manifest).toString('utf8')}\n`);
     const verdicts: ClientVerdict[] = [];
     const client = open({ manifest: wrong, onVerdict: (verdict) => verdicts.push(verdict) });
@@ -147,7 +147,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     ],
     ['those of AMD alone', 'tdx', 'snp', /^tdx is missing in the option unsafeTrustRoots: add its roots\.$/],
   ] as const) {
-    it(`says of the roots of a simulator (${tee}) which are missing: ${what} are given`, async () => {
+    it(`says which roots of a ${tee} simulator are missing where the option has ${what}`, async () => {
       const other = tee === 'tdx' ? await startTestSimulator({ apiKey: KEY, tee }) : simulator;
       const { ark, ask: askRoot, intel } = other.roots;
       const snp = unsafeTrustRoots === 'snp' ? { Genoa: { ark, ask: askRoot } } : {};
@@ -173,14 +173,14 @@ describe('verify()', { timeout: 120_000 }, () => {
     });
   }
 
-  it('keeps to what the service is refused for where its names say something else', () => {
+  it('says not to trust a service that is refused, whatever the names in its certificates look like', () => {
     const message =
       'snp.vcek.names: expected x; found CN=snp.roots: expected ; found no trust root for Genoa is (';
     const error = new PrivatemodeError('attestation_failed', message);
     assert.match(toApplication(error, new URL('https://api.privatemode.ai')).remedy, /^Do not trust/);
   });
 
-  it('holds a client to the pin that it was given, whatever becomes of the bytes', async () => {
+  it('goes by the pinned manifest that it was given, even where its bytes change afterwards', async () => {
     const bytes = Uint8Array.from(simulator.manifest);
     const client = open({ manifest: bytes });
     bytes.fill(0);
@@ -194,7 +194,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     ['secret-status', 'unavailable', 'control_api_failed'],
     ['attest-status', 'unavailable', 'control_api_failed'],
   ] as const) {
-    it(`rejects with the verdict on ${fault}: ${outcome}`, async () => {
+    it(`rejects with the outcome ${outcome} at the fault ${fault}`, async () => {
       simulator.faults.parse(fault, fault.endsWith('status') ? 500 : true);
       for (const client of [
         open(),
@@ -208,7 +208,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     });
   }
 
-  it('cites a page that the package has, and so does the response to a request', async () => {
+  it('cites in its error a page that the package has, and so does the error of a request', async () => {
     simulator.faults.set('evidence-signature', true);
     const client = open();
     const { message } = await refusal(client);
@@ -239,7 +239,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     await refusal(client);
   });
 
-  it('keeps to the rejection while the service says nothing more', async () => {
+  it('keeps rejecting a service that was rejected and then fails to answer', async () => {
     const client = open({ verificationTimeout: 5_000 });
     simulator.faults.set('evidence-signature', true);
     await refusal(client);
@@ -252,7 +252,7 @@ describe('verify()', { timeout: 120_000 }, () => {
     assert.match(message, /^snp\.report\.signature: expected /);
   });
 
-  it('rejects with a verdict where nothing could be judged, and after close()', async () => {
+  it('rejects with the outcome unavailable where nothing answers, and after close()', async () => {
     const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
     const { verdict, code } = await refusal(client);
     assert.deepEqual(

@@ -142,7 +142,7 @@ interface Scene {
   readonly config: ClientConfig;
 }
 
-describe('the proxy and the library on the wire', { timeout: 120_000 }, () => {
+describe('the proxy and the library', { timeout: 120_000 }, () => {
   let upstream: ScriptedUpstream;
   let network: Agent;
   const scenes = new Map<string | undefined, Scene>();
@@ -214,7 +214,7 @@ describe('the proxy and the library on the wire', { timeout: 120_000 }, () => {
   }
 
   for (const [kind, asked] of Object.entries(KINDS)) {
-    it(`send the same: ${kind}`, async () => {
+    it(`send the same request to the service: ${kind}`, async () => {
       const left = { requests: 0, salted: 0 };
       await fc.assert(
         fc.asyncProperty(

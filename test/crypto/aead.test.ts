@@ -36,7 +36,7 @@ function encryptAll(key: SecretKey, iv: Buffer, aad: Buffer, pieces: readonly Ui
 }
 
 describe('AES-256-GCM', () => {
-  it('agrees with Wycheproof on 256-bit keys and 96-bit ivs', () => {
+  it('agrees with Wycheproof for 256-bit keys and 96-bit ivs', () => {
     let valid = 0;
     let invalid = 0;
     for (const { keySize, ivSize, tests } of testGroups) {
@@ -60,7 +60,7 @@ describe('AES-256-GCM', () => {
     assert.deepEqual({ valid, invalid }, { valid: 39, invalid: 27 });
   });
 
-  it('refuses every other key and iv length of Wycheproof', () => {
+  it('refuses keys and ivs of every other length in Wycheproof', () => {
     let refused = 0;
     for (const { keySize, ivSize, tests } of testGroups) {
       if (keySize === 256 && ivSize === 96) continue;
@@ -74,7 +74,7 @@ describe('AES-256-GCM', () => {
     assert.equal(refused, 250);
   });
 
-  it('refuses truncated tags, down to none', () => {
+  it('refuses tags of fewer than 16 bytes, down to none', () => {
     const [key, iv, aad] = [keyOf(Buffer.alloc(32, 1)), Buffer.alloc(12, 2), Buffer.alloc(16, 3)];
     const { ciphertext, tag } = encryptAll(key, iv, aad, [Buffer.from('truncated')]);
     for (let length = 0; length < 16; length++) {
@@ -84,7 +84,7 @@ describe('AES-256-GCM', () => {
     assert.ok(gcmDecrypt(key, iv, aad, ciphertext, tag));
   });
 
-  it('produces the bytes of the portable engine, however the plaintext is cut', () => {
+  it('makes the same bytes as the portable engine, however the plaintext is cut', () => {
     const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
     fc.assert(
       fc.property(

@@ -5,7 +5,7 @@ import { toHex } from '../support/evidence/wycheproof.ts';
 
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
 
-describe('hashes', () => {
+describe('SHA-256 and SHA-384', () => {
   it('give the digests of FIPS 180 for "abc", in one part or several', () => {
     const expected256 = 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad';
     const expected384 =
@@ -18,7 +18,7 @@ describe('hashes', () => {
 });
 
 describe('constantTimeEqual', () => {
-  it('compares contents and lengths', () => {
+  it('is true only for equal contents of equal length', () => {
     assert.equal(constantTimeEqual(text('abc'), text('abc')), true);
     assert.equal(constantTimeEqual(text('abc'), text('abd')), false);
     assert.equal(constantTimeEqual(text('abc'), text('ab')), false);

@@ -63,8 +63,8 @@ const edits = fc.array(edit, { minLength: 1, maxLength: 2 });
 const all = (bytes: Uint8Array, list: readonly Edit[]): Buffer =>
   list.reduce<Buffer>((now, each) => edited(now, each), Buffer.from(bytes));
 
-describe('the two engines', () => {
-  it('have the same files, with the same names in them', async () => {
+describe('the node and the portable engine', () => {
+  it('have the same files, which export the same names', async () => {
     for (const engine of ['node', 'portable']) {
       assert.deepEqual(readdirSync(join(ENGINES, engine)).sort(), FILES);
     }
@@ -72,7 +72,7 @@ describe('the two engines', () => {
   });
 
   for (const [name, spki] of SPKI) {
-    it(`read an ${name} key alike, and no changed one that OpenSSL refuses`, () => {
+    it(`read ${name} keys alike, and the portable one no changed key that OpenSSL refuses`, () => {
       const good = read(() => portable.publicKeyFromSpki(spki));
       assert.deepEqual(
         good,
@@ -97,7 +97,7 @@ describe('the two engines', () => {
     });
   }
 
-  it('read an RSAPublicKey alike, and no changed one that OpenSSL refuses', () => {
+  it('read keys in the form RSAPublicKey alike, and the portable one no changed key that OpenSSL refuses', () => {
     const pkcs1 = RSA.publicKey.export({ type: 'pkcs1', format: 'der' });
     fc.assert(
       fc.property(edits, (list) => {
@@ -135,7 +135,7 @@ describe('the two engines', () => {
     ['a padded exponent', spki.replace(/0203010001$/, '0203007fff')],
     ['RSA with the parameters of another algorithm', spki.replace('0500', '0501')],
   ] as const) {
-    it(`refuse a key with ${name}, the portable one at least`, () => {
+    it(`refuse, the portable one at least, a key with ${name}`, () => {
       assert.ok(![ec, spki].includes(hex), 'nothing was changed');
       const refused = { code: 'evidence_malformed' };
       assert.throws(() => portable.publicKeyFromSpki(Buffer.from(hex, 'hex')), refused);
@@ -191,7 +191,7 @@ describe('the two engines', () => {
     );
   });
 
-  it('take no signature that the runtime cannot check, the portable one at least', async (t) => {
+  it('refuse, the portable one at least, a signature that the runtime cannot check', async (t) => {
     const { key } = portable.publicKeyFromSpki(RSA.publicKey.export({ type: 'spki', format: 'der' }));
     const padding = constants.RSA_PKCS1_PSS_PADDING;
     const good = sign('sha384', DATA, { key: RSA.privateKey, padding, saltLength: 48 });

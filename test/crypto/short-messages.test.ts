@@ -72,8 +72,8 @@ const message = fc.record({
 });
 const messages = fc.array(message, { minLength: 1, maxLength: SLOTS });
 
-describe('short messages', () => {
-  it('may be as many and as long as there is room', () => {
+describe('AES-256-GCM of short messages', () => {
+  it('opens as many, and as long ones, as there is room for', () => {
     const secret = keyOf(Buffer.alloc(32, 7));
     for (const size of [1, 15, 16, 17, 496, 511, 512]) {
       const plaintexts = Array.from({ length: SLOTS }, (_, i) => Buffer.alloc(size, i));
@@ -84,7 +84,7 @@ describe('short messages', () => {
     }
   });
 
-  it('open to what was sealed one by one, any number and size of them', () => {
+  it('opens together what was sealed one by one, in any number and size', () => {
     fc.assert(
       fc.property(key, messages, (secret, all) => {
         const opened = open(
@@ -100,7 +100,7 @@ describe('short messages', () => {
     );
   });
 
-  it('are sealed together as they are one by one, any number and size of them', () => {
+  it('seals messages together to the same bytes as one by one, in any number and size', () => {
     fc.assert(
       fc.property(key, messages, (secret, all) => {
         const one = all.map(({ iv, aad, plaintext }) => sealed(secret, iv, aad, plaintext));
@@ -110,14 +110,14 @@ describe('short messages', () => {
     );
   });
 
-  it('leave no plaintext in the slots', () => {
+  it('leaves no plaintext in its slots', () => {
     const plaintext = Buffer.alloc(SHORT_BYTES, 'a prompt ');
     const parts = { iv: Buffer.alloc(12), aad: Buffer.alloc(AAD_BYTES), plaintext };
     sealTogether(keyOf(Buffer.alloc(32, 7)), [parts]);
     assert.ok(!slots.some(({ bytes: left }) => left.includes('a prompt')));
   });
 
-  it('are refused, all of them, where one bit of iv, AAD, ciphertext or tag of any is another', () => {
+  it('refuses all messages where one bit in the iv, AAD, ciphertext or tag of any was flipped', () => {
     const where = fc.record({ of: fc.nat(), part: fc.nat(), bit: fc.nat() });
     fc.assert(
       fc.property(key, messages, where, (secret, all, { of, part, bit }) => {
@@ -135,7 +135,7 @@ describe('short messages', () => {
     );
   });
 
-  it('are refused under another key, and in the place of another', () => {
+  it('refuses a message under another key, and in the place of another message', () => {
     const [one, two] = [keyOf(Buffer.alloc(32, 1)), keyOf(Buffer.alloc(32, 2))];
     const [first, second] = [0, 1].map((k) =>
       sealed(one, Buffer.alloc(12, k), Buffer.alloc(16, k), Buffer.from('the same')),
@@ -145,7 +145,7 @@ describe('short messages', () => {
     assert.equal(open(one, [first, second])?.length, 2);
   });
 
-  it('agree with Wycheproof, as far as its AAD is of our length', () => {
+  it('agrees with Wycheproof where its AAD has the length of ours', () => {
     const file = join(import.meta.dirname, '../vectors/foreign/wycheproof/aes_gcm_test.json');
     const { testGroups } = JSON.parse(readFileSync(file, 'utf8')) as {
       testGroups: { tests: Record<'key' | 'iv' | 'aad' | 'msg' | 'ct' | 'tag' | 'result', string>[] }[];
@@ -165,7 +165,7 @@ describe('short messages', () => {
     assert.deepEqual(seen, { valid: 1, invalid: 0 });
   });
 
-  it('need 32 bytes of key', () => {
+  it('refuses a key that is not of 32 bytes', () => {
     assert.throws(() => openSlots(wrongKeyOf(Buffer.alloc(16)), 1), { code: 'internal' });
     assert.throws(() => sealSlots(wrongKeyOf(Buffer.alloc(16)), [Buffer.alloc(1)]), { code: 'internal' });
   });

@@ -55,8 +55,8 @@ function rawOf(der: Buffer, size: number): Uint8Array | undefined {
   return fixed.includes(undefined) ? undefined : fromHex(fixed.join(''));
 }
 
-describe('ECDSA', () => {
-  it('holds under a key on P-256 or P-384 only, not what another algorithm signed', async () => {
+describe('an ECDSA signature', () => {
+  it('is valid only under a key on P-256 or P-384, and only if ECDSA made it', async () => {
     const data = Buffer.from('data');
     const verified = (publicKey: KeyObject, signature: Uint8Array, encoding: 'der' | 'raw' = 'der') =>
       verifyEcdsa({ key: keyOf(publicKey), hash: 'sha256', encoding, data, signature });
@@ -80,7 +80,7 @@ describe('ECDSA', () => {
   for (const { file, curve, hash, tests: count, size } of SETS) {
     const tests = wycheproof<EcdsaGroup, { msg: string; sig: string }>(file);
 
-    it(`answers all ${count} Wycheproof vectors for ${curve} in DER`, async () => {
+    it(`in DER on ${curve} is judged as in all ${count} vectors of Wycheproof`, async () => {
       assert.equal(tests.length, count);
       for (const { group, test } of tests) {
         const { key, curve: read } = publicKeyFromSpki(fromHex(group.publicKeyDer));
@@ -96,7 +96,7 @@ describe('ECDSA', () => {
       }
     });
 
-    it(`answers the same as raw r || s under raw keys for ${curve}`, async () => {
+    it(`as raw r || s under a raw key on ${curve} is judged as in Wycheproof, but for faults of DER`, async () => {
       let converted = 0;
       for (const { group, test } of tests) {
         const signature = rawOf(Buffer.from(test.sig, 'hex'), size);
@@ -117,7 +117,7 @@ describe('ECDSA', () => {
     });
   }
 
-  it('refuses a raw signature of another length, a foreign curve and a foreign key type', async () => {
+  it('in raw form is refused with another length, on secp256k1 and under an Ed25519 key', async () => {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const key = keyOf(createPublicKey(privateKey));
     const data = new Uint8Array(10);
@@ -138,7 +138,7 @@ describe('ECDSA', () => {
 });
 
 describe('public keys', () => {
-  it('refuse points that are not on their curve, in SPKI and raw', () => {
+  it('are refused, in SPKI and raw, where their point is not on their curve', () => {
     const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
     const point = pointOf(keyOf(publicKey));
     const moved = Uint8Array.from(point);
@@ -151,7 +151,7 @@ describe('public keys', () => {
     assert.throws(() => publicKeyFromSpki(spki), malformed);
   });
 
-  it('refuse what is no key with the typed error', () => {
+  it('are refused with evidence_malformed where they are no key', () => {
     assert.throws(() => publicKeyFromSpki(new Uint8Array(20)), malformed);
     assert.throws(() => publicKeyFromPkcs1(new Uint8Array(20)), malformed);
     assert.throws(() => pointOf(keyOf(generateKeyPairSync('ed25519').publicKey)), malformed);
@@ -161,7 +161,7 @@ describe('public keys', () => {
     );
   });
 
-  it('tell algorithm, curve and RSA parameters', () => {
+  it('are read with their algorithm, curve and RSA parameters', () => {
     const rsa = generateKeyPairSync('rsa', { modulusLength: 1024 }).publicKey;
     const read = publicKeyFromSpki(rsa.export({ type: 'spki', format: 'der' }));
     assert.equal(read.algorithm, 'rsa');
@@ -234,7 +234,7 @@ describe('the form of a public key', () => {
   const point = P256.subarray(26);
   const isOdd = (point[64] as number) & 1;
 
-  it('is DER to its last byte', () => {
+  it('has to be DER to its last byte', () => {
     publicKeyFromSpki(P256);
     publicKeyFromPkcs1(pkcs1);
     assert.throws(() => publicKeyFromSpki(Buffer.concat([P256, Buffer.of(0)])), refused);
@@ -243,7 +243,7 @@ describe('the form of a public key', () => {
     assert.throws(() => publicKeyFromSpki(longLength), refused);
   });
 
-  it('names its curve, and has a point that is whole', () => {
+  it('has to name its curve, and to hold an uncompressed point', () => {
     const explicit = generateKeyPairSync('ec', { namedCurve: 'P-256', paramEncoding: 'explicit' });
     assert.throws(
       () => publicKeyFromSpki(explicit.publicKey.export({ type: 'spki', format: 'der' })),
@@ -262,7 +262,7 @@ const { n: ORDER } = p384.Point.CURVE();
 const oracle = (scalar: bigint): Buffer => Buffer.from(p384.Point.BASE.multiply(scalar).toBytes(false));
 
 describe('the product of the P-384 base point', () => {
-  it('agrees with an independent library', () => {
+  it('agrees with an independent library for any scalar', () => {
     fc.assert(
       fc.property(fc.bigInt({ min: 1n, max: ORDER - 1n }), (k) => {
         assert.deepEqual(Buffer.from(multiplyBaseP384(k)), oracle(k));
@@ -271,7 +271,7 @@ describe('the product of the P-384 base point', () => {
     );
   });
 
-  it('is right at the ends of the range, and refuses what lies outside', () => {
+  it('agrees at the ends of the range of scalars, which refuses others', () => {
     for (const k of [1n, ORDER - 1n]) assert.deepEqual(Buffer.from(multiplyBaseP384(k)), oracle(k));
     for (const bad of [0n, ORDER, -1n]) assert.throws(() => multiplyBaseP384(bad));
   });
