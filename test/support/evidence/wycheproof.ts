@@ -17,7 +17,7 @@ interface WycheproofFile<Group, Test> {
 export function wycheproof<Group, Test>(
   name: string,
 ): { readonly group: Group; readonly test: Test & WycheproofTest }[] {
-  const url = new URL(`../vectors/foreign/wycheproof/${name}.json`, import.meta.url);
+  const url = new URL(`../../vectors/foreign/wycheproof/${name}.json`, import.meta.url);
   const file = JSON.parse(readFileSync(url, 'utf8')) as WycheproofFile<Group, Test>;
   const all = file.testGroups.flatMap((group) => group.tests.map((test) => ({ group, test })));
   assert.equal(all.length, file.numberOfTests);
