@@ -192,15 +192,15 @@ describe('a run of tests', () => {
     const says = `
       const engine = process.execArgv.includes('--conditions=portable') ? 'portable' : 'node';
       it(process.env['TEST_DOOR'] + ' ' + engine, ${FAILS});`;
-    const files = { 'applications/openai.test.ts': says, 'session/a.test.ts': PASSES + says };
+    const files = { 'applications/openai.test.ts': says, 'session/client-keys.test.ts': PASSES + says };
     const { stdout } = runIn(treeWith(files), '--all');
     assert.deepEqual(stdout.slice(stdout.indexOf('Failed:')).split('\n'), [
       'Failed:',
       '  test/applications/openai.test.ts: proxy node',
-      '  test/session/a.test.ts: proxy node',
+      '  test/session/client-keys.test.ts: proxy node',
       '  test/applications/openai.test.ts --door library: library node',
       '  test/applications/openai.test.ts --door library --engine portable: library portable',
-      '  test/session/a.test.ts --engine portable: proxy portable',
+      '  test/session/client-keys.test.ts --engine portable: proxy portable',
       '',
       '2 passed, 5 failed, 0 skipped',
       '',
