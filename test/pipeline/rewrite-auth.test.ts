@@ -1,177 +1,96 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type FallbackMode, rewriteAuth } from '../../lib/pipeline/rewrite-auth.ts';
-
-interface Row {
-  readonly name: string;
-  readonly authorization?: string;
-  readonly apiKeyHeader?: string;
-  /** Authorization towards the remote in each mode while `ours` is configured; `undefined`: none. */
-  readonly never: string | undefined;
-  readonly ifPlaceholder: string | undefined;
-  /** Without a configured key: what is sent, and which key may attest. */
-  readonly alone: string | undefined;
-  readonly offered: string | undefined;
-}
+import { rewriteAuth } from '../../lib/pipeline/rewrite-auth.ts';
 
 const OURS = 'Bearer ours';
+const OTHERS = 'sk-of-another-vendor';
 
+type Row = [
+  name: string,
+  client: { readonly authorization?: string; readonly apiKeyHeader?: string },
+  /** Authorization towards the remote where nothing of ours takes its place; `undefined`: none. */
+  theirs: string | undefined,
+  /** The key that may attest where none is configured. */
+  offered?: string | undefined,
+  /** Whether ours takes its place with `if-placeholder`. */
+  replaced?: boolean,
+];
 const ROWS: readonly Row[] = [
-  { name: 'nothing', never: undefined, ifPlaceholder: undefined, alone: undefined, offered: undefined },
-  {
-    name: 'a key',
-    authorization: 'Bearer theirs',
-    never: 'Bearer theirs',
-    ifPlaceholder: 'Bearer theirs',
-    alone: 'Bearer theirs',
-    offered: 'theirs',
-  },
-  {
-    name: 'the placeholder',
-    authorization: 'Bearer placeholder',
-    never: 'Bearer placeholder',
-    ifPlaceholder: OURS,
-    alone: 'Bearer placeholder',
-    offered: 'placeholder',
-  },
-  {
-    name: 'almost the placeholder (case of the scheme)',
-    authorization: 'bearer placeholder',
-    never: 'bearer placeholder',
-    ifPlaceholder: 'bearer placeholder',
-    alone: 'bearer placeholder',
-    offered: 'placeholder',
-  },
-  {
-    name: 'almost the placeholder (case of the word)',
-    authorization: 'Bearer Placeholder',
-    never: 'Bearer Placeholder',
-    ifPlaceholder: 'Bearer Placeholder',
-    alone: 'Bearer Placeholder',
-    offered: 'Placeholder',
-  },
-  {
-    name: 'almost the placeholder (two blanks)',
-    authorization: 'Bearer  placeholder',
-    never: 'Bearer  placeholder',
-    ifPlaceholder: 'Bearer  placeholder',
-    alone: 'Bearer  placeholder',
-    offered: undefined,
-  },
-  {
-    name: 'another scheme',
-    authorization: 'Basic dXNlcjpwYXNz',
-    never: 'Basic dXNlcjpwYXNz',
-    ifPlaceholder: 'Basic dXNlcjpwYXNz',
-    alone: 'Basic dXNlcjpwYXNz',
-    offered: undefined,
-  },
-  {
-    name: 'an empty Authorization',
-    authorization: '',
-    never: '',
-    ifPlaceholder: '',
-    alone: '',
-    offered: undefined,
-  },
-  {
-    name: 'a bearer of nothing',
-    authorization: 'Bearer ',
-    never: 'Bearer ',
-    ifPlaceholder: 'Bearer ',
-    alone: 'Bearer ',
-    offered: undefined,
-  },
-  {
-    name: 'a bearer of two words',
-    authorization: 'Bearer a b',
-    never: 'Bearer a b',
-    ifPlaceholder: 'Bearer a b',
-    alone: 'Bearer a b',
-    offered: undefined,
-  },
-  {
-    name: 'x-api-key',
-    apiKeyHeader: 'theirs',
-    never: 'Bearer theirs',
-    ifPlaceholder: 'Bearer theirs',
-    alone: 'Bearer theirs',
-    offered: 'theirs',
-  },
-  {
-    name: 'x-api-key with the placeholder',
-    apiKeyHeader: 'placeholder',
-    never: 'Bearer placeholder',
-    ifPlaceholder: OURS,
-    alone: 'Bearer placeholder',
-    offered: 'placeholder',
-  },
-  {
-    name: 'an empty x-api-key',
-    apiKeyHeader: '',
-    never: undefined,
-    ifPlaceholder: undefined,
-    alone: undefined,
-    offered: undefined,
-  },
-  {
-    name: 'both headers: Authorization decides alone',
-    authorization: 'Bearer theirs',
-    apiKeyHeader: 'sk-of-another-vendor',
-    never: 'Bearer theirs',
-    ifPlaceholder: 'Bearer theirs',
-    alone: 'Bearer theirs',
-    offered: 'theirs',
-  },
-  {
-    name: 'both headers, the placeholder in the one that counts',
-    authorization: 'Bearer placeholder',
-    apiKeyHeader: 'sk-of-another-vendor',
-    never: 'Bearer placeholder',
-    ifPlaceholder: OURS,
-    alone: 'Bearer placeholder',
-    offered: 'placeholder',
-  },
-  {
-    name: 'both headers, the placeholder in the other one',
-    authorization: 'Bearer theirs',
-    apiKeyHeader: 'placeholder',
-    never: 'Bearer theirs',
-    ifPlaceholder: 'Bearer theirs',
-    alone: 'Bearer theirs',
-    offered: 'theirs',
-  },
-  {
-    name: 'an empty Authorization beside x-api-key: still decides alone',
-    authorization: '',
-    apiKeyHeader: 'sk-of-another-vendor',
-    never: '',
-    ifPlaceholder: '',
-    alone: '',
-    offered: undefined,
-  },
+  ['nothing', {}, undefined],
+  ['a key', { authorization: 'Bearer theirs' }, 'Bearer theirs', 'theirs'],
+  ['the placeholder', { authorization: 'Bearer placeholder' }, 'Bearer placeholder', 'placeholder', true],
+  [
+    'almost the placeholder (case of the scheme)',
+    { authorization: 'bearer placeholder' },
+    'bearer placeholder',
+    'placeholder',
+  ],
+  [
+    'almost the placeholder (case of the word)',
+    { authorization: 'Bearer Placeholder' },
+    'Bearer Placeholder',
+    'Placeholder',
+  ],
+  ['almost the placeholder (two blanks)', { authorization: 'Bearer  placeholder' }, 'Bearer  placeholder'],
+  ['another scheme', { authorization: 'Basic dXNlcjpwYXNz' }, 'Basic dXNlcjpwYXNz'],
+  ['an empty Authorization', { authorization: '' }, ''],
+  ['a bearer of nothing', { authorization: 'Bearer ' }, 'Bearer '],
+  ['a bearer of two words', { authorization: 'Bearer a b' }, 'Bearer a b'],
+  ['x-api-key', { apiKeyHeader: 'theirs' }, 'Bearer theirs', 'theirs'],
+  [
+    'x-api-key with the placeholder',
+    { apiKeyHeader: 'placeholder' },
+    'Bearer placeholder',
+    'placeholder',
+    true,
+  ],
+  ['an empty x-api-key', { apiKeyHeader: '' }, undefined],
+  [
+    'both headers: Authorization decides alone',
+    { authorization: 'Bearer theirs', apiKeyHeader: OTHERS },
+    'Bearer theirs',
+    'theirs',
+  ],
+  [
+    'both headers, the placeholder in the one that counts',
+    { authorization: 'Bearer placeholder', apiKeyHeader: OTHERS },
+    'Bearer placeholder',
+    'placeholder',
+    true,
+  ],
+  [
+    'both headers, the placeholder in the other one',
+    { authorization: 'Bearer theirs', apiKeyHeader: 'placeholder' },
+    'Bearer theirs',
+    'theirs',
+  ],
+  [
+    'an empty Authorization beside x-api-key: still decides alone',
+    { authorization: '', apiKeyHeader: OTHERS },
+    '',
+  ],
 ];
 
 describe('whose key a request is sent with', () => {
-  for (const { name, authorization, apiKeyHeader, ...expected } of ROWS) {
-    const decide = (configuredKey: string | undefined, fallback: FallbackMode) =>
-      rewriteAuth({ authorization, apiKeyHeader, configuredKey, fallback });
+  for (const [name, client, theirs, offered, replaced = false] of ROWS) {
+    for (const [fallback, authorization] of [
+      ['always', OURS],
+      ['never', theirs],
+      ['if-placeholder', replaced ? OURS : theirs],
+    ] as const) {
+      const decide = (configuredKey: string | undefined) =>
+        rewriteAuth({
+          authorization: undefined,
+          apiKeyHeader: undefined,
+          ...client,
+          configuredKey,
+          fallback,
+        });
 
-    it(`${name}; a key is configured, always`, () =>
-      assert.deepEqual(decide('ours', 'always'), { authorization: OURS, offeredKey: undefined }));
-    it(`${name}; a key is configured, never`, () =>
-      assert.deepEqual(decide('ours', 'never'), { authorization: expected.never, offeredKey: undefined }));
-    it(`${name}; a key is configured, if-placeholder`, () =>
-      assert.deepEqual(decide('ours', 'if-placeholder'), {
-        authorization: expected.ifPlaceholder,
-        offeredKey: undefined,
-      }));
-    for (const mode of ['always', 'never', 'if-placeholder'] as const) {
-      it(`${name}; no key is configured, ${mode}`, () =>
-        assert.deepEqual(decide(undefined, mode), {
-          authorization: expected.alone,
-          offeredKey: expected.offered,
-        }));
+      it(`${name}; a key is configured, ${fallback}`, () =>
+        assert.deepEqual(decide('ours'), { authorization, offeredKey: undefined }));
+      it(`${name}; no key is configured, ${fallback}`, () =>
+        assert.deepEqual(decide(undefined), { authorization: theirs, offeredKey: offered }));
     }
   }
 });
