@@ -94,7 +94,8 @@ describe('a whole response, by the vectors', () => {
 
 describe('a whole response is refused for', () => {
   const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('[]'));
-  const rows: readonly [string, string, string][] = [
+  const rows: readonly [string, string, string, string[]?][] = [
+    ['a plain element', '[1]', 'response_not_authentic', []],
     ['a plain string', '{"choices":"x"}', 'response_malformed'],
     ['a plain object', '{"choices":{}}', 'response_not_authentic'],
     ['null', '{"choices":null}', 'response_not_authentic'],
@@ -106,13 +107,9 @@ describe('a whole response is refused for', () => {
     ['half of it', `{"choices":${message}`, 'response_malformed'],
     ['no JSON', '<html>', 'response_malformed'],
   ];
-  for (const [name, wire, code] of rows) {
-    it(name, () => assert.deepEqual(openText(wire), { text: '', failure: code }));
+  for (const [name, wire, code, plain] of rows) {
+    it(name, () => assert.deepEqual(openText(wire, plain), { text: '', failure: code }));
   }
-
-  it('a plain element', () => {
-    assert.deepEqual(openText('[1]', []), { text: '', failure: 'response_not_authentic' });
-  });
 
   it('a body beyond the limit, as soon as it is beyond', () => {
     const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined, 10);
@@ -181,6 +178,7 @@ describe('the grammar of whole responses', () => {
   };
   const without = (value: object, name: string): object =>
     Object.fromEntries(Object.entries(value).filter(([each]) => each !== name));
+  const idOf = (bytes: number) => 'x'.repeat(bytes - 2); // the quotes count
   const choice = (index: number) => ({ index, message: { role: 'assistant' }, finish_reason: 'stop' });
   const CHAT = { id: 'c', object: 'chat.completion', created: 1, model: 'm', choices: [choice(0)] };
   const TEXT = {
@@ -198,6 +196,7 @@ describe('the grammar of whole responses', () => {
     ['chat, two choices', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }, { choices: 2 }],
     ['chat, optional members', 'chat', { ...CHAT, system_fingerprint: null, prompt_logprobs: [null, {}] }],
     ['chat, harmless additions', 'chat', { ...CHAT, citations: [], metrics: {}, error: null, x: 'y' }],
+    ['chat, a plain member of 16 KiB', 'chat', { ...CHAT, id: idOf(16_384) }],
     ['completions', 'completions', TEXT],
     ['messages', 'messages', MESSAGE],
     ['messages, stop sequence', 'messages', { ...MESSAGE, stop_sequence: 'x' }],
@@ -234,7 +233,14 @@ describe('the grammar of whole responses', () => {
   const refused: readonly [string, EndpointId, object, string?][] = [
     ['an empty object', 'chat', {}],
     ['plain members alone', 'chat', { id: 'c', usage: null }],
-    ['an array', 'chat', [], 'response_malformed'],
+    ...(Object.keys(PLAIN) as EndpointId[])
+      .filter((id) => id !== 'unstructured')
+      .map((id): [string, EndpointId, object, string] => [
+        `an array as ${id}`,
+        id,
+        [{ text: 'x' }],
+        'response_malformed',
+      ]),
     ['another kind of body', 'chat', { ...CHAT, object: 'chat.completion.chunk' }],
     ['fewer choices than asked for', 'chat', { ...CHAT, choices: [] }],
     ['more choices than asked for', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }],
@@ -247,7 +253,7 @@ describe('the grammar of whole responses', () => {
     ['an error in a success', 'chat', { ...CHAT, error: {} }],
     ['an error under another name', 'chat', { ...CHAT, x: { message: 'no', code: 500 } }],
     ['a plain member of another type', 'chat', { ...CHAT, usage: 1 }, 'response_malformed'],
-    ['a plain member that is huge', 'chat', { ...CHAT, id: 'x'.repeat(20_000) }, 'response_malformed'],
+    ['a plain member of 16 KiB and one byte', 'chat', { ...CHAT, id: idOf(16_385) }, 'response_malformed'],
     ['a message that has not stopped', 'messages', { ...MESSAGE, stop_reason: null }],
     ['a message with a text that nobody knows', 'messages', { ...MESSAGE, z: 'end_turn' }],
     ['a name that is no ASCII', 'chat', { ...CHAT, ä: null }],
@@ -262,12 +268,6 @@ describe('the grammar of whole responses', () => {
   for (const [name, id, value, failure = 'response_not_authentic'] of refused) {
     it(`${name}: refused`, () => assert.equal(code(id, value), failure));
   }
-
-  it('takes plain members of 16 KiB as they are written, and no more', () => {
-    const id = (bytes: number) => ({ ...CHAT, id: 'x'.repeat(bytes - 2) }); // the quotes count
-    assert.equal(code('chat', id(16_384)), undefined);
-    assert.equal(code('chat', id(16_385)), 'response_malformed');
-  });
 
   it('lets a body begin with blanks, where each part of it begins within 64 bytes', () => {
     const document = (blanks: number, inside: number): string | undefined => {
@@ -347,66 +347,43 @@ describe('the opener of whole responses', () => {
     assert.equal(text, `[${elements.map((_, i) => `{"e":${i}}`).join(', ')}]`);
   });
 
-  it('opens an array of thousands in turns, a thousand at a time', () => {
-    const elements = elementsOf(Array.from({ length: 3000 }, (_, i) => Buffer.from(String(i))));
+  /** What each turn of opening these elements gives, and how it ended. */
+  const turnsOf = (elements: readonly string[]) => {
     const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
     opener.feed(Buffer.from(`[${elements.join()}]`));
-    const turns = [opener.flush()];
-    while (opener.pending) turns.push(opener.flush());
-    assert.equal(opener.failure, undefined);
-    assert.deepEqual(
-      turns.map(({ length }) => length > 0),
-      [false, false, true],
-    );
-    assert.equal(turns.at(-1)!.toString(), `[${elements.map((_, i) => i).join()}]`);
+    const turns = [Buffer.from(opener.flush()).toString()];
+    while (opener.pending) turns.push(Buffer.from(opener.flush()).toString());
+    return { turns, failure: opener.failure?.code };
+  };
+
+  it('opens an array of thousands in turns, a thousand at a time', () => {
+    const elements = elementsOf(Array.from({ length: 3000 }, (_, i) => Buffer.from(String(i))));
+    const text = `[${elements.map((_, i) => i).join()}]`;
+    assert.deepEqual(turnsOf(elements), { turns: ['', '', text], failure: undefined });
   });
 
-  describe('takes one turn for', () => {
-    /** In how many turns an array is opened, whose elements have these numbers of characters. */
-    const turnsOf = (sizes: readonly number[]): number => {
-      const elements = elementsOf(sizes.map((size) => Buffer.alloc(size, '1')));
-      const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
-      opener.feed(Buffer.from(`[${elements.join()}]`));
-      let turns = 0;
-      do {
-        opener.flush();
-        turns += 1;
-      } while (opener.pending);
-      assert.equal(opener.failure, undefined);
-      return turns;
-    };
-
-    it('1,024 messages', () => {
-      assert.equal(turnsOf(new Array(1_024).fill(1)), 1);
-      assert.equal(turnsOf(new Array(1_025).fill(1)), 2);
+  // Each byte of an element is two of its message, which has some hundred bytes more. 2 MiB of text take two turns, and more three.
+  const MIB = 1_048_576;
+  for (const [what, sizes, count] of [
+    ['1,024 messages', new Array(1_024).fill(1), 1],
+    ['1,025 messages', new Array(1_025).fill(1), 2],
+    ['1 MiB of opened text, brackets included', [MIB - 2], 1],
+    ['one byte more than 1 MiB of opened text', [MIB - 1], 2],
+    ['almost 4 MiB of messages, and one that is short', [2 * MIB - 200, 1], 2],
+    ['4 MiB of messages, and one that is short', [2 * MIB, 1], 4],
+  ] as const) {
+    it(`takes ${count} ${count === 1 ? 'turn' : 'turns'} for ${what}`, () => {
+      const { turns, failure } = turnsOf(elementsOf(sizes.map((size) => Buffer.alloc(size, '1'))));
+      assert.deepEqual([turns.length, failure], [count, undefined]);
     });
-
-    it('1 MiB of opened text, brackets included', () => {
-      assert.equal(turnsOf([1_048_576 - 2]), 1);
-      assert.equal(turnsOf([1_048_576 - 1]), 2);
-    });
-
-    it('4 MiB of messages, but for what the last one has more', () => {
-      // Each byte of an element is two of its message, which has some hundred bytes more. The text takes two turns, and three beyond 2 MiB.
-      const half = 2 * 1_048_576;
-      assert.equal(turnsOf([half - 200, 1]), 2);
-      assert.equal(turnsOf([half, 1]), 4);
-    });
-  });
+  }
 
   it('shows nothing where the last of thousands is not authentic', () => {
-    const count = 2000;
-    const order = Array.from({ length: count }, (_, i) => String(i)).sort();
-    const elements = order.map((_, i) =>
-      literalSeal(EXCHANGE, i === count - 1 ? i + 1 : i, Buffer.alloc(12, i), Buffer.from('1')),
-    );
-    const byIndex = order.map((_, i) => elements[order.indexOf(String(i))]!);
-    const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined);
-    opener.feed(Buffer.from(`[${byIndex.join()}]`));
-    let shown = 0;
-    do shown += opener.flush().length;
-    while (opener.pending);
-    assert.deepEqual([opener.failure?.code, shown], ['response_not_authentic', 0]);
+    const elements = elementsOf(new Array(2000).fill(Buffer.from('1')));
+    // The last one that is opened: the greatest index as text.
+    elements[999] = literalSeal(EXCHANGE, 2000, Buffer.alloc(12), Buffer.from('1'));
+    const { turns, failure } = turnsOf(elements);
+    assert.deepEqual([turns.join(''), failure], ['', 'response_not_authentic']);
   });
 
   it('opens any object, in any chunks', () => {
@@ -433,20 +410,6 @@ describe('the opener of whole responses', () => {
       { seed: 20261121 },
     );
   });
-});
-
-describe('whole answers that are arrays', () => {
-  const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('{"text":"x"}'));
-  for (const id of Object.keys(PLAIN) as EndpointId[]) {
-    it(`${id === 'unstructured' ? 'are opened' : 'are refused'} for ${id}`, () => {
-      assert.deepEqual(
-        run(id, ASKED, [Buffer.from(`[${element}]`)]),
-        id === 'unstructured'
-          ? { text: '[{"text":"x"}]', failure: undefined }
-          : { text: '', failure: 'response_malformed' },
-      );
-    });
-  }
 });
 
 /** It costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
