@@ -86,9 +86,14 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
 
   it('resolves with the verdict and the manifest, parsed and as published', async () => {
     const text = Buffer.from(simulator.manifest).toString('utf8');
-    for (const options of [{}, { manifest: text }, { manifest: simulator.manifest }]) {
+    const cdnBaseUrl = 'https://localhost:1'; // nothing is there: a pin needs no published manifest
+    for (const options of [
+      {},
+      { manifest: text, cdnBaseUrl },
+      { manifest: simulator.manifest, cdnBaseUrl },
+    ]) {
       const verdict = await open(options).verify();
-      assert.equal(verdict.outcome, 'accepted');
+      assert.deepEqual([verdict.outcome, verdict.roots], ['accepted', 'custom']);
       assert.equal(verdict.failure, null);
       assert.ok(verdict.checks.length > 20);
       assert.equal(verdict.manifestText, text);
@@ -118,7 +123,7 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
     assert.equal(verdict.manifestSha256, createHash('sha256').update(wrong).digest('hex'));
     assert.ok(verdict.checks.some(({ outcome }) => outcome === 'fail'));
     assert.deepEqual(verdicts.map(({ outcome }) => outcome).slice(0, 1), ['rejected']);
-    await assert.rejects(client.chat.completions.create(ask), { code: 'manifest_mismatch' });
+    await assert.rejects(client.chat.completions.create(ask), { status: 400, code: 'manifest_mismatch' });
     assert.deepEqual(
       [...new Set(sent)].filter((each) => !/attest|kds|vcek|crl|collateral/i.test(each)),
       [],
@@ -252,13 +257,16 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
     assert.match(message, /^snp\.report\.signature: expected /);
   });
 
-  it('rejects with the outcome unavailable where nothing answers, and after close()', async () => {
+  it('rejects with a verdict where nothing could be judged, and after close()', async () => {
+    // Longer than the three rounds of a renewal, after which the session knows a cause.
     const client = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 6_000 });
-    const { verdict, code } = await refusal(client);
+    const { verdict, code, message, remedy } = await refusal(client);
     assert.deepEqual(
       [verdict.outcome, verdict.manifestSha256, code],
       ['unavailable', null, 'upstream_unreachable'],
     );
+    assert.match(message, /localhost:1 cannot be reached$/);
+    assert.equal(remedy, 'Check the network and the options apiEndpoint, cdnBaseUrl and collateralUrls.');
     client.close();
     assert.equal((await refusal(client)).code, 'shutting_down');
 
