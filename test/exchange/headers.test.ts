@@ -134,32 +134,21 @@ describe('request headers towards the remote:', () => {
     });
   });
 
-  const platforms: [string, string][] = [
-    ['linux', 'linux'],
-    ['darwin', 'darwin'],
-    ['win32', 'windows'],
-    ['freebsd', 'freebsd'],
-    ['sunos', 'solaris'],
-  ];
-  for (const [node, go] of platforms)
-    it(`${node} is announced as ${go}`, (t) => {
-      runsOn(t, 'platform', node);
-      assert.equal(toRemote()['privatemode-os'], go);
-    });
-  const architectures: [string, string][] = [
-    ['x64', 'amd64'],
-    ['arm64', 'arm64'],
-    ['ia32', '386'],
-    ['arm', 'arm'],
-    ['ppc64', 'ppc64le'],
-    ['s390x', 's390x'],
-    ['riscv64', 'riscv64'],
-  ];
-  for (const [node, go] of architectures)
-    it(`${node} is announced as ${go}`, (t) => {
-      runsOn(t, 'arch', node);
-      assert.equal(toRemote()['privatemode-architecture'], go);
-    });
+  const machines = {
+    platform: { linux: 'linux', darwin: 'darwin', win32: 'windows', freebsd: 'freebsd', sunos: 'solaris' },
+    arch: {
+      ...{ x64: 'amd64', arm64: 'arm64', ia32: '386', arm: 'arm' },
+      ...{ ppc64: 'ppc64le', s390x: 's390x', riscv64: 'riscv64' },
+    },
+  };
+  for (const [of, names] of Object.entries(machines)) {
+    for (const [node, go] of Object.entries(names)) {
+      it(`${node} is announced as ${go}`, (t) => {
+        runsOn(t, of as 'platform' | 'arch', node);
+        assert.equal(toRemote()[of === 'arch' ? 'privatemode-architecture' : 'privatemode-os'], go);
+      });
+    }
+  }
 });
 
 describe('response headers towards the application:', () => {

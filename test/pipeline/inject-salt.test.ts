@@ -50,32 +50,27 @@ describe('cache salt injection', () => {
     });
   }
 
-  it('keeps a short-looking salt that is long enough in bytes once decoded', async () => {
-    const salt = '\\u00e9'.repeat(16);
-    await assert.doesNotReject(received(`{"model":"m","cache_salt":"${salt}"}`, undefined));
-    await assert.rejects(received(`{"model":"m","cache_salt":"${'\\u0061'.repeat(31)}"}`, undefined), {
-      code: 'salt_too_short',
-    });
-  });
-
-  it('lets objects pass by the length of their text, and refuses false', async () => {
-    await assert.doesNotReject(received(`{"model":"m","cache_salt":{"a":"${SALT}"}}`, undefined));
-    await assert.rejects(received('{"model":"m","cache_salt":{}}', undefined), { code: 'salt_too_short' });
-    await assert.rejects(received('{"model":"m","cache_salt":false}', undefined), { code: 'salt_too_short' });
-  });
-
-  it('refuses a salt that would take too long to decode, whatever is written in it', async () => {
-    const size = 24 * 1024 * 1024;
-    for (const salt of [`"${'a'.repeat(size)}"`, `"\\n${'a'.repeat(size - 2)}"`, `1.${'1'.repeat(size)}`]) {
-      const text = `{"model":"m","cache_salt":${salt}}`;
+  const MOST = 24 * 1024 * 1024;
+  for (const [what, salt, code] of [
+    ['of 32 bytes once it is decoded', `"${'\\u00e9'.repeat(16)}"`, undefined],
+    ['of 31 bytes once it is decoded', `"${'\\u0061'.repeat(31)}"`, 'salt_too_short'],
+    ['that is an object, by the length of its text', `{"a":"${SALT}"}`, undefined],
+    ['that is an empty object', '{}', 'salt_too_short'],
+    ['that is false', 'false', 'salt_too_short'],
+    ['that would take too long to decode', `"${'a'.repeat(MOST)}"`, 'context_too_large'],
+    ['that would take too long to decode, with an escape', `"\\n${'a'.repeat(MOST)}"`, 'context_too_large'],
+    ['that is a number of too many digits', `1.${'1'.repeat(MOST)}`, 'context_too_large'],
+  ] as const) {
+    it(code === undefined ? `takes a salt ${what}` : `refuses a salt ${what}: ${code}`, async () => {
       for (const configured of [undefined, SALT]) {
-        await assert.rejects(received(text, configured), {
-          code: 'context_too_large',
-          message: /longer than 25165824 bytes/,
-        });
+        const sealing = received(`{"model":"m","cache_salt":${salt}}`, configured);
+        const message = code === 'context_too_large' ? /longer than 25165824 bytes/ : /./;
+        await (code === undefined
+          ? assert.doesNotReject(sealing)
+          : assert.rejects(sealing, { code, message }));
       }
-    }
-  });
+    });
+  }
 
   it('escapes a configured salt as JSON', async () => {
     const odd = `${SALT}"\n\u{1f600}`;

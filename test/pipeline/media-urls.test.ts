@@ -6,7 +6,7 @@ import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import type { OpenedRequest } from '../../simulator/inference/request.ts';
-import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { jsonBody, takeIn } from '../support/remote/sealing.ts';
 
@@ -17,10 +17,7 @@ const whole: Chunked = (bytes) => [bytes];
 const cutBy =
   (cuts: readonly number[]): Chunked =>
   (bytes) =>
-    cutAt(
-      bytes,
-      cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b),
-    );
+    cutAnywhere(bytes, cuts);
 
 /** Seals a body with these messages, given as JSON text. */
 function checkText(messages: string, chunked: Chunked = whole): void {
@@ -522,13 +519,7 @@ describe('media URLs', () => {
         (texts, bad, cuts) => {
           const parts = texts.map((each) => ({ type: 'text', text: each, [each]: 1 }));
           const image = { type: 'image_url', image_url: { url: bad ? 'http://x' : 'https://x' } };
-          const run = () =>
-            check(user(...parts, image), (bytes) =>
-              cutAt(
-                bytes,
-                cuts.map((cut) => cut % bytes.length).sort((a, b) => a - b),
-              ),
-            );
+          const run = () => check(user(...parts, image), cutBy(cuts));
           if (bad) assert.throws(run, { code: 'media_url_refused' });
           else run();
         },

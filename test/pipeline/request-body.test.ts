@@ -5,7 +5,7 @@ import fc from 'fast-check';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import type { SaltedBody } from '../../lib/pipeline/inject-salt.ts';
 import { createRequestBody } from '../../lib/pipeline/request-body.ts';
-import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
 import { EXCHANGE, fixedCipher, inferenceVectors } from '../support/remote/exchange-fixture.ts';
 import { literalUnsealObject } from '../support/remote/literal-envelope.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
@@ -186,10 +186,7 @@ describe('a JSON request body, the prompts of completions', () => {
         fc.array(fc.nat(), { maxLength: 5 }),
         (members, indent, cuts) => {
           const text = Buffer.from(JSON.stringify({ ...members, model: 'm' }, null, indent));
-          const chunks = cutAt(
-            text,
-            cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
-          );
+          const chunks = cutAnywhere(text, cuts);
           const read = JSON.parse(text.toString()) as typeof members;
           const prompts = literalCount(read.prompt) + literalCount(read.prompt_embeds) || 1;
           const { choices } = prepare(jsonBody(COMPLETIONS), chunks);

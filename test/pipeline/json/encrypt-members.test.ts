@@ -6,7 +6,7 @@ import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from '../../../lib/pipeline/json/json-index.ts';
 import { encryptionOrder } from '../../../lib/pipeline/json/member-names.ts';
-import { byteByByte, cutAt } from '../../support/remote/chunkings.ts';
+import { byteByByte, cutAnywhere, cutAt } from '../../support/remote/chunkings.ts';
 import {
   countingIvs,
   EXCHANGE,
@@ -218,10 +218,7 @@ describe('JSON sealing, against the literal envelope', () => {
           ];
           for (const each of inClear) members.splice(modelAt % (members.length + 1), 0, each);
           const text = Buffer.from(literalText(members));
-          const chunks = cutAt(
-            text,
-            cuts.map((cut) => cut % text.length).sort((a, b) => a - b),
-          );
+          const chunks = cutAnywhere(text, cuts);
           const plain = ['model', 'stream'];
           const prepared = prepare(jsonBody({ plain: new Set(plain) }), chunks);
           const sealed = encryptStream(prepared, fixedCipher({ ivs: countingIvs() }));

@@ -26,14 +26,14 @@ function pattern(data: string, name?: string) {
 const KIND = { type: 'chunk', row: { required: {} }, order: [], checks: [] };
 
 /** Remembers the one event. */
-function knownAs(name?: string): KnownEvents<typeof KIND> {
+function knownAs(data: string, name?: string): KnownEvents<typeof KIND> {
   const known = KnownEvents.ofStream<typeof KIND>();
-  known.remember(pattern(KNOWN, name), KIND);
+  known.remember(pattern(data, name), KIND);
   return known;
 }
 
 function matched(data: string, name?: string): { known: boolean; match: EventMatch; size: number } {
-  const known = knownAs(name);
+  const known = knownAs(KNOWN, name);
   const bytes = Buffer.from(`xy${data}`, 'latin1');
   const match = new EventMatch();
   return { known: known.find(bytes, 2, match) === KIND, match, size: bytes.length };
@@ -96,7 +96,7 @@ describe('an event that is known by its bytes', () => {
     }
   });
 
-  const named = knownAs('ping');
+  const named = knownAs(KNOWN, 'ping');
   const begun = [
     ['its first byte', 'e', true],
     ['half its name', 'event: pi', true],
@@ -118,11 +118,8 @@ describe('an event that is known by its bytes', () => {
   it('is not remembered where it has more than 4 KiB beside its messages and numbers', () => {
     const remembered = (bytes: number): boolean => {
       const padded = KNOWN.replace('{', `{${' '.repeat(bytes)}`);
-      const made = pattern(padded);
-      const known = KnownEvents.ofStream<typeof KIND>();
-      known.remember(made, KIND);
-      assert.equal(made?.text.length, bytes + pattern(KNOWN)!.text.length);
-      return known.find(Buffer.from(event(padded)), 0, new EventMatch()) === KIND;
+      assert.equal(pattern(padded)?.text.length, bytes + pattern(KNOWN)!.text.length);
+      return knownAs(padded).find(Buffer.from(event(padded)), 0, new EventMatch()) === KIND;
     };
     const most = 4_096 - pattern(KNOWN)!.text.length;
     assert.deepEqual([remembered(most), remembered(most + 1)], [true, false]);
@@ -140,8 +137,7 @@ describe('an event that is known by its bytes', () => {
       [1_024, true],
       [1_025, false],
     ] as const) {
-      const known = KnownEvents.ofStream<typeof KIND>();
-      known.remember(pattern(withUsage(length, 1)), KIND);
+      const known = knownAs(withUsage(length, 1));
       for (const number of [1, 2]) {
         const found = known.find(Buffer.from(event(withUsage(length, number))), 0, new EventMatch());
         assert.equal(found === KIND, varies || number === 1, `${length}, ${number}`);
@@ -173,8 +169,7 @@ describe('an event that is known by its bytes', () => {
 
   it('has the same id again where that is no plain word', () => {
     const blank = KNOWN.replace('c1', 'c 1');
-    const known = KnownEvents.ofStream<typeof KIND>();
-    known.remember(pattern(blank), KIND);
+    const known = knownAs(blank);
     const isKnown = (data: string): boolean =>
       known.find(Buffer.from(event(data)), 0, new EventMatch()) === KIND;
     assert.deepEqual(

@@ -10,6 +10,13 @@ export function cutAt(bytes: Uint8Array, positions: readonly number[]): Uint8Arr
   return chunks;
 }
 
+/** Cut at numbers of any size and order, as properties draw them. */
+export const cutAnywhere = (bytes: Uint8Array, numbers: readonly number[]): Uint8Array[] =>
+  cutAt(
+    bytes,
+    numbers.map((number) => number % bytes.length).sort((a, b) => a - b),
+  );
+
 export const byteByByte = (bytes: Uint8Array): Uint8Array[] =>
   Array.from(bytes, (_, i) => bytes.subarray(i, i + 1));
 
