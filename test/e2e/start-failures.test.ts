@@ -174,3 +174,39 @@ describe('a start with a clock that is wrong', { timeout: 120_000 }, () => {
     });
   }
 });
+
+describe('a proxy that only its operator can help', { timeout: 60_000 }, () => {
+  for (const [what, code, break_] of [
+    [
+      'the service rejects its key',
+      'api_key_rejected',
+      ({ simulator }: Remote) => simulator.setApiKeys(['another']),
+    ],
+    [
+      'the service runs under another manifest than the pinned one',
+      'manifest_mismatch',
+      ({ simulator }: Remote) => simulator.rotateManifest(),
+    ],
+  ] as const) {
+    it(`ends with 1 where ${what}, and says what to do`, async (t) => {
+      const remote = await startRemote();
+      t.after(() => remote.close());
+      const pinned = join(remote.directory, 'pinned.json');
+      writeFileSync(pinned, remote.simulator.manifest);
+      await break_(remote);
+      const flags = [...remote.flags.filter((flag) => !flag.startsWith('--manifest-path'))];
+      const words = await startProxyProcess(
+        [...flags, `--manifest-path=${pinned}`, '--port=0', '--shutdown-grace=1s'],
+        remote.env,
+      ).then(async (proxy) => {
+        t.after(() => proxy.stop('SIGKILL'));
+        const { process } = proxy;
+        await eventually('the end of the proxy', () => process.exitCode !== null);
+        return `it started, and ended (${process.exitCode}):\n${proxy.log()}`;
+      }, String); // it may end before it has told its port
+      assert.match(words, /(?:did not start|and ended) \(1\)/);
+      const line = words.split('\n').find((each) => each.includes('The proxy cannot go on')) ?? words;
+      assert.ok(line.includes(`code=${code}`) && line.includes('remedy='), line);
+    });
+  }
+});
