@@ -139,7 +139,10 @@ export const ERRORS = {
     collateral_unavailable: 'Check that the collateral hosts of AMD or Intel can be reached.',
   }),
   ...rows(503, 'attestation', { secret_exchange_failed: 'Try again; report it if it persists.' }),
-  ...rows(503, 'upstream', { control_api_failed: 'Try again; check the status of the service.' }),
+  ...rows(503, 'upstream', {
+    control_api_failed: 'Try again; check the status of the service.',
+    secret_denied: 'Try again in a moment; if it persists, report it to the operator of the service.',
+  }),
 
   // Start-up and configuration: exit 1, never an HTTP answer.
   ...rows(0, 'operator', {

@@ -39,6 +39,7 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
   collateral_unavailable: 5,
   secret_exchange_failed: 5,
   control_api_failed: 5,
+  secret_denied: 5,
 };
 
 /**

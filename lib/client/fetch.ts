@@ -53,7 +53,8 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   async function firstRenewal(): Promise<PrivatemodeError | undefined> {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
-      return undefined;
+      const lastError = session().current() === undefined ? session().lastError() : undefined; // its secret is suspended
+      return lastError && asPrivatemodeError(lastError);
     } catch (thrown) {
       return asPrivatemodeError(thrown);
     }

@@ -72,7 +72,8 @@ async function exchange(
 ): Promise<Response> {
   const { endpoint } = match;
   const { signal } = request;
-  const verified = (): Promise<Epoch> => session().acquire({ timeoutMs: config.verificationTimeout, signal });
+  const opened = session(); // once: a client that is closed meanwhile ends no response that is whole
+  const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs: config.verificationTimeout, signal });
   const salt = config.promptCacheSalt;
   const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
   const translator = isTranslated(match) ? createTranslator(requestId) : undefined;
@@ -84,19 +85,22 @@ async function exchange(
   ]);
 
   const newest = await verified(); // a slow upload may have outlived the first one
-  const renewed = (rejected: string): Promise<Epoch> => session().renewAfterRejection(rejected);
-  const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch, retry) => {
+  const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected);
+  const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch) => {
     const cipher = endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
     const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
     const { status, headers } = attempt.response;
-    const mayRetry = !retry && cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
-    const chunks = mayRetry && responseChunks(attempt, config.streamIdleTimeout).chunks;
+    const mayDeny = cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
+    const chunks = mayDeny && responseChunks(attempt, config.streamIdleTimeout).chunks;
     return { ...attempt, plainBody: chunks ? await readPlainError(chunks) : undefined };
   });
   signal.throwIfAborted();
-  return respond(config, upstream, { match, body, requestId, translator });
+  const onAuthentic = (): void => {
+    if (upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
+  };
+  return respond(config, upstream, { match, body, requestId, translator, onAuthentic });
 }
 
 /** Takes in the body of the request. Throws unsupported_encoding, what the body is refused for, and the reason of the signal. */

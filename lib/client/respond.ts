@@ -27,6 +27,8 @@ interface Asking {
   readonly requestId: string;
   /** Of an exchange of the Responses API. */
   readonly translator: Translator | undefined;
+  /** Called once the whole response has authenticated. */
+  readonly onAuthentic: () => void;
 }
 
 /** An error of the service whose text did not authenticate: it keeps its status and the hint for a retry. `cause` is what is shown. */
@@ -57,7 +59,7 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 export async function respond(
   config: ClientConfig,
   attempt: AnsweredAttempt,
-  { match: { endpoint }, body, requestId, translator }: Asking,
+  { match: { endpoint }, body, requestId, translator, onAuthentic }: Asking,
 ): Promise<Response> {
   const { request, response, cipher, epoch, plainBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
@@ -100,6 +102,7 @@ export async function respond(
     const events = decrypted(
       source,
       translator?.decrypter(decrypter) ?? decrypter,
+      onAuthentic,
       (error) => translator?.fail(error) ?? errorEvent(error, { format, requestId }),
     );
     return new Response(streamOf(events, attempt.abort), {
@@ -110,7 +113,7 @@ export async function respond(
   const decrypter = createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined);
   const pieces: Uint8Array[] = [];
   try {
-    for await (const piece of decrypted(source, decrypter)) pieces.push(piece);
+    for await (const piece of decrypted(source, decrypter, onAuthentic)) pieces.push(piece);
   } catch (thrown) {
     if (status < 400 || !(thrown instanceof PrivatemodeError)) throw thrown;
     throw new UnreadError(thrown, response);
@@ -124,12 +127,13 @@ export async function respond(
 }
 
 /**
- * The plaintext of a response, as much as each chunk completes. Throws what the response failed with, after the bytes before it
+ * The plaintext of a response, as much as each chunk completes; `onAuthentic` is called once all of it is. Throws what the response failed with, after the bytes before it
  * and what `farewell` makes of the failure; for an application that left, its own reason.
  */
 async function* decrypted(
   { chunks, finish }: ReturnType<typeof responseChunks>,
   decrypter: Decrypter,
+  onAuthentic: () => void,
   farewell?: (failure: PrivatemodeError) => Uint8Array,
 ): AsyncGenerator<Uint8Array> {
   let failure: PrivatemodeError | undefined;
@@ -151,7 +155,7 @@ async function* decrypted(
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     if (!decrypter.modelError) failure = thrown;
   }
-  if (failure === undefined) return;
+  if (failure === undefined) return onAuthentic();
   const told = toApplication(failure);
   if (farewell !== undefined) yield farewell(told);
   throw told;

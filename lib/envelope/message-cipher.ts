@@ -260,6 +260,9 @@ export function createRequestCipher(
       return messages;
     },
 
+    /** Whether a response message was opened, or failed to open. */
+    hasOpened: (): boolean => opening,
+
     /**
      * Opens the next response messages. They stand in `source` with or without their quotes; `order` has the numbers of their
      * places in `starts`, `ends` and `opened` in the order in which they were sealed. If one of them fails, all do: throws

@@ -2,6 +2,7 @@
  * When a request is tried a second time, and how (docs/protocol/inference.md 10; at most one retry of any kind).
  * Nothing else is ever sent twice: a retry can run the inference twice.
  */
+import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/upstream-failure.ts';
 import { untilAborted } from './until-aborted.ts';
 
@@ -27,7 +28,8 @@ export const RETRIES: readonly RetryRow[] = [
 /**
  * What the first attempt resolves with, or the second one where a row asks for it, which `attempt` is given then. `plainBody`: the
  * text of an error that may ask for a retry. `verified` waits for a usable epoch, `renewed` for the one that replaces a rejected
- * secret. Rejects with what the last attempt failed with, and with the reason of `signal`.
+ * secret. Rejects with what the last attempt failed with, with what `renewed` throws, with secret_denied where the second attempt is
+ * denied, too, and with the reason of `signal`. So nobody is told "no secret for ID": it is nothing that a client can mend.
  */
 export async function withOneRetry<
   Epoch extends { readonly secretId: string },
@@ -52,15 +54,23 @@ export async function withOneRetry<
 
   signal.throwIfAborted();
   let next: Epoch;
-  try {
-    // The first attempt may have outlived its epoch.
-    next = await untilAborted(row.renew ? renewed(epoch.secretId) : verified(), signal);
-    if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
-  } catch {
-    signal.throwIfAborted();
-    return first; // without a new secret the first response is the one to tell
+  if (row.renew) next = await untilAborted(renewed(epoch.secretId), signal);
+  else {
+    try {
+      next = await untilAborted(verified(), signal); // the first attempt may have outlived its epoch
+      if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
+    } catch {
+      signal.throwIfAborted();
+      return first; // its failure is the one to tell
+    }
   }
-  return attempt(next, row);
+  const second = await attempt(next, row);
+  if (retryOf(second.plainBody) !== 'no_secret') return second;
+  if (!row.renew) await untilAborted(renewed(next.secretId), signal); // for the next request: this one had its retry
+  throw new PrivatemodeError(
+    'secret_denied',
+    'the service does not know the secret, and the request was tried twice',
+  );
 }
 
 /** Whether the body of a response may ask for a retry. `encrypted`: its header that says whether it is. */

@@ -133,6 +133,7 @@ async function respondBody(
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     beginWhole(exchange, { status, headers, length });
     accounts.done(status);
+    noteAuthentic(exchange, upstream);
     // Piece by piece: it shows how much of it the client has taken.
     await writeAll(pieces, exchange);
     endAfterUpload(req, res);
@@ -190,7 +191,10 @@ async function respondStream(
     accounts.delivered({ events: translator?.events() ?? decrypter.events, usage, modelError });
   }
   const { failure } = events;
-  if (failure === undefined) accounts.done(res.statusCode);
+  if (failure === undefined) {
+    accounts.done(res.statusCode);
+    noteAuthentic(exchange, upstream);
+  }
   // A chat whose service told an error ends well; of a Response, nobody may take the end for that of a whole one.
   if (failure === undefined && (translator === undefined || !decrypter.modelError)) {
     res.end();
@@ -200,6 +204,11 @@ async function respondStream(
   const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange.caller));
   accounts.delivered({ events: translator?.events() ?? decrypter.events + 1 });
   res.write(last ?? NOTHING, () => breakConnection(exchange));
+}
+
+/** A whole response was read. One that holds nothing encrypted proves nothing. */
+function noteAuthentic({ deps }: Exchange, { cipher, epoch }: AttemptResponse): void {
+  if (cipher?.hasOpened()) deps.session.authenticated(epoch.secretId);
 }
 
 /** Writes the head of a stream: now, and in one piece with the first events where these are there already. */

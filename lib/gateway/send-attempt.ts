@@ -44,7 +44,7 @@ export interface AttemptResponse extends UpstreamResponse {
 const UNCOUNTED = { heard() {}, decrypted() {} };
 
 /**
- * Sends one attempt. A plain 500 that may ask for a retry is read at once. Rejects with UpstreamFailure where no response came, and with
+ * Sends one attempt. A plain 500, which may deny the secret, is read at once. Rejects with UpstreamFailure where no response came, and with
  * what ended that 500 where it breaks off, which is not tried again.
  */
 export async function sendAttempt(
@@ -98,8 +98,7 @@ export async function sendAttempt(
   const status = response.statusCode as number;
   accounts.stage('head', { attempt, status });
   const mark = response.headers['privatemode-encrypted'];
-  const mayRetry = retry === undefined && cipher && mayAskForRetry(status, mark);
-  if (!mayRetry) return { ...upstream, ...read, plainBody: undefined };
+  if (!cipher || !mayAskForRetry(status, mark)) return { ...upstream, ...read, plainBody: undefined };
   const plain = openResponse(exchange, response, UNENCRYPTED, { count: UNCOUNTED });
   const plainBody = await readPlainError(plain);
   if (plain.failure !== undefined) throw plain.failure;

@@ -41,6 +41,10 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
         return session.debug(message);
       case 'forced-renewal':
         return session.warn({ secretId: event.secretId }, message);
+      case 'secret-suspended':
+        return session.error({ secretId: event.secretId }, message);
+      case 'secret-resumed':
+        return session.info({ secretId: event.secretId }, message);
       case 'offer-failed':
         return session.warn(fields(event.error), message);
       case 'key-kept':

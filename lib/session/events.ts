@@ -39,7 +39,7 @@ export type SessionEvent = { readonly message: string } & (
       /** `onPermanent` has just been called with the same error. */
       readonly permanent: boolean;
     }
-  | { readonly type: 'forced-renewal'; readonly secretId: string }
+  | { readonly type: 'forced-renewal' | 'secret-suspended' | 'secret-resumed'; readonly secretId: string }
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
 );
 

@@ -11,8 +11,8 @@ export interface RefreshDeps extends Pick<EpochDeps, 'manifests' | 'clock' | 'ra
   /**
    * Called when nothing works any more and waiting does not help: 401 on the configured key, a mismatch with a static
    * manifest, a manifest this version does not understand. With a key that is held, once until a renewal succeeds or the
-   * key is replaced; with one that a client offers, each time; and never while an epoch is usable. The session goes on
-   * trying, slowly.
+   * key is replaced; with one that a client offers, each time; and never before an epoch has expired, suspended or not. The
+   * session goes on trying, slowly.
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
@@ -53,6 +53,7 @@ export class EpochRefresh {
   /** Begins the next renewal. */
   readonly #alarm: Alarm;
   #epoch: Epoch | undefined;
+  #isSuspended = false;
   #held: HeldKey | undefined;
   #running: Renewal | undefined;
   #outage: Outage | undefined;
@@ -63,8 +64,35 @@ export class EpochRefresh {
     this.#alarm = new Alarm(deps.clock, () => this.#begin());
   }
 
+  /** The epoch that requests may use: it has not expired, and the service has not denied its secret. */
   current(): Epoch | undefined {
-    return this.#epoch !== undefined && isUsable(this.#epoch, this.#deps.clock) ? this.#epoch : undefined;
+    return this.#isSuspended ? undefined : this.#unexpired();
+  }
+
+  /** The epoch whose secret is suspended, while it has not expired. */
+  suspended(): Epoch | undefined {
+    return this.#isSuspended ? this.#unexpired() : undefined;
+  }
+
+  /**
+   * The service denied this secret, and the renewal after that failed. It is no longer in force, and not deleted: anybody on the way can
+   * write a denial, so the next epoch ends this, or `resume`.
+   */
+  suspend(secretId: string): void {
+    if (this.current()?.secretId !== secretId) return;
+    this.#isSuspended = true;
+    const message = 'The secret is suspended: the service denies it, and could not be verified again';
+    this.#deps.observe({ type: 'secret-suspended', message, secretId });
+    this.#announce();
+  }
+
+  /** A response has authenticated under this secret, so that the service knows it. */
+  resume(secretId: string): void {
+    if (this.suspended()?.secretId !== secretId) return;
+    this.#isSuspended = false;
+    const message = 'The secret is in force again: a response authenticated under it';
+    this.#deps.observe({ type: 'secret-resumed', message, secretId });
+    this.#announce();
   }
 
   hasKey(): boolean {
@@ -116,7 +144,7 @@ export class EpochRefresh {
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
       observe({ type: 'offer-failed', message: 'The API key of a client did not attest', error });
-      if (this.current() === undefined && this.#isPermanent(error, false)) onPermanent?.(error);
+      if (this.#unexpired() === undefined && this.#isPermanent(error, false)) onPermanent?.(error);
       throw error;
     }
     const first = this.#fresh();
@@ -159,6 +187,10 @@ export class EpochRefresh {
     this.#announce();
   }
 
+  #unexpired(): Epoch | undefined {
+    return this.#epoch !== undefined && isUsable(this.#epoch, this.#deps.clock) ? this.#epoch : undefined;
+  }
+
   /** The usable epoch, unless it is time to renew it. */
   #fresh(): Epoch | undefined {
     const usable = this.current();
@@ -196,6 +228,7 @@ export class EpochRefresh {
 
   #use(made: Epoch): void {
     this.#epoch = made;
+    this.#isSuspended = false;
     this.#outage = undefined;
     const { secretId, manifestSha256, expiresAt } = made;
     const message = 'Secret updated successfully';
@@ -218,7 +251,7 @@ export class EpochRefresh {
     const hopeless = this.#isPermanent(error, configured);
     const retryIn = dropped ? undefined : this.#pauseAfter(began, failures, hopeless);
     if (retryIn !== undefined) this.#alarm.set(clock.now() + retryIn);
-    const permanentNow = hopeless && permanent === undefined && this.current() === undefined;
+    const permanentNow = hopeless && permanent === undefined && this.#unexpired() === undefined;
     if (permanentNow) {
       this.#outage = { ...this.#outage, permanent: error };
       onPermanent?.(error);

@@ -22,8 +22,15 @@ export interface Session {
     timeoutMs: number;
     signal?: AbortSignal;
   }): Promise<Epoch>;
-  /** After "no secret for ID": replaces the epoch with that secret id. Bounded in time and rate; all callers share one renewal. */
+  /**
+   * After "no secret for ID": waits for the epoch that replaces the one with that secret id. Bounded in time and rate; all callers share
+   * one renewal. Where it fails, the secret is suspended: no epoch is in force until the next verdict that is accepted, or until a
+   * response authenticates under it. Throws secret_denied where the denied secret was made a moment ago, api_key_rejected,
+   * not_ready, and what the service is refused for.
+   */
   renewAfterRejection(secretId: string): Promise<Epoch>;
+  /** A response has authenticated under this secret. It ends a suspension, unless the last verdict rejected the service. */
+  authenticated(secretId: string): void;
   state(): 'ready' | 'awaiting-key' | 'starting' | 'failing';
   /** What the service is refused for, else the last failure since the last success. */
   lastError(): Error | undefined;
@@ -63,8 +70,16 @@ export function createSession(deps: SessionDeps): AttestedSession {
   const refusals = createRefusals(clock, deps.manifests.kind);
   let verdict: Verdict | undefined;
   let lastForced = Number.NEGATIVE_INFINITY;
+  /** Whether an epoch has begun since then. */
+  let madeSince = false;
+  /** Whether the last verdict rejected the service; silence changes nothing. */
+  let isRejected = false;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
+    if (event.type === 'attested') isRejected = false;
+    const rejection = 'rejection' in event ? event.rejection : undefined;
+    if (rejection !== undefined && rejection.error.code !== 'collateral_unavailable') isRejected = true;
+    if (event.type === 'epoch') madeSince = true;
     refusals.observe(event);
     deps.observe(event);
   };
@@ -149,14 +164,54 @@ export function createSession(deps: SessionDeps): AttestedSession {
     return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
   }
 
-  /** Admits the renewal that a rejection forces. Throws not_ready where the last one was a moment ago. */
+  /**
+   * The suspended epoch, where no verdict speaks against it: an accepted verdict made its secret, and silence takes nothing back. A
+   * request that is answered under it ends the suspension.
+   */
+  const worthTrying = (): Epoch | undefined => (isRejected ? undefined : refresh.suspended());
+
+  /** The renewal after a denial. Where it fails, the secret is suspended; then the next verdict decides, as at a start, or it throws. */
+  async function renewedAfterDenial(secretId: string, ended: AbortSignal): Promise<Epoch> {
+    for (;;) {
+      try {
+        return await refresh.renew();
+      } catch (thrown) {
+        refresh.closed.throwIfAborted();
+        ended.throwIfAborted(); // it was suspended then
+        if (refresh.renewing()) continue; // with another key
+        refresh.suspend(secretId);
+        if (isRejected && refresh.hasKey()) return nextEpoch(undefined, ended);
+        throw thrown;
+      }
+    }
+  }
+
+  /** What a request is told that no secret could be had for: what the service is refused for, or not_ready. */
+  function untold(thrown: unknown): PrivatemodeError {
+    const error = asPrivatemodeError(thrown);
+    const isOfClient = error.code === 'api_key_rejected' && deps.apiKey === undefined;
+    return isOfClient || error.code === 'not_ready' || error.blame === 'attestation' ? error : denied(error);
+  }
+
+  const denied = (cause: PrivatemodeError | undefined): PrivatemodeError => {
+    const why = cause === undefined ? '' : `: ${cause.message}`;
+    const message = `${host} does not know the secret any more, and could not be verified again${why}`;
+    return new PrivatemodeError('not_ready', message, { cause });
+  };
+
+  /** Admits the renewal that a rejection forces. Throws where the last one was a moment ago: secret_denied, or what that one failed with. */
   function admitForced(secretId: string): void {
     const now = clock.monotonic();
     if (now - lastForced < FORCED_INTERVAL) {
-      const message = 'the secret is rejected again, a moment after its last renewal';
-      throw new PrivatemodeError('not_ready', message);
+      if (!madeSince) {
+        refresh.suspend(secretId);
+        throw refusals.current() ?? denied(refresh.lastError());
+      }
+      const message = `${host} denies a secret that it was given a moment ago`;
+      throw new PrivatemodeError('secret_denied', message);
     }
     lastForced = now;
+    madeSince = false;
     observe({ type: 'forced-renewal', message: 'The service does not know the secret any more', secretId });
   }
 
@@ -166,10 +221,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
     current: () => refresh.current(),
     async acquire({ offeredKey, timeoutMs, signal }) {
-      const ready = refresh.current();
+      const ready = refresh.current() ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
       // A timer may be late (the machine slept), and without a kept key there is none. Nobody waits for this renewal.
-      if (clock.now() >= ready.renewAt && !refresh.closed.aborted) nextChance(offeredKey).catch(() => {});
+      const isDue = clock.now() >= ready.renewAt || ready !== refresh.current();
+      if (isDue && !refresh.closed.aborted) nextChance(offeredKey).catch(() => {});
       return ready;
     },
     async renewAfterRejection(secretId) {
@@ -177,7 +233,16 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
       refresh.closed.throwIfAborted();
       if (!refresh.renewing()) admitForced(secretId);
-      return within(FORCED_TIMEOUT, undefined, () => refresh.renew());
+      try {
+        return await within(FORCED_TIMEOUT, undefined, (ended) => renewedAfterDenial(secretId, ended));
+      } catch (thrown) {
+        refresh.closed.throwIfAborted();
+        refresh.suspend(secretId);
+        throw untold(thrown);
+      }
+    },
+    authenticated(secretId) {
+      if (!isRejected) refresh.resume(secretId);
     },
     state() {
       if (refresh.current() !== undefined) return 'ready';

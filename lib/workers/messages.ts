@@ -61,6 +61,12 @@ export interface Entered {
 }
 export type ToWorker = Start | SessionNews | Verification | Entered | Order;
 
+/** A response has authenticated under a secret that is not in force any more. */
+export interface Authenticated {
+  readonly type: 'authenticated';
+  readonly secretId: string;
+}
+
 /** What a worker asks of the session; `id` comes back in the answer. */
 export type Question = { readonly id: number } & (
   | { readonly type: 'acquire'; readonly offeredKey: string | undefined; readonly timeoutMs: number }
@@ -84,6 +90,7 @@ export type ToPrimary =
   | { readonly type: 'failed'; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'spoils-cache' }
+  | Authenticated
   | { readonly type: 'ask-verification'; readonly id: number }
   | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined };
 

@@ -106,6 +106,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
       else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
+      else if (message.type === 'authenticated') session.authenticated(message.secretId);
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
     });

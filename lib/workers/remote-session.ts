@@ -1,7 +1,14 @@
 import { systemClock } from '../session/clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
-import { epochFromWire, errorFromWire, type Question, type SessionNews, type Standing } from './messages.ts';
+import {
+  type Authenticated,
+  epochFromWire,
+  errorFromWire,
+  type Question,
+  type SessionNews,
+  type Standing,
+} from './messages.ts';
 import { Questions } from './questions.ts';
 
 /**
@@ -9,7 +16,7 @@ import { Questions } from './questions.ts';
  * (no epoch yet, a client's key, a rejected secret) is asked of the primary over `send`, which answers in its own time;
  * `receive` takes in what it says.
  */
-export function createRemoteSession(first: Standing, send: (question: Question) => void) {
+export function createRemoteSession(first: Standing, send: (message: Question | Authenticated) => void) {
   const questions = new Questions<Epoch>();
   let standing = first; // its key bytes are zeroed
   let epoch = first.epoch && epochFromWire(first.epoch);
@@ -24,6 +31,9 @@ export function createRemoteSession(first: Standing, send: (question: Question) 
       return current() ?? questions.ask(ask, signal); // the time limit travels with the question
     },
     renewAfterRejection: (secretId) => questions.ask((id) => send({ type: 'renew', id, secretId })),
+    authenticated(secretId) {
+      if (current() === undefined) send({ type: 'authenticated', secretId }); // it is suspended
+    },
     state() {
       if (current() !== undefined) return 'ready';
       // The primary had an epoch when it said so, and its expiry is no event.

@@ -3,6 +3,45 @@ import type { Mutation } from './mutation.ts';
 
 export const TRUST: readonly Mutation[] = [
   {
+    defence:
+      'the suspension of a denied secret: everything goes on saying "verified" under a secret that the service has not',
+    file: 'lib/session/refresh.ts',
+    edits: [
+      {
+        find: 'return this.#isSuspended ? undefined : this.#unexpired();',
+        replace: 'return this.#unexpired();',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/suspended-secret.test.ts',
+        names: [
+          'a secret that the service denies is suspended at the first rejection after it; the second one, six seconds later, is what requests are told',
+          'a secret that the service denies is suspended where the renewal takes longer than requests wait',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
+    file: 'lib/session/refresh.ts',
+    edits: [
+      {
+        find: 'hopeless && permanent === undefined && this.#unexpired() === undefined;',
+        replace: 'hopeless && permanent === undefined && this.current() === undefined;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/suspended-secret.test.ts',
+        names: [
+          'a secret that the service denies ends in manifest_mismatch at once where the pinned manifest does not fit, and the proxy ends only when the secret would have',
+          'a secret that the service denies is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the checks of a secret: it may come from anywhere',
     file: 'lib/session/secret-exchange.ts',
     edits: [

@@ -312,6 +312,14 @@ describe('a client of the library', { timeout: 120_000 }, () => {
     assert.equal(client.protection, undefined);
   });
 
+  it('that is closed in the middle of a response lets it end whole', async () => {
+    const client = open({});
+    const stream = await client.chat.completions.create({ ...HELLO, model: 'sim-5x50', stream: true });
+    let chunks = 0;
+    for await (const _ of stream) if (++chunks === 1) client.close();
+    assert.ok(chunks >= 5, `${chunks} chunks`);
+  });
+
   it('with too little time to verify an endpoint make a request fail, and the outcome is unavailable', async () => {
     const impatient = open({ apiEndpoint: 'https://localhost:1', verificationTimeout: 100 });
     await assert.rejects(impatient.chat.completions.create(HELLO), { status: 503, code: 'not_ready' });

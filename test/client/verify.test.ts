@@ -230,14 +230,14 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
     return { ...options, fetch: below } as Parameters<typeof createPrivatemodeFetch>[0];
   }
 
-  it('rejects although an older secret still protects requests, until the service is accepted again', async () => {
+  it('rejects where a denied secret cannot be replaced, and nothing protects requests until the service is accepted again', async () => {
     const verdicts: string[] = [];
     const client = open({ onVerdict: ({ outcome }) => verdicts.push(outcome) });
     await client.verify();
     simulator.faults.set('evidence-signature' satisfies FaultName, true);
     simulator.secrets.dropAll(); // the next request forces a renewal
     await assert.rejects(client.chat.completions.create(ask));
-    assert.notEqual(client.protection, undefined, 'the older secret still protects');
+    assert.equal(client.protection, undefined);
     const { verdict, code } = await refusal(client);
     assert.deepEqual([verdict.outcome, code], ['rejected', 'attestation_failed']);
     assert.ok(verdicts.includes('rejected'));
@@ -255,6 +255,19 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
     assert.equal(verdict.failure?.id, 'snp.report.signature');
     assert.equal(code, 'attestation_failed');
     assert.match(message, /^snp\.report\.signature: expected /);
+  });
+
+  it('rejects where the service denies the secret and says nothing when it is asked to prove itself', async () => {
+    const client = open(deployment());
+    await client.verify();
+    simulator.secrets.dropAll();
+    simulator.faults.set('attest-status', 503);
+    await assert.rejects(client.chat.completions.create(ask, { maxRetries: 0 }), {
+      status: 503,
+      code: 'not_ready',
+    });
+    assert.equal(client.protection, undefined);
+    await assert.rejects(client.verify(), VerificationError);
   });
 
   it('rejects with a verdict where nothing could be judged, and after close()', async () => {

@@ -96,7 +96,9 @@ export const MATRIX: readonly FaultRow[] = [
   row('fault=gateway_status:503', 'a gateway in between answers 503', gatewayError(503)),
   row('fault=redirect', 'the service redirects', refused('upstream_redirect')),
   row('fault-once=no_secret', 'the worker does not know the secret', complete(RENEWED), { proxy: 'fresh' }),
-  row('fault=no_secret', 'the worker knows no secret at all', serviceError(500, RENEWED), { proxy: 'fresh' }),
+  row('fault=no_secret', 'the worker knows no secret at all', refused('secret_denied', RENEWED), {
+    proxy: 'fresh',
+  }),
   row('fault=gpu_status:good', "the worker's GPU certificate is good", complete()),
   row('fault=gpu_status:unknown', "nobody knows the status of the worker's GPU certificate", complete()),
   row(

@@ -5,7 +5,14 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { RETRIES } from '../../lib/exchange/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
-import { assertError, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import {
+  assertError,
+  CANARY,
+  chatBody,
+  gatewayFixture,
+  get,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
@@ -64,31 +71,43 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
   });
 
-  it('always: two requests, and the second refusal is told as it is', async (t) => {
+  it('always: two requests, and the client is told a code of ours, not the text of the service', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on(noSecret, saying(plainError(500, 'no secret for ID "y", still')));
     const answer = await ask(post());
-    assert.equal(answer.status, 500);
-    assert.match(answer.body, /no secret for ID .*still/);
-    assert.equal(answer.headers['privatemode-encrypted'], 'false');
+    assertError(answer, 503, 'secret_denied');
+    assert.doesNotMatch(answer.body, /no secret for ID/);
+    assert.equal(answer.headers['retry-after'], '5');
     assert.equal(upstream.requests.length, 2);
     assert.equal(session.rejected.length, 1);
   });
 
-  it('without a new secret the first refusal is told', async (t) => {
+  it('without a new secret the reason is told for which there is none', async (t) => {
     const failing: FakeSession = fakeSession({
       renewAfterRejection: async () => {
-        throw new PrivatemodeError('not_ready', 'renewed a moment ago');
+        throw new PrivatemodeError('attestation_failed', 'the evidence was rejected');
       },
     });
     const { upstream, gateway, ask } = await gatewayFixture(t, { session: failing });
     upstream.on(noSecret);
-    const answer = await ask(post());
-    assert.equal(answer.status, 500);
-    assert.match(answer.body, /no secret for ID/);
+    assertError(await ask(post()), 400, 'attestation_failed');
     assert.equal(upstream.requests.length, 1);
     assert.equal(gateway.counters.upstreamRetries.size, 0);
+  });
+
+  it('is renewed, and told as secret_denied, where only the second attempt finds it forgotten, on a new connection', async (t) => {
+    const session = fakeSession();
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      scripted.reset();
+    }, noSecret);
+    const answer = await ask(post());
+    assertError(answer, 503, 'secret_denied');
+    assert.doesNotMatch(answer.body, /no secret for ID/);
+    assert.deepEqual(session.rejected, [EPOCH.secretId]);
+    assert.equal(upstream.requests.length, 2);
   });
 
   it('a second attempt that breaks off is told as that', async (t) => {
@@ -163,6 +182,45 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.deepEqual([answer.status, answer.body.length, answer.complete], [500, 1024 * 1024, true]);
     await eventually('the end of the connection', () => upstream.connections.open === 0);
   });
+});
+
+describe('a response that authenticates', () => {
+  const form = [
+    '--b\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n',
+    `${CANARY}\r\n--b--\r\n`,
+  ].join('');
+  const json = { 'Content-Type': 'application/json' };
+  const rows: [what: string, request: Buffer, answer: Script, told: string[]][] = [
+    [
+      'is told to the session: its secret is known',
+      post(),
+      async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
+        await scripted.write(http(200, sealed.object(COMPLETION), json));
+      },
+      [EPOCH.secretId],
+    ],
+    [
+      'is none where it holds nothing that is encrypted',
+      post(form, {
+        path: '/unstructured/general/v0/general',
+        headers: ['Content-Type: multipart/form-data; boundary=b'],
+      }),
+      saying(http(200, '[]', { ...json, 'Privatemode-Encrypted': 'true' })),
+      [],
+    ],
+    ['is none where it is a plain error', post(), saying(plainError(503, 'busy')), []],
+  ];
+  for (const [what, request, answer, told] of rows) {
+    it(what, async (t) => {
+      const authenticated: string[] = [];
+      const session = fakeSession({ authenticated: (secretId) => authenticated.push(secretId) });
+      const { upstream, ask } = await gatewayFixture(t, { session });
+      upstream.on(answer);
+      await ask(request);
+      assert.deepEqual(authenticated, told);
+    });
+  }
 });
 
 describe('the retry table', () => {

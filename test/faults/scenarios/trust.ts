@@ -248,16 +248,56 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     },
   },
   {
+    name: 'somebody on the way denies the secret once, and answers with the evidence of another machine',
+    outcome:
+      'nothing says "verified" while he is there, and nothing is left of him: the proxy goes on, and the next request after the service is back gets the whole answer',
+    async run(t) {
+      const s = await scene(t);
+      await ready(s);
+      const { simulator, proxy } = s.stack;
+      simulator.faults.set('evidence-debug', true);
+      const denied = s.ask({ model: 'sim-echo+fault-once=no_secret' });
+      await eventually('the suspension', () => proxy.session.current() === undefined);
+      assert.equal((await readiness(s)).status, 503);
+      simulator.faults.clear();
+      assert.ok((await denied).terminal, 'the request that he denied is answered once he has gone');
+      assert.ok((await s.ask()).terminal);
+      assert.equal((await readiness(s)).status, 204);
+      await s.finish({ upstream: 3 });
+    },
+  },
+  {
+    name: 'somebody on the way denies the secret, and keeps the proxy from verifying again',
+    outcome:
+      '503 `not_ready` while he denies; then the secret is tried, since an accepted verdict made it, and the answer that authenticates under it puts it in force again',
+    async run(t) {
+      const s = await scene(t);
+      await ready(s);
+      const { simulator, proxy } = s.stack;
+      const before = secretId(s);
+      simulator.faults.set('attest-status', 503);
+      const denied = await s.ask({ model: 'sim-echo+fault-once=no_secret' });
+      assert.deepEqual([denied.status, denied.error?.code], [503, 'not_ready']);
+      assert.equal((await readiness(s)).status, 503);
+      assert.ok((await s.ask()).terminal);
+      assert.equal(secretId(s), before);
+      assert.equal((await readiness(s)).status, 204);
+      assert.notEqual(proxy.session.lastError(), undefined, 'the renewal goes on failing');
+      await s.finish({ upstream: 2, shown: [denied.body] });
+    },
+  },
+  {
     name: 'clock skew: the service is a day ahead',
     outcome:
-      'its certificates are not valid yet: the proxy accepts no new secret, and the client gets the 500 of the service',
+      'its certificates are not valid yet: the proxy accepts no new secret, and after two rejections, six seconds apart, the client gets 400 `attestation_failed`; `/readyz` is 503',
     async run(t) {
       const s = await scene(t);
       await ready(s);
       s.stack.simulator.setClockSkew(26 * 3_600_000);
       const response = await s.ask();
-      assert.equal(response.status, 500);
+      assert.deepEqual([response.status, response.error?.code], [400, 'attestation_failed']);
       assert.match(s.stack.proxy.session.lastError()?.message ?? '', /mesh\.certificate\.validity/);
+      assert.equal((await readiness(s)).status, 503);
       await s.finish({ upstream: 1, shown: [response.body] });
     },
   },

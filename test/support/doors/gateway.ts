@@ -67,6 +67,7 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
       epoch = NEXT_EPOCH;
       return epoch;
     },
+    authenticated() {},
     state: () => 'ready',
     lastError: () => undefined,
     close() {},

@@ -2,6 +2,7 @@
  * The exchanges that are recorded: what applications send and how the service answers, sealed under a fixed secret. All literal, so that
  * the same bytes go in every time.
  */
+import { PrivatemodeError } from '../../../lib/errors.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
 import { formBody } from '../remote/forms.ts';
 import { type HonestExchange, honestExchanges, PLAIN } from '../remote/honest-exchanges.ts';
@@ -477,7 +478,9 @@ export const PLANNED: readonly PlannedExchange[] = [
   chat('a secret that cannot be replaced', KEY, {
     upstream: [forgetting],
     gateway: {
-      session: fakeSession({ renewAfterRejection: () => Promise.reject(new Error('not attested')) }),
+      session: fakeSession({
+        renewAfterRejection: () => Promise.reject(new PrivatemodeError('not_ready', 'was not verified')),
+      }),
     },
   }),
   chat('a reset', [], { upstream: [resetting, completing] }),

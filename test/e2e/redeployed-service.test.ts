@@ -1,0 +1,161 @@
+/**
+ * The day after: the service is deployed anew, forgets the secret, and is not accepted any more. From the first request that it denies, all
+ * that the proxy shows of itself agrees, in one process and in workers, and so it does once the service is in order again.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
+import { clientOptions } from '../support/doors/library-door.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
+import { startTestSimulator } from '../support/remote/simulator.ts';
+
+/** ms within which all that is shown must agree. */
+const AGREES_WITHIN = 2_000;
+
+interface Shown {
+  readonly readyz: number;
+  readonly adminReadyz: number;
+  readonly healthcheck: number;
+  readonly status: string;
+  readonly statusCommand: number;
+  readonly verified: boolean;
+  readonly secretInMetrics: boolean;
+}
+
+const VERIFIED: Shown = {
+  readyz: 204,
+  adminReadyz: 204,
+  healthcheck: 0,
+  status: 'ready',
+  statusCommand: 35, // verified, under roots that a flag names
+  verified: true,
+  secretInMetrics: true,
+};
+const NOT_VERIFIED: Shown = {
+  readyz: 503,
+  adminReadyz: 503,
+  healthcheck: 1,
+  status: 'failing',
+  statusCommand: 10,
+  verified: false,
+  secretInMetrics: false,
+};
+
+for (const [mode, flags] of [
+  ['one process', []],
+  ['two workers', ['--workers=2']],
+] as const) {
+  describe(`a service that was redeployed and is rejected, ${mode}`, { timeout: 90_000 }, () => {
+    let remote: Remote;
+    let proxy: Program;
+    let admin: number;
+    before(async () => {
+      remote = await startRemote();
+      admin = await freePort();
+      proxy = await startProxyProcess(
+        [...remote.flags, ...flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'],
+        remote.env,
+      );
+    });
+    after(async () => {
+      await proxy.stop('SIGKILL');
+      await remote.close();
+    });
+
+    const ask = (): Promise<Response> =>
+      fetch(`${proxy.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', connection: 'close' },
+        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
+      });
+    const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
+
+    async function shown(): Promise<Shown> {
+      const base = `http://127.0.0.1:${admin}`;
+      const [readyz, adminReadyz, status, verification, metrics] = await Promise.all([
+        get(`${proxy.url}/readyz`),
+        get(`${base}/readyz`),
+        get(`${base}/status`).then(async (response) => (await response.json()) as StatusReport),
+        get(`${base}/verification`).then(async (response) => (await response.json()) as VerificationDocument),
+        get(`${base}/metrics`).then((response) => response.text()),
+      ]);
+      const health = await runCommand(['healthcheck', `--port=${new URL(proxy.url).port}`]);
+      const command = await runCommand(['status', `--admin-address=127.0.0.1:${admin}`]);
+      return {
+        readyz: readyz.status,
+        adminReadyz: adminReadyz.status,
+        healthcheck: health.code,
+        status: status.state,
+        statusCommand: command.code,
+        verified: verification.verified,
+        secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
+      };
+    }
+
+    it('says "verified" everywhere while it is', async () => {
+      assert.equal((await ask()).status, 200);
+      assert.deepEqual(await shown(), VERIFIED);
+    });
+
+    it('says "not verified" everywhere within two seconds of the first denied request, and refuses requests with the reason', async () => {
+      const { simulator } = remote;
+      simulator.faults.set('evidence-debug', true);
+      simulator.secrets.dropAll();
+      const denials = simulator.counts['inference'] ?? 0;
+      const first = ask();
+      await eventually('the first denied request', () => (simulator.counts['inference'] ?? 0) > denials);
+      await delay(AGREES_WITHIN);
+      assert.deepEqual(await shown(), NOT_VERIFIED);
+      const response = await first;
+      const { error } = (await response.json()) as { error: { code: string } };
+      assert.deepEqual(
+        [response.status, error.code, response.headers.get('x-should-retry')],
+        [400, 'attestation_failed', 'false'],
+      );
+      assert.equal((await ask()).status, 400);
+    });
+
+    it('says "verified" everywhere again once the service is accepted', async () => {
+      remote.simulator.faults.clear();
+      await eventually('an answer', async () => (await ask()).status === 200);
+      await eventually('workers that know', async () => (await get(`${proxy.url}/readyz`)).status === 204);
+      assert.deepEqual(await shown(), VERIFIED);
+    });
+  });
+}
+
+describe('a service that was redeployed and is rejected, the client library', { timeout: 60_000 }, () => {
+  it('tells the application why, and not what the service says; it goes on once the service is accepted', async () => {
+    const simulator = await startTestSimulator({ apiKey: 'library-key' });
+    const { network, ...options } = clientOptions(simulator);
+    const client = createPrivatemodeFetch(options);
+    const ask = async (): Promise<{ status: number; code: string | undefined }> => {
+      const response = await client('https://any.invalid/v1/chat/completions', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
+      });
+      const { error } = (await response.json()) as { error?: { code: string } };
+      return { status: response.status, code: error?.code };
+    };
+    try {
+      assert.equal((await ask()).status, 200);
+      simulator.faults.set('evidence-debug', true);
+      simulator.secrets.dropAll();
+      assert.deepEqual(await ask(), { status: 400, code: 'attestation_failed' });
+      simulator.faults.clear();
+      await eventually('an answer', async () => (await ask()).status === 200);
+    } finally {
+      client.close();
+      await network.destroy();
+      await simulator.close();
+    }
+  });
+});

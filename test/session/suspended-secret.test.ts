@@ -1,0 +1,246 @@
+/**
+ * A secret that the service denies ("no secret for ID") is suspended where it cannot be replaced: nothing says "verified" any more, and
+ * nothing is decided for good, since anybody on the way can write a denial (docs/decisions.md 14).
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { settle } from '../support/remote/fake-clock.ts';
+import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
+
+const MINUTE = 60_000;
+const WAIT = { timeoutMs: 30_000 };
+
+/** A session with an epoch, and the id of its secret. */
+async function verified(options: Parameters<typeof sessionScene>[0] = {}) {
+  const scene = sessionScene(options);
+  await settle();
+  const secretId = scene.session.current()?.secretId ?? assert.fail('no epoch');
+  return { ...scene, secretId };
+}
+
+const withCode = (code: ErrorCode) => (error: unknown) => {
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code, error.message);
+  return true;
+};
+
+/** A request finds the secret denied; what became of it is known once it is over. */
+function deny({ session }: Pick<SessionScene, 'session'>, secretId: string) {
+  const seen: { error?: unknown; secretId?: string } = {};
+  session.renewAfterRejection(secretId).then(
+    (epoch) => (seen.secretId = epoch.secretId),
+    (error: unknown) => (seen.error = error),
+  );
+  return seen;
+}
+
+/** What the views show: they all read these three. */
+const views = ({ session }: Pick<SessionScene, 'session'>) => ({
+  verified: session.current() !== undefined,
+  state: session.state(),
+  code: (session.lastError() as PrivatemodeError | undefined)?.code,
+});
+
+describe('a secret that the service denies', () => {
+  it('is replaced where the service verifies again: nothing is suspended', async () => {
+    const scene = await verified();
+    const seen = deny(scene, scene.secretId);
+    await settle();
+    assert.notEqual(seen.secretId, scene.secretId);
+    assert.deepEqual(views(scene), { verified: true, state: 'ready', code: undefined });
+    assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 0);
+  });
+
+  it('is suspended at the first rejection after it; the second one, six seconds later, is what requests are told', async () => {
+    const scene = await verified();
+    scene.remote.verdictCode = 'attestation_failed';
+    const seen = deny(scene, scene.secretId);
+    await settle();
+    assert.deepEqual(views(scene), { verified: false, state: 'failing', code: 'attestation_failed' });
+    assert.equal(seen.error, undefined, 'one rejection may be a moment of a rollout: the request waits');
+    await scene.clock.advance(7_000);
+    withCode('attestation_failed')(seen.error);
+    await assert.rejects(scene.session.acquire(WAIT), withCode('attestation_failed'));
+    assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 1);
+  });
+
+  it('ends in manifest_mismatch at once where the pinned manifest does not fit, and the proxy ends only when the secret would have', async () => {
+    const scene = await verified({ kind: 'static' });
+    scene.remote.verdictCode = 'manifest_mismatch';
+    const seen = deny(scene, scene.secretId);
+    await settle();
+    withCode('manifest_mismatch')(seen.error);
+    assert.deepEqual(views(scene), { verified: false, state: 'failing', code: 'manifest_mismatch' });
+    await scene.clock.advance(50 * MINUTE);
+    assert.deepEqual(scene.permanent, []);
+    await scene.clock.advance(10 * MINUTE);
+    assert.deepEqual(
+      scene.permanent.map(({ code }) => code),
+      ['manifest_mismatch'],
+    );
+  });
+
+  it('is not_ready under a fetched manifest that does not fit yet: a rollout passes', async () => {
+    const scene = await verified();
+    scene.remote.deployed = 'B';
+    const seen = deny(scene, scene.secretId);
+    await scene.clock.advance(30_000);
+    withCode('not_ready')(seen.error);
+    assert.equal(views(scene).verified, false);
+    scene.remote.published = 'B';
+    const next = scene.session.acquire(WAIT);
+    await scene.clock.advance(6_000);
+    assert.notEqual((await next).secretId, scene.secretId);
+  });
+
+  for (const [what, code] of [
+    ['is silent', 'control_api_failed'],
+    ['rejects the key, which anybody on the way can say', 'api_key_rejected'],
+  ] as const) {
+    it(`is tried by later requests where the service ${what}, and nothing says "verified" meanwhile`, async () => {
+      const scene = await verified();
+      scene.remote.onAttest = fails(code);
+      const seen = deny(scene, scene.secretId);
+      await scene.clock.advance(5_000);
+      withCode('not_ready')(seen.error);
+      assert.deepEqual(views(scene), { verified: false, state: 'failing', code });
+      assert.equal((await scene.session.acquire(WAIT)).secretId, scene.secretId);
+      assert.equal(views(scene).verified, false);
+      assert.deepEqual(scene.permanent, [], 'one denial and one 401 end no proxy');
+    });
+  }
+
+  it('stays refused where renewals are silent after a verdict that rejects: silence takes no verdict back', async () => {
+    const scene = await verified();
+    scene.remote.verdictCode = 'attestation_failed';
+    deny(scene, scene.secretId);
+    await scene.clock.advance(7_000);
+    scene.remote.onAttest = fails('control_api_failed');
+    await scene.clock.advance(20_000);
+    const asking = assert.rejects(scene.session.acquire(WAIT), withCode('attestation_failed'));
+    await scene.clock.advance(6_000);
+    await asking;
+    assert.equal(views(scene).code, 'attestation_failed');
+  });
+
+  it('stays suspended after a verdict that rejects, whatever response of before ends well', async () => {
+    const scene = await verified();
+    scene.remote.verdictCode = 'attestation_failed';
+    deny(scene, scene.secretId);
+    await settle();
+    scene.session.authenticated(scene.secretId);
+    assert.equal(views(scene).verified, false);
+  });
+
+  it('is in force again after a response that authenticates under it, and not after one under another', async () => {
+    const scene = await verified();
+    scene.remote.onAttest = fails('control_api_failed');
+    deny(scene, scene.secretId);
+    await scene.clock.advance(5_000);
+    scene.session.authenticated('another');
+    assert.equal(views(scene).verified, false);
+    scene.session.authenticated(scene.secretId);
+    assert.equal(scene.session.current()?.secretId, scene.secretId);
+    assert.equal(views(scene).state, 'ready');
+  });
+
+  it('is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind', async () => {
+    const scene = await verified({ kind: 'static' });
+    scene.remote.verdictCode = 'manifest_mismatch'; // the evidence of a machine that somebody rents
+    deny(scene, scene.secretId);
+    await scene.clock.advance(7_000);
+    assert.equal(views(scene).code, 'manifest_mismatch');
+    scene.remote.verdictCode = undefined;
+    await scene.clock.advance(5_000);
+    const next = scene.session.acquire(WAIT);
+    await scene.clock.advance(1_000);
+    assert.notEqual((await next).secretId, scene.secretId);
+    assert.deepEqual(views(scene), { verified: true, state: 'ready', code: undefined });
+    assert.deepEqual(scene.permanent, []);
+  });
+
+  it('is suspended where the renewal takes longer than requests wait', async () => {
+    const scene = await verified();
+    scene.remote.onAttest = () => new Promise(() => {});
+    const seen = deny(scene, scene.secretId);
+    await scene.clock.advance(30_000);
+    withCode('not_ready')(seen.error);
+    assert.equal(views(scene).verified, false);
+    assert.equal(
+      (await scene.session.acquire(WAIT)).secretId,
+      scene.secretId,
+      'no verdict speaks against it',
+    );
+  });
+
+  it('is suspended once by one denial, also where its renewal fails later than requests wait', async () => {
+    const scene = await verified();
+    const hanging = Promise.withResolvers<void>();
+    scene.remote.onAttest = () => hanging.promise;
+    deny(scene, scene.secretId);
+    await scene.clock.advance(30_000);
+    scene.session.authenticated(scene.secretId);
+    scene.remote.onAttest = fails('control_api_failed');
+    hanging.reject(new PrivatemodeError('control_api_failed', 'at last'));
+    await scene.clock.advance(5_000);
+    assert.equal(scene.session.current()?.secretId, scene.secretId);
+  });
+
+  it('is not suspended by the end of the session, nor where the renewal goes on with another key', async () => {
+    const scene = await verified();
+    scene.remote.onAttest = (key) => (key === 'key' ? new Promise(() => {}) : undefined);
+    const seen = deny(scene, scene.secretId);
+    await settle();
+    scene.session.updateConfiguredKey('another');
+    await settle();
+    assert.notEqual(seen.secretId ?? scene.secretId, scene.secretId);
+    scene.remote.onAttest = () => new Promise(() => {});
+    await scene.clock.advance(11_000);
+    const last = deny(scene, scene.session.current()?.secretId ?? '');
+    await settle();
+    scene.session.close();
+    await settle();
+    withCode('shutting_down')(last.error);
+    assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 0);
+  });
+
+  it('is secret_denied where it was made a moment ago, and stays in force: one worker of the service may lag behind', async () => {
+    const scene = await verified();
+    deny(scene, scene.secretId);
+    await settle();
+    const renewed = scene.session.current()?.secretId ?? '';
+    await assert.rejects(scene.session.renewAfterRejection(renewed), withCode('secret_denied'));
+    assert.equal(scene.session.current()?.secretId, renewed);
+  });
+
+  it('goes nowhere with a renewal that fails without a denial: the secret stays in force until it expires', async () => {
+    const scene = await verified();
+    scene.remote.verdictCode = 'attestation_failed';
+    await scene.clock.advance(50 * MINUTE);
+    assert.equal(scene.session.current()?.secretId, scene.secretId);
+    await scene.clock.advance(6 * MINUTE);
+    assert.equal(scene.session.current(), undefined);
+  });
+
+  it('is replaced with the key of the next client where the kept one was rejected', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    const { secretId } = await scene.session.acquire({ ...WAIT, offeredKey: 'first' });
+    scene.remote.onAttest = fails('api_key_rejected');
+    const seen = deny(scene, secretId);
+    await settle();
+    withCode('api_key_rejected')(seen.error);
+    assert.equal(scene.session.state(), 'awaiting-key');
+    scene.remote.onAttest = () => {};
+    const tried = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
+    assert.equal(
+      tried.secretId,
+      secretId,
+      'a 401 on the way may be forged, so the secret is tried meanwhile',
+    );
+    await settle();
+    const next = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
+    assert.notEqual(next.secretId, secretId);
+    assert.equal(scene.session.state(), 'ready');
+  });
+});
