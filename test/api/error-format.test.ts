@@ -98,6 +98,7 @@ describe('an error response', () => {
       collateral_unavailable: '5',
       secret_exchange_failed: '5',
       control_api_failed: '5',
+      secret_denied: '5',
       too_many_uploads: '2',
       too_many_responses: '2',
       client_throttled: '60',
