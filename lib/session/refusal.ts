@@ -27,12 +27,14 @@ export type Refusals = ReturnType<typeof createRefusals>;
  */
 export function createRefusals(clock: Pick<Clock, 'monotonic'>, kind: ManifestSource['kind']) {
   let refusal: PrivatemodeError | undefined;
+  let isRejected = false;
   /** When each was rejected for the first time since it was last accepted. */
   const rejectedAt = new Map<'evidence' | 'secret', number>();
 
   function reject(what: 'evidence' | 'secret', { error, askedAt, newest }: Rejection): void {
     const { code } = error;
     if (code === 'collateral_unavailable') return;
+    isRejected = true;
     if (code === 'manifest_mismatch' && kind === 'managed') {
       if (newest) accept(what);
       return;
@@ -49,11 +51,15 @@ export function createRefusals(clock: Pick<Clock, 'monotonic'>, kind: ManifestSo
 
   return {
     observe(event: SessionEvent): void {
-      if (event.type === 'attested') accept('evidence');
-      else if (event.type === 'rejected') reject('evidence', event.rejection);
+      if (event.type === 'attested') {
+        isRejected = false;
+        accept('evidence');
+      } else if (event.type === 'rejected') reject('evidence', event.rejection);
       else if (event.type === 'secret-judged' && event.rejection === undefined) accept('secret');
       else if (event.type === 'secret-judged' && event.rejection) reject('secret', event.rejection);
     },
+    /** Whether the last verdict rejected the service, for the first time or under a manifest that is replaced; silence changes nothing. */
+    isRejected: () => isRejected,
     /** The error of the check that failed, with what to do about it; undefined while the service is not refused. */
     current: () => refusal,
     /** When another rejection would refuse the service, on the monotonic clock; undefined where none is pending. */

@@ -72,13 +72,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let lastForced = Number.NEGATIVE_INFINITY;
   /** Whether an epoch has begun since then. */
   let madeSince = false;
-  /** Whether the last verdict rejected the service; silence changes nothing. */
-  let isRejected = false;
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
-    if (event.type === 'attested') isRejected = false;
-    const rejection = 'rejection' in event ? event.rejection : undefined;
-    if (rejection !== undefined && rejection.error.code !== 'collateral_unavailable') isRejected = true;
     if (event.type === 'epoch') madeSince = true;
     refusals.observe(event);
     deps.observe(event);
@@ -168,7 +163,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
    * The suspended epoch, where no verdict speaks against it: an accepted verdict made its secret, and silence takes nothing back. A
    * request that is answered under it ends the suspension.
    */
-  const worthTrying = (): Epoch | undefined => (isRejected ? undefined : refresh.suspended());
+  const worthTrying = (): Epoch | undefined => (refusals.isRejected() ? undefined : refresh.suspended());
 
   /** The renewal after a denial. Where it fails, the secret is suspended; then the next verdict decides, as at a start, or it throws. */
   async function renewedAfterDenial(secretId: string, ended: AbortSignal): Promise<Epoch> {
@@ -180,24 +175,21 @@ export function createSession(deps: SessionDeps): AttestedSession {
         ended.throwIfAborted(); // it was suspended then
         if (refresh.renewing()) continue; // with another key
         refresh.suspend(secretId);
-        if (isRejected && refresh.hasKey()) return nextEpoch(undefined, ended);
+        if (refusals.isRejected() && refresh.hasKey()) return nextEpoch(undefined, ended);
         throw thrown;
       }
     }
   }
 
-  /** What a request is told that no secret could be had for: what the service is refused for, or not_ready. */
-  function untold(thrown: unknown): PrivatemodeError {
+  /** The error of a request whose denied secret could not be replaced: why the service is refused, or not_ready. */
+  function errorAfterDenial(thrown: unknown): PrivatemodeError {
     const error = asPrivatemodeError(thrown);
     const isOfClient = error.code === 'api_key_rejected' && deps.apiKey === undefined;
     return isOfClient || error.code === 'not_ready' || error.blame === 'attestation' ? error : denied(error);
   }
 
-  const denied = (cause: PrivatemodeError | undefined): PrivatemodeError => {
-    const why = cause === undefined ? '' : `: ${cause.message}`;
-    const message = `${host} does not know the secret any more, and could not be verified again${why}`;
-    return new PrivatemodeError('not_ready', message, { cause });
-  };
+  const denied = (cause: PrivatemodeError | undefined): PrivatemodeError =>
+    notReady('does not know the secret any more, and could not be verified again', cause);
 
   /** Admits the renewal that a rejection forces. Throws where the last one was a moment ago: secret_denied, or what that one failed with. */
   function admitForced(secretId: string): void {
@@ -238,11 +230,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
       } catch (thrown) {
         refresh.closed.throwIfAborted();
         refresh.suspend(secretId);
-        throw untold(thrown);
+        throw errorAfterDenial(thrown);
       }
     },
     authenticated(secretId) {
-      if (!isRejected) refresh.resume(secretId);
+      if (!refusals.isRejected()) refresh.resume(secretId);
     },
     state() {
       if (refresh.current() !== undefined) return 'ready';
