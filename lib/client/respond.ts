@@ -127,8 +127,8 @@ export async function respond(
 }
 
 /**
- * The plaintext of a response, as much as each chunk completes; `onAuthentic` is called once all of it is. Throws what the response failed with, after the bytes before it
- * and what `farewell` makes of the failure; for an application that left, its own reason.
+ * The plaintext of a response, as much as each chunk completes; `onAuthentic` is called once all of it has authenticated. Throws what
+ * the response failed with, after the bytes before it and what `farewell` makes of the failure; for an application that left, its own reason.
  */
 async function* decrypted(
   { chunks, finish }: ReturnType<typeof responseChunks>,

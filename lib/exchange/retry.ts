@@ -29,7 +29,7 @@ export const RETRIES: readonly RetryRow[] = [
  * What the first attempt resolves with, or the second one where a row asks for it, which `attempt` is given then. `plainBody`: the
  * text of an error that may ask for a retry. `verified` waits for a usable epoch, `renewed` for the one that replaces a rejected
  * secret. Rejects with what the last attempt failed with, with what `renewed` throws, with secret_denied where the second attempt is
- * denied, too, and with the reason of `signal`. So nobody is told "no secret for ID": it is nothing that a client can mend.
+ * denied, too, and with the reason of `signal`. A client never gets the service's "no secret for ID", since it can do nothing about it.
  */
 export async function withOneRetry<
   Epoch extends { readonly secretId: string },

@@ -65,7 +65,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   accounts.uploaded();
 
   // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it gets the next one and waits for it where
-  // it must; if none comes, the reason is told. Which failures are tried again:
+  // it must. If there is none, this rejects with the reason. Which failures are tried again:
   // lib/exchange/retry.ts and lib/network/upstream-failure.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
     // Endpoints without encryption have no body: none is ever sent unsealed, its plain members (lib/api/endpoints.ts) aside.
