@@ -152,7 +152,7 @@ describe('a proxy that listens on a socket file', { timeout: 60_000 }, () => {
     const environment = Object.entries(remote.env).map(([name, value]) => `--setenv=${name}=${value}`);
     const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...remote.flags];
     const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
-    await waitFor('systemd', () => existsSync(path), service);
+    await waitFor('systemd', () => service.output().includes('Listening on'), service);
     assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
     assert.match(service.output(), /endpoint=unix: /);
     await service.stop();
