@@ -121,13 +121,13 @@ export const ERRORS = {
       'Send an API key as "Authorization: Bearer KEY" or in x-api-key, or start the proxy with --api-key.',
     api_key_rejected: 'Check the API key; the service does not accept it.',
   }),
+  ...rows(400, 'upstream', { client_too_old: 'Update privatemode-proxy to the latest version.' }),
   // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
   ...rows(400, 'attestation', {
     attestation_failed:
       'Do not trust the remote; report it with the proof that "privatemode-proxy verify --save DIR" keeps.',
     evidence_malformed: 'Do not trust the remote; report this error.',
-    manifest_mismatch:
-      'Read what changed (docs/verification.md), then replace the file given with --manifest-path by the current manifest.',
+    manifest_mismatch: 'Find out what changed, and who says so: docs/verification.md.',
     manifest_unsupported: 'Update privatemode-proxy to the latest version.',
     manifest_invalid: 'Check the manifest; it breaks a rule that holds in every version.',
   }),

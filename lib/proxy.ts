@@ -10,7 +10,7 @@ import { prepareWorkspace, readManifestFile } from './config/files.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
-import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
+import { PrivatemodeError } from './errors.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from './gateway-server.ts';
 import { openCountLog } from './limits/count-log.ts';
@@ -25,7 +25,6 @@ import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
-import type { Readiness } from './observe/health.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
@@ -41,6 +40,7 @@ import type { Observer } from './session/events.ts';
 import type { Lifetimes } from './session/lifetimes.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
+import type { Standing } from './session/standing.ts';
 import { createManifestLog } from './transparency/manifest-log.ts';
 import { openReceiptLog, type ReceiptLog } from './transparency/receipt-log.ts';
 import { createVerification } from './transparency/verification-document.ts';
@@ -202,6 +202,7 @@ async function openVerifiedSession(
   const verification = createVerification({
     ...{ ...ABOUT, roots, workspace: config.workspace },
     epoch: session.current,
+    standing: session.standing,
     verdict: session.lastVerdict,
   });
   return { session, verification };
@@ -226,26 +227,27 @@ async function openAdmin(
     counters,
     chunks: () => start.serving?.chunks() ?? 0,
     protection: session.current,
+    verified: () => session.standing().verified,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
     clients: clients !== undefined,
     ...(workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
   });
   opened.defer(() => watch.traffic.close());
-  const lastError = (): Error | undefined => {
-    const error = session.lastError();
-    return error && named(asPrivatemodeError(error));
+  const standing = (): Standing => {
+    const found = session.standing();
+    return { ...found, error: found.error && named(found.error) };
   };
   const status = async (): Promise<StatusReport> => {
     const snapshots = [watch.traffic.snapshot(), ...(await collect()).map(({ traffic }) => traffic)];
     const facts = { now: Date.now(), startedAt, workers, traffic: joinTraffic(snapshots) };
-    return statusReport({ ...ABOUT, ...facts, session: { ...session, lastError }, counters, instance });
+    return statusReport({ ...ABOUT, ...facts, session, standing: standing(), counters, instance });
   };
   const policy = { allowedOrigins: [], ownNames: [adminAddress.host, ...allowedHosts] };
   const admin = await startAdmin({
     ...adminAddress,
     metrics: watch.metrics,
-    readiness: (): Readiness => ({ state: session.state(), lastError: lastError() }),
+    readiness: standing,
     status,
     verification: verification.document,
     admit: (req: IncomingMessage): void => refuseForeignPage(req, policy),

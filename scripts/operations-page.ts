@@ -96,6 +96,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
     "The vendor's certificates or revocation lists could not be fetched, or cannot be used.",
   secret_exchange_failed: 'The proxy and the attested remote could not agree on a secret.',
   control_api_failed: 'The service refused to send its evidence or a secret.',
+  client_too_old: 'The service answers that it wants a newer client; nothing authenticates that answer.',
   secret_denied:
     'The service denies the secret of a request, and a second attempt or a new secret did not help.',
   config_invalid: 'A flag, a variable or a file that it names is wrong; the message says which.',

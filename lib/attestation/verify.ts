@@ -49,6 +49,7 @@ export interface Verdict {
   readonly checks: readonly Check[];
   /** The first failed check; its `code` is the error to report. */
   readonly failure: Check | undefined;
+  readonly authentic: 'yes' | 'no' | 'unknown';
   /** PEM text of the mesh CA certificate, bound by the report data; only for an accepted verdict. */
   readonly meshCaPem: string | undefined;
 }
@@ -174,6 +175,7 @@ function verdictOf(
     at: input.now,
     checks,
     failure,
+    authentic: accepted ? 'yes' : 'unknown',
     meshCaPem: accepted ? Buffer.from(document.meshCa).toString('latin1') : undefined,
   };
 }

@@ -53,8 +53,8 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   async function firstRenewal(): Promise<PrivatemodeError | undefined> {
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
-      const lastError = session().current() === undefined ? session().lastError() : undefined; // its secret is suspended
-      return lastError && asPrivatemodeError(lastError);
+      const { verified, error } = session().standing();
+      return verified ? undefined : error; // its secret is suspended
     } catch (thrown) {
       return asPrivatemodeError(thrown);
     }

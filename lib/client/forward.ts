@@ -90,15 +90,16 @@ async function exchange(
     const cipher = endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
+    const isTrial = opened.current()?.secretId !== epoch.secretId; // its secret is suspended
     const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
     const { status, headers } = attempt.response;
     const mayDeny = cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
     const chunks = mayDeny && responseChunks(attempt, config.streamIdleTimeout).chunks;
-    return { ...attempt, plainBody: chunks ? await readPlainError(chunks) : undefined };
+    return { ...attempt, isTrial, plainBody: chunks ? await readPlainError(chunks) : undefined };
   });
   signal.throwIfAborted();
   const onAuthentic = (): void => {
-    if (upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
+    if (upstream.isTrial && upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
   };
   return respond(config, upstream, { match, body, requestId, translator, onAuthentic });
 }

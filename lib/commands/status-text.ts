@@ -21,14 +21,6 @@ const MARKS = {
   unknown: ['plain', '?'],
 } as const satisfies Record<ChainLink['outcome'], readonly [Style, string]>;
 
-/** Why nothing is verified where no check failed, by the state of the session. */
-const WAITING: Readonly<Record<StatusReport['state'], string>> = {
-  'awaiting-key': 'The proxy waits for the first request with an API key, to verify the service with it.',
-  starting: 'The service is being verified.',
-  failing: 'The service could not be verified.',
-  ready: 'The secret has expired.',
-};
-
 const MOST_REQUESTS = 8;
 const MOST_MANIFESTS = 5;
 /** Complete seconds over which the rate of tokens is taken. */
@@ -61,21 +53,28 @@ function harmless(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, harmless(member)]));
 }
 
-function headline(verified: boolean, roots: string | undefined, waiting: string, paint: Paint): string {
-  if (!verified) return paint('bad', `✗ Not verified: nothing is sent. ${waiting}`);
-  if (roots === 'custom')
+const TONES = {
+  good: ['good', '✓'],
+  warn: ['caution', '!'],
+  bad: ['bad', '✗'],
+  plain: ['plain', '…'],
+} as const satisfies Record<StatusReport['standing']['tone'], readonly [Style, string]>;
+
+function headline(
+  { tone, verified, title, meaning }: StatusReport['standing'],
+  roots: string | undefined,
+  paint: Paint,
+): string {
+  if (verified && roots === 'custom')
     return paint('caution', '! Verified under roots that are not those of AMD and Intel: a simulator?');
-  return paint('good', '✓ Verified: requests are encrypted for a service that proved what it is.');
+  const [style, mark] = TONES[tone];
+  return paint(style, `${mark} ${title}. ${meaning}`);
 }
 
-function protection(
-  status: StatusReport,
-  { verified, verdict }: VerificationDocument,
-  paint: Paint,
-): string[] {
+function protection(status: StatusReport, { verdict }: VerificationDocument, paint: Paint): string[] {
   const { epoch, now, version, protocol, workers } = status;
   const row = (name: string, value: string): string => `  ${name.padEnd(10)}${value}`;
-  const lines = [headline(verified, verdict?.roots, WAITING[status.state], paint)];
+  const lines = [headline(status.standing, verdict?.roots, paint)];
   if (epoch !== null) {
     lines.push(row('since', timeOf(epoch.attestedAt)));
     lines.push(row('until', `${timeOf(epoch.expiresAt)}, in ${duration(epoch.expiresAt - now)}`));
@@ -100,13 +99,13 @@ function chainLines({ chain, verdict }: VerificationDocument, paint: Paint): str
 
 /** The check that the last verdict failed for, or the error that the last renewal ended with. */
 function failureLines(
-  { lastError, state }: StatusReport,
+  { lastError, standing }: StatusReport,
   { verdict, chain }: VerificationDocument,
   paint: Paint,
 ) {
   const failure = verdict?.failure ?? null;
   if (failure === null && lastError === null) return [];
-  const heading = state === 'ready' ? 'The last renewal failed; the secret in force goes on' : 'What failed';
+  const heading = standing.verified ? 'The last renewal failed; the secret in force goes on' : 'What failed';
   const lines = [paint('bold', heading)];
   if (failure !== null) {
     const titles = chain.flatMap(({ checks }) => checks);

@@ -108,7 +108,10 @@ async function factsOf(address: Address): Promise<StatusFacts> {
     askFor(address, '/status') as Promise<StatusReport>,
     askFor(address, '/verification') as Promise<VerificationDocument>,
   ]);
-  const isBoth = Array.isArray(status?.traffic?.finished) && Array.isArray(verification?.chain);
+  const isBoth =
+    Array.isArray(status?.traffic?.finished) &&
+    status.standing !== undefined &&
+    Array.isArray(verification?.chain);
   if (!isBoth)
     throw invalid(
       `the program that listens on ${nameOf(address)} is not a privatemode-proxy of this version`,

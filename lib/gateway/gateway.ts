@@ -187,5 +187,5 @@ const LOCAL_RESPONSES: Record<
   }),
   hello: healthzAnswer,
   healthz: healthzAnswer,
-  readyz: ({ session }) => readyzAnswer({ state: session.state(), lastError: session.lastError() }),
+  readyz: ({ session }) => readyzAnswer(session.standing()),
 };

@@ -207,8 +207,8 @@ async function respondStream(
 }
 
 /** A whole response was read. One that holds nothing encrypted proves nothing. */
-function noteAuthentic({ deps }: Exchange, { cipher, epoch }: AttemptResponse): void {
-  if (cipher?.hasOpened()) deps.session.authenticated(epoch.secretId);
+function noteAuthentic({ deps }: Exchange, { cipher, epoch, isTrial }: AttemptResponse): void {
+  if (isTrial && cipher?.hasOpened()) deps.session.authenticated(epoch.secretId);
 }
 
 /** Writes the head of a stream: now, and in one piece with the first events where these are there already. */

@@ -36,6 +36,8 @@ export interface AttemptResponse extends UpstreamResponse {
   readonly cipher: RequestCipher | undefined;
   /** Whether the request went out with the key of the proxy. */
   readonly ownKey: boolean;
+  /** Whether it went out under a secret that is suspended, so that an authentic response shows that the service knows the secret. */
+  readonly isTrial: boolean;
   /** The body, where it was read already to decide about a retry. */
   readonly plainBody: Buffer | undefined;
 }
@@ -55,7 +57,8 @@ export async function sendAttempt(
   const { requestId, log } = exchange.caller;
   const { target, epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey } = outgoing;
   const ownKey = configuredKey !== undefined && authorization === `Bearer ${configuredKey}`;
-  const read = { epoch, cipher, ownKey };
+  const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
+  const read = { epoch, cipher, ownKey, isTrial };
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
   if (retry !== undefined) {

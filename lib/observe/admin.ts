@@ -2,8 +2,9 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
+import type { Standing } from '../session/standing.ts';
 import { type VerificationDocument, verificationText } from '../transparency/verification-document.ts';
-import { type HealthAnswer, healthzAnswer, type Readiness, readyzAnswer } from './health.ts';
+import { type HealthAnswer, healthzAnswer, readyzAnswer } from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { loadStatusPage, verdictFacts } from './status-page.ts';
 import type { StatusReport } from './status-report.ts';
@@ -13,7 +14,7 @@ export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 /** The content of the listener at the time of a request. */
 export interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
-  readonly readiness: () => Readiness;
+  readonly readiness: () => Standing;
   readonly status: () => Promise<StatusReport>;
   readonly verification: () => Promise<VerificationDocument>;
 }

@@ -1,11 +1,5 @@
 /** Whether the proxy is alive and ready: what it answers. */
-import { asPrivatemodeError } from '../errors.ts';
-import type { Session } from '../session/session.ts';
-
-export interface Readiness {
-  readonly state: ReturnType<Session['state']>;
-  readonly lastError: Error | undefined;
-}
+import type { Standing } from '../session/standing.ts';
 
 export interface HealthAnswer {
   readonly status: number;
@@ -20,19 +14,13 @@ const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
 export const healthzAnswer = (): HealthAnswer => ({ status: 200, headers: TEXT, body: 'ok\n' });
 
 /** `/readyz`: whether a request could be sent now, and if not, why. */
-export function readyzAnswer({ state, lastError }: Readiness): HealthAnswer {
-  switch (state) {
-    case 'ready':
-      return { status: 204, headers: NO_STORE, body: '' };
-    case 'awaiting-key':
-      // Ready for the first client, whose key the remote is verified with; a probe must not keep it away.
-      return { status: 204, headers: { ...NO_STORE, 'privatemode-proxy-state': state }, body: '' };
-    case 'starting':
-    case 'failing': {
-      const error = lastError && asPrivatemodeError(lastError);
-      const reason = error === undefined ? 'the remote is being verified' : `${error.code}: ${error.message}`;
-      const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': error?.code ?? 'not_ready' };
-      return { status: 503, headers, body: `${state}: ${reason}\n` };
-    }
+export function readyzAnswer({ state, ready, awaitsKey, error }: Standing): HealthAnswer {
+  if (ready) {
+    // With the key of the first client the service is verified; a probe must not keep that client away.
+    const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
+    return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
   }
+  const reason = error === undefined ? 'the remote is being verified' : `${error.code}: ${error.message}`;
+  const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': error?.code ?? 'not_ready' };
+  return { status: 503, headers, body: `${state}: ${reason}\n` };
 }

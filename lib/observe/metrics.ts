@@ -54,6 +54,8 @@ const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
+  /** Whether the service is verified; undefined: another process shows it. */
+  readonly verified?: (() => boolean) | undefined;
   readonly serverAddress: string;
   /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
   readonly maxBufferedBytes?: number;
@@ -71,7 +73,11 @@ export function createMetrics(options: {
   exposeCounters(options.counters, registers);
   exposeErrors(options.counters, registers, options.clients === true);
   exposeProtection(options.protection, options.now ?? Date.now, registers);
-  const { maxBufferedBytes } = options;
+  const { maxBufferedBytes, verified } = options;
+  if (verified !== undefined) {
+    const verifiedHelp = 'Whether the service is verified: 1 or 0.';
+    scraped(registers, Gauge, 'verified', verifiedHelp, () => [[verified() ? 1 : 0]]);
+  }
   if (maxBufferedBytes !== undefined) {
     const limitHelp = 'Memory available for request bodies.';
     scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[maxBufferedBytes]]);

@@ -7,29 +7,23 @@ import type { VerificationDocument } from '../transparency/verification-document
 import type { StatusReport } from './status-report.ts';
 
 /** The verdict on the page. Times in ms since 1970; null: nothing is attested. */
-export interface VerdictFacts {
-  /** Whether an epoch that has not expired protects requests. */
-  readonly verified: boolean;
+export interface VerdictFacts extends Pick<StatusReport, 'standing' | 'now' | 'lastError'> {
   /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
   readonly roots: 'vendor' | 'custom';
-  readonly state: StatusReport['state'];
-  readonly now: number;
   readonly attestedAt: number | null;
   readonly expiresAt: number | null;
-  readonly lastError: StatusReport['lastError'];
   /** The first check of the last verdict that failed. */
   readonly failedCheck: Readonly<Record<'title' | 'code' | 'expected' | 'found', string>> | null;
 }
 
 /** What the verdict says, from what the listener shows as data. */
 export function verdictFacts(status: StatusReport, { verdict, chain }: VerificationDocument): VerdictFacts {
-  const { state, now, epoch, lastError } = status;
+  const { standing, now, epoch, lastError } = status;
   const { failure = null } = verdict ?? {};
   const check = chain.flatMap(({ checks }) => checks).find(({ id }) => id === failure?.id);
   return {
-    verified: epoch !== null,
     roots: verdict?.roots ?? 'vendor',
-    ...{ state, now, lastError },
+    ...{ standing, now, lastError },
     attestedAt: epoch?.attestedAt ?? null,
     expiresAt: epoch?.expiresAt ?? null,
     failedCheck: failure && {
@@ -67,7 +61,7 @@ export function loadStatusPage(): { renderStatusPage(facts: VerdictFacts): Statu
   return {
     renderStatusPage: (facts) => ({
       headers,
-      body: html.replace(PLACE, () => renderVerdict(facts, chooseRow(rows, facts))),
+      body: html.replace(PLACE, () => renderVerdict(facts, chooseWords(rows, facts))),
     }),
   };
 }
@@ -92,25 +86,31 @@ function hashesOf(html: string, tag: 'script' | 'style'): string {
   return hashes.length === 0 ? "'none'" : hashes.join(' ');
 }
 
-/** A row of the table of verdicts in the page: it applies where all its conditions hold. */
-interface VerdictRow {
-  readonly when: Readonly<Record<string, unknown>>;
+/** The words of a verdict. Those of the table in the page take precedence over those of the state, where all their conditions hold. */
+interface VerdictWords extends Pick<StatusReport['standing'], 'title' | 'meaning'> {
   readonly tone: string;
-  readonly title: string;
-  readonly meaning: string;
 }
 
-/** The first row that applies; the page chooses from the same rows by the same rule. A server that renders a verdict has all of it in hand. */
-function chooseRow(rows: readonly VerdictRow[], facts: VerdictFacts): VerdictRow {
-  const code = facts.failedCheck?.code;
-  const judged = code !== undefined && code !== 'collateral_unavailable';
-  const known: Readonly<Record<string, unknown>> = { ...facts, connected: true, whole: true, judged };
-  const row = rows.find(({ when }) => Object.entries(when).every(([name, value]) => known[name] === value));
-  if (row === undefined) throw new Error(`no words for ${JSON.stringify(facts)}`);
-  return row;
+interface VerdictRow extends VerdictWords {
+  readonly when: Readonly<Record<string, unknown>>;
 }
 
-function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictRow): string {
+/** The page chooses from the same rows by the same rule. A server that renders a verdict has all of it in hand. */
+function chooseWords(rows: readonly VerdictRow[], { standing, roots }: VerdictFacts): VerdictWords {
+  const { verified } = standing;
+  const known: Readonly<Record<string, unknown>> = {
+    connected: true,
+    whole: true,
+    expired: false,
+    verified,
+    roots,
+  };
+  return (
+    rows.find(({ when }) => Object.entries(when).every(([name, value]) => known[name] === value)) ?? standing
+  );
+}
+
+function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictWords): string {
   const { now, attestedAt, expiresAt, lastError, failedCheck } = facts;
   const found = failedCheck && `Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`;
   const line = (id: string, text: string | null): string =>

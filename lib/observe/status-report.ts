@@ -1,6 +1,6 @@
 /** The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show. */
-import { asPrivatemodeError } from '../errors.ts';
 import type { Session } from '../session/session.ts';
+import type { Standing } from '../session/standing.ts';
 import { type EpochFacts, epochFacts } from '../transparency/epoch-facts.ts';
 import type { Counters } from './counters.ts';
 
@@ -69,7 +69,8 @@ export interface StatusReport {
   readonly now: number;
   readonly startedAt: number;
   readonly workers: number;
-  readonly state: 'ready' | 'awaiting-key' | 'starting' | 'failing';
+  /** The state by name, and in words (docs/states.md). */
+  readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
   /** Of all workers. */
@@ -83,21 +84,21 @@ export interface StatusReport {
 /** The report as of `now`; the session is the one that attests, and the traffic that of all processes. */
 export function statusReport({
   session,
+  standing: { error, state, verified, tone, title, meaning },
   instance,
   counters,
   ...rest
 }: Pick<StatusReport, 'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'traffic'> & {
-  readonly session: Session;
+  readonly session: Pick<Session, 'current'>;
+  readonly standing: Standing;
   /** Under which receipts are written; undefined: none are. */
   readonly instance: string | undefined;
   readonly counters: Pick<Counters, 'receipts'>;
 }): StatusReport {
-  const lastError = session.lastError();
-  const error = lastError && asPrivatemodeError(lastError);
   const epoch = session.current();
   return {
     ...rest,
-    state: session.state(),
+    standing: { state, verified, tone, title, meaning },
     lastError:
       error === undefined ? null : { code: error.code, message: error.message, remedy: error.remedy },
     epoch: epoch === undefined ? null : epochFacts(epoch),

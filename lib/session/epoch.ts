@@ -85,6 +85,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
         error: verdictError(whole),
         askedAt: beganMonotonic,
         newest: true,
+        authentic: 'yes' as const,
       };
       observe({ type: 'secret-judged', message, verdict: whole, rejection });
       return checks;
@@ -123,7 +124,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
     const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
       const error = verdictError(verdict);
-      const rejection = { error, askedAt, newest };
+      const rejection = { error, askedAt, newest, authentic: verdict.authentic };
       observe({ type: 'rejected', message: 'The evidence was rejected', verdict, rejection });
       await collateral.distrust(verdict.checks);
       if (error.code !== 'collateral_unavailable') rejections.add(error);

@@ -10,6 +10,8 @@ export interface Rejection {
   readonly askedAt: number;
   /** Whether no newer manifest could have led to another verdict. */
   readonly newest: boolean;
+  /** Whether the hardware itself said what was judged. */
+  readonly authentic: Verdict['authentic'];
 }
 
 /** What happens in a session, for logs and counters. No event carries a key, a secret or anything of a request. */

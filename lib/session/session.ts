@@ -1,11 +1,21 @@
 import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
-import { pause } from './clock.ts';
+import { Alarm, pause } from './clock.ts';
+import {
+  decide,
+  factsOf,
+  forcedBy,
+  type Happening,
+  type Moment,
+  newSession,
+  secretInForce,
+  suspendedSecret,
+} from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { EpochRefresh, type RefreshDeps } from './refresh.ts';
-import { createRefusals } from './refusal.ts';
+import { confirmAt, isRejected } from './refusal.ts';
+import { type SessionFacts, type Standing, standingOf } from './standing.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -31,9 +41,8 @@ export interface Session {
   renewAfterRejection(secretId: string): Promise<Epoch>;
   /** A response has authenticated under this secret. It ends a suspension, unless the last verdict rejected the service. */
   authenticated(secretId: string): void;
-  state(): 'ready' | 'awaiting-key' | 'starting' | 'failing';
-  /** What the service is refused for, else the last failure since the last success. */
-  lastError(): Error | undefined;
+  /** The state by name, at this moment, with what the service is refused for, else the last failure since the last success. */
+  standing(): Standing;
   /** Ends the renewals; later requests fail with the reason, of code shutting_down. */
   close(reason?: PrivatemodeError): void;
 }
@@ -42,21 +51,26 @@ export interface Session {
 export interface AttestedSession extends Session {
   /** Begins the first attestation, where a key is configured. To be called once. */
   start(): void;
+  /** What is known, for a process with a clock of its own. */
+  facts(): SessionFacts;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
   /** The configured key was replaced; a permanent cause is forgotten, and a failing session tries at once. */
   updateConfiguredKey(apiKey: string): void;
 }
 
-export interface SessionDeps extends EpochDeps, Pick<RefreshDeps, 'onPermanent'> {
+export interface SessionDeps extends EpochDeps {
   /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
+  /**
+   * Called when nothing works any more and waiting does not help (docs/states.md): with a key that is held, once until a renewal succeeds
+   * or the key is replaced; with one that a client offers, each time. The session goes on trying, slowly.
+   */
+  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
 }
 
-/** ms between two renewals that a rejection may force: anybody on the way can write its text, which is not authenticated. */
-const FORCED_INTERVAL = 10_000;
 /** ms that a request which saw its secret rejected waits for the next one. */
 const FORCED_TIMEOUT = 30_000;
 /** ms that a request waits for a renewal while the service is refused: it may have been repaired. */
@@ -64,47 +78,148 @@ const REFUSED_PATIENCE = 5_000;
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
+/** A renewal that runs. */
+interface Renewal {
+  readonly result: Promise<Epoch>;
+  readonly abort: AbortController;
+}
+
 /** One epoch at a time, kept fresh once it is started; with the key of a client, once that comes. */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock, host = 'the remote' } = deps;
-  const refusals = createRefusals(clock, deps.manifests.kind);
+  const { clock, random, host = 'the remote' } = deps;
+  let state = newSession(deps.manifests.kind);
+  let heldKey = '';
+  let newest: Epoch | undefined;
+  let renewal: Renewal | undefined;
   let verdict: Verdict | undefined;
-  let lastForced = Number.NEGATIVE_INFINITY;
-  /** Whether an epoch has begun since then. */
-  let madeSince = false;
+  let changed = Promise.withResolvers<void>();
+  const closing = new AbortController();
+  const closed = closing.signal;
+  const alarm = new Alarm(clock, () => dispatch({ type: 'due' }));
+
+  const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
+
+  /** Takes in what happened, and does what follows from it. */
+  function dispatch(happening: Happening): void {
+    const { due } = state;
+    const { state: next, effects } = decide(state, happening, at());
+    state = next;
+    if (!hasKey()) heldKey = '';
+    if (next.due === undefined) alarm.cancel();
+    else if (next.due !== due) alarm.set(next.due);
+    for (const effect of effects) {
+      if (effect.type === 'attest') renewal = attest(effect.number);
+      else if (effect.type === 'abandon') {
+        renewal?.abort.abort(effect.reason);
+        renewal = undefined;
+      } else if (effect.type === 'permanent') deps.onPermanent?.(effect.error);
+      else if (effect.type === 'tell') deps.observe(effect.event);
+      else {
+        const { resolve } = changed;
+        changed = Promise.withResolvers();
+        resolve();
+      }
+    }
+  }
+
   const observe: Observer = (event) => {
     if ('verdict' in event) verdict = event.verdict;
-    if (event.type === 'epoch') madeSince = true;
-    refusals.observe(event);
+    if (event.type === 'attested') dispatch({ type: 'judged', what: 'evidence', rejection: undefined });
+    if (event.type === 'rejected') dispatch({ type: 'judged', what: 'evidence', rejection: event.rejection });
+    if (event.type === 'secret-judged')
+      dispatch({ type: 'judged', what: 'secret', rejection: event.rejection });
     deps.observe(event);
   };
-  const watched = { ...deps, observe, refusals };
-  const refresh = new EpochRefresh({ ...watched, makeEpoch: createEpochMaker(watched) });
-  const offer = createClientKeys({ attest: (apiKey) => refresh.renewWith(apiKey), clock });
+  const makeEpoch = createEpochMaker({ ...deps, observe });
+
+  function attest(number: number): Renewal {
+    const abort = new AbortController();
+    const { signal } = abort;
+    const began = clock.monotonic();
+    const made = async (): Promise<Epoch> => {
+      try {
+        const epoch = await makeEpoch(heldKey, signal);
+        signal.throwIfAborted();
+        use(epoch, number);
+        return epoch;
+      } catch (thrown) {
+        // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
+        signal.throwIfAborted();
+        renewal = undefined;
+        const error = asPrivatemodeError(thrown);
+        dispatch({ type: 'failed', number, began, error });
+        throw error;
+      }
+    };
+    const result = made();
+    result.catch(() => {}); // those who wait for it hear of it, and often nobody does
+    return { result, abort };
+  }
+
+  function use(epoch: Epoch, number: number | undefined): void {
+    newest = epoch;
+    if (number !== undefined) renewal = undefined;
+    dispatch({ type: 'made', number, secret: withoutKey(epoch) });
+  }
+
+  const current = (): Epoch | undefined => (secretInForce(state, at()) ? newest : undefined);
+  /** The usable epoch, unless it is time to renew it. */
+  function fresh(): Epoch | undefined {
+    const usable = current();
+    return usable !== undefined && clock.now() < usable.renewAt ? usable : undefined;
+  }
+
+  const offer = createClientKeys({ attest: attestWith, clock });
+
+  /**
+   * Makes an epoch with the key of a client, unless that of another client did while this one waited for its turn.
+   * Takes it into use, and keeps the key unless there is one.
+   */
+  async function attestWith(apiKey: string): Promise<Epoch> {
+    const known = fresh();
+    if (known !== undefined) return known;
+    let made: Epoch;
+    try {
+      made = await makeEpoch(apiKey, closed);
+      closed.throwIfAborted();
+    } catch (thrown) {
+      const error = asPrivatemodeError(thrown);
+      dispatch({ type: 'offer-failed', error });
+      throw error;
+    }
+    const first = fresh();
+    if (first !== undefined) return first;
+    if (!hasKey()) heldKey = apiKey;
+    use(made, undefined);
+    return made;
+  }
+
+  const hasKey = (): boolean => state.key !== 'awaited';
+
+  /** What requests are refused for at once: they get it again until something else is heard. */
+  const refusal = (): PrivatemodeError | undefined =>
+    state.verdicts.refusal ?? (state.unjudged === 'too-old' ? state.outage?.error : undefined);
 
   /**
    * Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing, and what an attestation with
    * the offered key failed with.
    */
   async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
-    const changed = refresh.changed();
-    if (refresh.hasKey()) {
-      refresh.hurry();
-      return changed;
+    const change = changed.promise;
+    if (hasKey()) {
+      dispatch({ type: 'awaited' });
+      return change;
     }
     if (offeredKey === undefined) {
       throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
     }
     const began = clock.monotonic();
-    await Promise.race([changed, offer(offeredKey)]).catch(async (thrown: unknown) => {
+    await Promise.race([change, offer(offeredKey)]).catch(async (thrown: unknown) => {
       const error = asPrivatemodeError(thrown);
-      if (error.blame === 'client' || refresh.closed.aborted) throw error;
-      const due = refusals.confirmAt();
-      if (due === undefined || began >= due) throw refusals.current() ?? unjudged(error);
-      await Promise.race([
-        changed,
-        pause(clock, Math.max(0, due - clock.monotonic()), ended ?? refresh.closed),
-      ]);
+      if (error.blame === 'client' || closed.aborted) throw error;
+      const due = confirmAt(state.verdicts);
+      if (due === undefined || began >= due) throw refusal() ?? unjudged(error);
+      await Promise.race([change, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
     });
   }
 
@@ -114,17 +229,17 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
     for (let waited = false; ; ) {
-      const epoch = refresh.current();
+      const epoch = current();
       if (epoch !== undefined) return epoch;
-      refresh.closed.throwIfAborted();
-      const permanent = refresh.permanent();
+      closed.throwIfAborted();
+      const permanent = state.outage?.permanent;
       if (permanent !== undefined) throw permanent;
-      const refusal = refusals.current();
-      if (refusal !== undefined && waited) throw refusal;
+      const refused = refusal();
+      if (refused !== undefined && waited) throw refused;
       const chance = nextChance(offeredKey, ended);
-      if (refusal === undefined) await chance;
+      if (refused === undefined) await chance;
       else {
-        if (refresh.hasKey() && !refresh.renewing()) throw refusal; // the last renewal was a moment ago
+        if (hasKey() && renewal === undefined) throw refused; // the last renewal was a moment ago
         waited = true;
         await Promise.race([chance, pause(clock, REFUSED_PATIENCE, ended)]);
       }
@@ -144,7 +259,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     const done = new AbortController();
     const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
     const late = pause(clock, ms, ended, 'waiting').then(() => {
-      throw refusals.current() ?? notReady(`was not verified within ${ms / 1000} s`, refresh.lastError());
+      throw refusal() ?? notReady(`was not verified within ${ms / 1000} s`, state.outage?.error);
     });
     try {
       return await Promise.race([work(ended), late]);
@@ -163,19 +278,20 @@ export function createSession(deps: SessionDeps): AttestedSession {
    * The suspended epoch, where no verdict speaks against it: an accepted verdict made its secret, and silence takes nothing back. A
    * request that is answered under it ends the suspension.
    */
-  const worthTrying = (): Epoch | undefined => (refusals.isRejected() ? undefined : refresh.suspended());
+  const worthTrying = (): Epoch | undefined =>
+    !isRejected(state.verdicts) && suspendedSecret(state, at()) ? newest : undefined;
 
   /** The renewal after a denial. Where it fails, the secret is suspended; then the next verdict decides, as at a start, or it throws. */
-  async function renewedAfterDenial(secretId: string, ended: AbortSignal): Promise<Epoch> {
+  async function renewedAfterDenial(ended: AbortSignal): Promise<Epoch> {
     for (;;) {
       try {
-        return await refresh.renew();
+        if (renewal === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
+        return await renewal.result;
       } catch (thrown) {
-        refresh.closed.throwIfAborted();
-        ended.throwIfAborted(); // it was suspended then
-        if (refresh.renewing()) continue; // with another key
-        refresh.suspend(secretId);
-        if (refusals.isRejected() && refresh.hasKey()) return nextEpoch(undefined, ended);
+        closed.throwIfAborted();
+        ended.throwIfAborted();
+        if (renewal !== undefined) continue; // with another key
+        if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
         throw thrown;
       }
     }
@@ -185,67 +301,71 @@ export function createSession(deps: SessionDeps): AttestedSession {
   function errorAfterDenial(thrown: unknown): PrivatemodeError {
     const error = asPrivatemodeError(thrown);
     const isOfClient = error.code === 'api_key_rejected' && deps.apiKey === undefined;
-    return isOfClient || error.code === 'not_ready' || error.blame === 'attestation' ? error : denied(error);
+    const isTold =
+      error.code === 'not_ready' || error.code === 'client_too_old' || error.blame === 'attestation';
+    return isOfClient || isTold ? error : denied(error);
   }
 
   const denied = (cause: PrivatemodeError | undefined): PrivatemodeError =>
     notReady('does not know the secret any more, and could not be verified again', cause);
 
-  /** Admits the renewal that a rejection forces. Throws where the last one was a moment ago: secret_denied, or what that one failed with. */
-  function admitForced(secretId: string): void {
-    const now = clock.monotonic();
-    if (now - lastForced < FORCED_INTERVAL) {
-      if (!madeSince) {
-        refresh.suspend(secretId);
-        throw refusals.current() ?? denied(refresh.lastError());
-      }
-      const message = `${host} denies a secret that it was given a moment ago`;
-      throw new PrivatemodeError('secret_denied', message);
-    }
-    lastForced = now;
-    madeSince = false;
-    observe({ type: 'forced-renewal', message: 'The service does not know the secret any more', secretId });
-  }
-
   return {
     start() {
-      if (deps.apiKey !== undefined) refresh.configure(deps.apiKey);
+      if (deps.apiKey !== undefined) configure(deps.apiKey);
     },
-    current: () => refresh.current(),
+    current,
     async acquire({ offeredKey, timeoutMs, signal }) {
-      const ready = refresh.current() ?? worthTrying();
+      const inForce = current();
+      const ready = inForce ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
       // A timer may be late (the machine slept), and without a kept key there is none. Nobody waits for this renewal.
-      const isDue = clock.now() >= ready.renewAt || ready !== refresh.current();
-      if (isDue && !refresh.closed.aborted) nextChance(offeredKey).catch(() => {});
+      const isDue = clock.now() >= ready.renewAt || inForce === undefined;
+      if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
       return ready;
     },
     async renewAfterRejection(secretId) {
-      const epoch = refresh.current();
+      const epoch = current();
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
-      refresh.closed.throwIfAborted();
-      if (!refresh.renewing()) admitForced(secretId);
+      closed.throwIfAborted();
+      const forced = forcedBy(state, at());
+      dispatch({ type: 'denied', secretId });
+      if (forced === 'failed') throw refusal() ?? denied(state.outage?.error);
+      if (forced === 'made')
+        throw new PrivatemodeError('secret_denied', `${host} denies a secret that it was given a moment ago`);
       try {
-        return await within(FORCED_TIMEOUT, undefined, (ended) => renewedAfterDenial(secretId, ended));
+        return await within(FORCED_TIMEOUT, undefined, renewedAfterDenial);
       } catch (thrown) {
-        refresh.closed.throwIfAborted();
-        refresh.suspend(secretId);
+        closed.throwIfAborted();
+        dispatch({ type: 'overdue', secretId });
         throw errorAfterDenial(thrown);
       }
     },
-    authenticated(secretId) {
-      if (!refusals.isRejected()) refresh.resume(secretId);
-    },
-    state() {
-      if (refresh.current() !== undefined) return 'ready';
-      if (!refresh.hasKey()) return 'awaiting-key';
-      return refresh.lastError() === undefined ? 'starting' : 'failing';
-    },
-    lastError: () => refusals.current() ?? refresh.lastError(),
+    authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
+    facts: () => factsOf(state),
+    standing: () => standingOf(factsOf(state), clock),
     lastVerdict: () => verdict,
-    updateConfiguredKey: (apiKey) => refresh.configure(apiKey),
+    updateConfiguredKey: configure,
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
-      refresh.close(reason);
+      closing.abort(reason);
+      dispatch({ type: 'closed', reason });
     },
   };
+
+  /** Replaces the key. Gives up a renewal that runs with the old one; one that is needed begins at once. */
+  function configure(apiKey: string): void {
+    heldKey = apiKey;
+    dispatch({ type: 'configured' });
+  }
 }
+
+/** What the state of a session holds of an epoch. */
+const withoutKey = ({
+  secretId,
+  manifestSha256,
+  attestedAt,
+  renewAt,
+  expiresAt,
+  expiresMonotonic,
+}: Epoch) => ({
+  ...{ secretId, manifestSha256, attestedAt, renewAt, expiresAt, expiresMonotonic },
+});

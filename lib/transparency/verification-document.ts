@@ -14,6 +14,8 @@ export interface VerificationDocument {
   readonly now: string;
   /** Whether an epoch is in force, so that requests may be sent. A renewal that fails does not end it. */
   readonly verified: boolean;
+  /** The state of the proxy by name (docs/states.md). */
+  readonly state: string;
   /** Its times RFC 3339 in UTC. */
   readonly epoch: Readonly<Record<keyof EpochFacts, string>> | null;
   /** The last one, accepted or not; null before the first. */
@@ -28,6 +30,7 @@ interface VerificationFacts {
   readonly version: string;
   readonly protocol: string;
   readonly now: Date;
+  readonly standing: Pick<VerificationDocument, 'state' | 'verified'>;
   /** The one that requests may use; undefined: none. */
   readonly epoch: EpochFacts | undefined;
   readonly verdict: Verdict | undefined;
@@ -42,13 +45,14 @@ const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 
 /** The document. */
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {
-  const { version, protocol, now, epoch, verdict, roots, manifests } = facts;
+  const { version, protocol, now, standing, epoch, verdict, roots, manifests } = facts;
   const report = verdict && verdictReport(judgementOf(verdict, roots));
   return {
     version,
     protocol,
     now: now.toISOString(),
-    verified: epoch !== undefined,
+    verified: standing.verified,
+    state: standing.state,
     epoch: epoch === undefined ? null : inRfc3339(epochFacts(epoch)),
     verdict: report === undefined ? null : withoutNonce(report),
     chain: verdict && report ? chainOfTrust(verdict.checks, report.roots) : [],
@@ -85,11 +89,13 @@ function withoutNonce(report: VerdictReport): VerdictReport {
  * every event of the session, so that asking often costs no disk.
  */
 export function createVerification({
+  standing,
   epoch,
   verdict,
   workspace,
   ...fixed
 }: Pick<VerificationFacts, 'version' | 'protocol' | 'roots'> & {
+  readonly standing: () => VerificationFacts['standing'];
   readonly epoch: () => EpochFacts | undefined;
   readonly verdict: () => Verdict | undefined;
   readonly workspace: string;
@@ -101,6 +107,7 @@ export function createVerification({
     return verificationDocument({
       ...fixed,
       now: new Date(),
+      standing: standing(),
       epoch: epoch(),
       verdict: verdict(),
       manifests,

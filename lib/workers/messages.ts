@@ -6,7 +6,8 @@ import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import type { LimitedClient } from '../limits/limits.ts';
 import type { Collected } from '../observe/watch-requests.ts';
-import type { Epoch, Session } from '../session/session.ts';
+import type { Epoch } from '../session/session.ts';
+import type { SessionFacts } from '../session/standing.ts';
 import type { RequestReceipt } from '../transparency/receipt.ts';
 
 /** An epoch with its key as bytes: a key does not cross processes. */
@@ -18,11 +19,10 @@ export interface ErrorWire extends Pick<PrivatemodeError, 'code' | 'message'> {
   readonly remedy?: string | undefined;
 }
 
-/** Everything a worker needs to know at any moment; sent whole whenever it changes. */
-export interface Standing {
+/** Everything a worker needs to know of the session at any moment; sent whole whenever it changes. */
+export interface News {
   readonly epoch: EpochWire | undefined;
-  readonly state: ReturnType<Session['state']>;
-  readonly lastError: ErrorWire | undefined;
+  readonly facts: Omit<SessionFacts, 'error'> & { readonly error: ErrorWire | undefined };
   readonly configuredKey: string | undefined;
   readonly keyOrigin?: string | undefined;
 }
@@ -38,12 +38,12 @@ export interface Start {
   /** Whether requests need permits of the primary. */
   readonly gated: boolean;
   readonly type: 'start';
-  readonly standing: Standing;
+  readonly news: News;
 }
 
 /** The messages about the session that a worker gets. */
 export type SessionNews =
-  | { readonly type: 'standing'; readonly standing: Standing }
+  | { readonly type: 'news'; readonly news: News }
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 

@@ -5,7 +5,7 @@ import { type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
-import type { Question, Standing, ToPrimary, ToWorker } from './messages.ts';
+import type { News, Question, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
@@ -51,11 +51,12 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     process.umask(starting.size > 0 ? (deps.startingUmask ?? ownUmask) : ownUmask);
   setUmask();
 
-  function standing(): Standing {
-    const [epoch, state, error] = [session.current(), session.state(), session.lastError()];
-    const lastError = error && errorToWire(error);
+  function news(): News {
+    const epoch = session.current();
+    const { error, ...facts } = session.facts();
     const [configuredKey, keyOrigin] = [key.value(), key.origin?.()];
-    return { epoch: epoch && epochToWire(epoch), state, lastError, configuredKey, keyOrigin };
+    const told = { ...facts, error: error && errorToWire(error) };
+    return { epoch: epoch && epochToWire(epoch), facts: told, configuredKey, keyOrigin };
   }
 
   async function answer(worker: Worker, question: Question): Promise<void> {
@@ -94,7 +95,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       fd,
       receiptInstance: receipts?.instance,
       gated: gate !== undefined,
-      standing: standing(),
+      news: news(),
     });
     worker.on('message', (message: ToPrimary) => {
       if (message.type === 'listening') {
@@ -162,7 +163,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     ...{ url, port },
     /** Sends the state of the session to all workers; to be called whenever that may have changed. */
     sessionChanged(): void {
-      for (const worker of workers) send(worker, { type: 'standing', standing: standing() });
+      for (const worker of workers) send(worker, { type: 'news', news: news() });
     },
     /** The metrics and the traffic of every worker, at most a second later. */
     async collect(): Promise<readonly Collected[]> {
@@ -187,7 +188,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
  * the key bytes until then: they are zeroed afterwards, so every message has bytes of its own.
  */
 function send(worker: Worker, message: ToWorker): void {
-  const epoch = 'standing' in message ? message.standing.epoch : 'epoch' in message && message.epoch;
+  const epoch = 'news' in message ? message.news.epoch : 'epoch' in message && message.epoch;
   const sent = (): void => {
     if (epoch) epoch.keyBytes.fill(0);
   };

@@ -1,13 +1,14 @@
 import { systemClock } from '../session/clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
+import { standingOf } from '../session/standing.ts';
 import {
   type Authenticated,
   epochFromWire,
   errorFromWire,
+  type News,
   type Question,
   type SessionNews,
-  type Standing,
 } from './messages.ts';
 import { Questions } from './questions.ts';
 
@@ -16,9 +17,9 @@ import { Questions } from './questions.ts';
  * (no epoch yet, a client's key, a rejected secret) is asked of the primary over `send`, which answers in its own time;
  * `receive` takes in what it says.
  */
-export function createRemoteSession(first: Standing, send: (message: Question | Authenticated) => void) {
+export function createRemoteSession(first: News, send: (message: Question | Authenticated) => void) {
   const questions = new Questions<Epoch>();
-  let standing = first; // its key bytes are zeroed
+  let news = first; // its key bytes are zeroed
   let epoch = first.epoch && epochFromWire(first.epoch);
 
   const current = () => (epoch !== undefined && isUsable(epoch, systemClock) ? epoch : undefined);
@@ -31,26 +32,19 @@ export function createRemoteSession(first: Standing, send: (message: Question | 
       return current() ?? questions.ask(ask, signal); // the time limit travels with the question
     },
     renewAfterRejection: (secretId) => questions.ask((id) => send({ type: 'renew', id, secretId })),
-    authenticated(secretId) {
-      if (current() === undefined) send({ type: 'authenticated', secretId }); // it is suspended
-    },
-    state() {
-      if (current() !== undefined) return 'ready';
-      // The primary had an epoch when it said so, and its expiry is no event.
-      if (standing.state === 'ready') return standing.lastError === undefined ? 'starting' : 'failing';
-      return standing.state;
-    },
-    lastError: () => standing.lastError && errorFromWire(standing.lastError),
+    authenticated: (secretId) => send({ type: 'authenticated', secretId }),
+    standing: () =>
+      standingOf({ ...news.facts, error: news.facts.error && errorFromWire(news.facts.error) }, systemClock),
     close: () => questions.close(),
   };
   return {
     ...session,
-    configuredKey: () => standing.configuredKey,
-    keyOrigin: () => standing.keyOrigin,
+    configuredKey: () => news.configuredKey,
+    keyOrigin: () => news.keyOrigin,
     receive(message: SessionNews): void {
-      if (message.type === 'standing') {
-        standing = message.standing;
-        const next = standing.epoch;
+      if (message.type === 'news') {
+        news = message.news;
+        const next = news.epoch;
         if (next?.secretId === epoch?.secretId) next?.keyBytes.fill(0);
         else epoch = next && epochFromWire(next);
         return;

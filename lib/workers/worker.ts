@@ -27,7 +27,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   // Keeps the messages that come while nobody asks for them; the first one is the start.
   const inbox = on(process, 'message') as AsyncIterableIterator<[ToWorker]>;
   const start = (await inbox.next()).value[0] as Start;
-  const session = createRemoteSession(start.standing, send);
+  const session = createRemoteSession(start.news, send);
   const counters = createCounters();
   let service: GatewayServer | undefined;
   const watch =
@@ -45,7 +45,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const gate = start.gated ? createRemoteGate(send) : undefined;
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
-      if (message.type === 'standing' || message.type === 'answer') {
+      if (message.type === 'news' || message.type === 'answer') {
         session.receive(message);
         service?.sessionChanged();
       } else if (message.type === 'verification') documents.receive(message.id, message);

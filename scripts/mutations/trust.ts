@@ -5,11 +5,11 @@ export const TRUST: readonly Mutation[] = [
   {
     defence:
       'the suspension of a denied secret: everything goes on saying "verified" under a secret that the service has not',
-    file: 'lib/session/refresh.ts',
+    file: 'lib/session/decide.ts',
     edits: [
       {
-        find: 'return this.#isSuspended ? undefined : this.#unexpired();',
-        replace: 'return this.#unexpired();',
+        find: 'secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;',
+        replace: 'secret !== undefined && isUsableAt(secret, at) ? secret : undefined;',
       },
     ],
     tests: [
@@ -24,18 +24,18 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
-    file: 'lib/session/refresh.ts',
+    file: 'lib/session/decide.ts',
     edits: [
       {
-        find: 'hopeless && permanent === undefined && this.#unexpired() === undefined;',
-        replace: 'hopeless && permanent === undefined && this.current() === undefined;',
+        find: 'if (secret !== undefined && isUsableAt(secret, at)) return undefined;',
+        replace: 'if (secretInForce(state, at) !== undefined) return undefined;',
       },
     ],
     tests: [
       {
         file: 'test/session/suspended-secret.test.ts',
         names: [
-          'a secret that the service denies ends in manifest_mismatch at once where the pinned manifest does not fit, and the proxy ends only when the secret would have',
+          'a secret that the service denies ends in manifest_mismatch where the pinned manifest does not fit twice, and the proxy ends only when the secret would have',
           'a secret that the service denies is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind',
         ],
       },
@@ -246,9 +246,28 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
+    file: 'lib/session/decide.ts',
+    edits: [
+      {
+        find: "code === 'manifest_mismatch' && verdicts.mismatches",
+        replace: "code === 'manifest_mismatch'",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          "a permanent cause of failure: a mismatch that is not the hardware's (authentic: no) is refused, and never reported",
+          'a permanent cause of failure: one mismatch of the hardware and one of somebody else end nothing',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a service that is refused: the newest manifest need not have been tried',
     file: 'lib/session/refusal.ts',
-    edits: [{ find: 'if (newest && (isSettled', replace: 'if ((isSettled' }],
+    edits: [{ find: 'newest && (isOwnFault', replace: '(isOwnFault' }],
     tests: [
       {
         file: 'test/session/session.test.ts',

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { renderStatus, type StatusFacts } from '../../lib/commands/status-text.ts';
+import { words } from '../support/remote/standing.ts';
 
 const NOW = Date.UTC(2026, 11, 1, 12, 0, 0);
 const DIGEST = 'ab'.repeat(32);
@@ -12,8 +13,8 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
   const traffic = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
     status: {
-      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2, state: 'ready' },
-      ...{ lastError: null, traffic },
+      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2 },
+      ...{ standing: words('verified'), lastError: null, traffic },
       epoch: {
         ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
         ...{ attestedAt: NOW - 600_000, renewAt: NOW + 90_000, expiresAt: NOW + 1_800_000 },
@@ -21,7 +22,7 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
       ...status,
     },
     verification: {
-      ...{ version: '1.2.3', protocol: 'v1.40.0', now: '', verified: true, epoch: null },
+      ...{ version: '1.2.3', protocol: 'v1.40.0', now: '', verified: true, state: 'verified', epoch: null },
       ...{ verdict: null, chain: [], manifests: [] },
       ...verification,
     },
@@ -61,7 +62,7 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     'a verified service, since when and until when',
     {},
     [
-      '✓ Verified: requests are encrypted for a service that proved what it is.',
+      '✓ Verified. Requests are encrypted for the service that the hardware attests.',
       '  since     2026-12-01 11:50:00 UTC',
       '  until     2026-12-01 12:30:00 UTC, in 30 min',
       '  renewal   in 90 s',
@@ -71,21 +72,21 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
   ],
   [
     'that it waits for a key',
-    { status: { state: 'awaiting-key', epoch: null }, verification: { verified: false } },
+    { status: { standing: words('awaiting-key'), epoch: null }, verification: { verified: false } },
     [
-      '✗ Not verified: nothing is sent. The proxy waits for the first request with an API key, to verify the service with it.',
+      '… Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
     ],
   ],
   [
     'that it is starting',
-    { status: { state: 'starting', epoch: null }, verification: { verified: false } },
-    ['✗ Not verified: nothing is sent. The service is being verified.'],
+    { status: { standing: words('starting'), epoch: null }, verification: { verified: false } },
+    ['… Not verified yet. The service is being verified. Requests wait.'],
   ],
   [
     'the chain with its outcomes, and the first failed check in words',
-    { status: { state: 'failing', epoch: null, lastError }, verification: rejected },
+    { status: { standing: words('rejected'), epoch: null, lastError }, verification: rejected },
     [
-      '✗ Not verified: nothing is sent. The service could not be verified.',
+      '✗ Not verified: the service is rejected. No request leaves this machine.',
       '  ✓ Hardware     2 checks   What Hardware means.',
       '  ✗ Coordinator  1 check    What Coordinator means.',
       '  ? Secret       0 checks   What Secret means.',
@@ -98,9 +99,12 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
   ],
   [
     'a renewal that failed while the secret is still good',
-    { status: { lastError }, verification: { ...rejected, verified: true } },
+    {
+      status: { standing: words('not-renewable'), lastError },
+      verification: { ...rejected, verified: true },
+    },
     [
-      '✓ Verified: requests are encrypted for a service that proved what it is.',
+      '! Verified, but the renewal fails. Requests are protected until the attestation expires.',
       'The last renewal failed; the secret in force goes on',
     ],
   ],
@@ -108,7 +112,7 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     'an error that is no check',
     {
       status: {
-        state: 'failing',
+        standing: words('unreachable'),
         epoch: null,
         lastError: { ...lastError, code: 'upstream_reset', message: 'cut' },
       },

@@ -7,9 +7,11 @@ import { describe, it } from 'node:test';
 import { STATUS as COMMAND, showStatus } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
+import { words } from '../support/remote/standing.ts';
 
 const STATUS = {
-  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, state: 'ready', lastError: null },
+  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, lastError: null },
+  standing: words('verified'),
   ...{ epoch: null, traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
 };
 const VERIFICATION = {
@@ -43,15 +45,16 @@ const status = (
 
 describe('the command status', { timeout: 30_000 }, () => {
   it('exits with 0 for a verified proxy and with 10 for another, and says which', async () => {
-    for (const [verified, code, words] of [
-      [true, 0, /^✓ Verified/],
-      [false, 10, /^✗ Not verified/],
+    for (const [verified, state, code, headline] of [
+      [true, 'verified', 0, /^✓ Verified/],
+      [false, 'rejected', 10, /^✗ Not verified/],
     ] as const) {
-      const found = await listening(serving({ ...VERIFICATION, verified }), (address) =>
+      const shown = { ...STATUS, standing: words(state) };
+      const found = await listening(serving({ ...VERIFICATION, verified }, shown), (address) =>
         status(['--admin-address', address]),
       );
       assert.deepEqual([found.code, found.stderr], [code, '']);
-      assert.match(found.stdout, words);
+      assert.match(found.stdout, headline);
       assert.match(found.stdout, /in flight +3 requests/);
     }
   });
@@ -151,8 +154,9 @@ describe('status --watch', { timeout: 30_000 }, () => {
   const times = (text: string, part: string): number => text.split(part).length - 1;
 
   it('repeats plain blocks where there is no terminal, and ends with 0', async () => {
-    const { code, text } = await listening(serving({ ...VERIFICATION, verified: false }), (address) =>
-      watch(address, (written) => times(written, '✗ Not verified') === 3),
+    const { code, text } = await listening(
+      serving({ ...VERIFICATION, verified: false }, { ...STATUS, standing: words('rejected') }),
+      (address) => watch(address, (written) => times(written, '✗ Not verified') === 3),
     );
     assert.equal(code, 0);
     assert.ok(!text.includes('\u001b'));

@@ -24,6 +24,8 @@ interface Shown {
   readonly adminReadyz: number;
   readonly healthcheck: number;
   readonly status: string;
+  readonly document: string;
+  readonly gauge: string | undefined;
   readonly statusCommand: number;
   readonly verified: boolean;
   readonly secretInMetrics: boolean;
@@ -33,7 +35,9 @@ const VERIFIED: Shown = {
   readyz: 204,
   adminReadyz: 204,
   healthcheck: 0,
-  status: 'ready',
+  status: 'verified',
+  document: 'verified',
+  gauge: '1',
   statusCommand: 35, // verified, under roots that a flag names
   verified: true,
   secretInMetrics: true,
@@ -42,7 +46,9 @@ const NOT_VERIFIED: Shown = {
   readyz: 503,
   adminReadyz: 503,
   healthcheck: 1,
-  status: 'failing',
+  status: 'rejected-once',
+  document: 'rejected-once',
+  gauge: '0',
   statusCommand: 10,
   verified: false,
   secretInMetrics: false,
@@ -92,7 +98,9 @@ for (const [mode, flags] of [
         readyz: readyz.status,
         adminReadyz: adminReadyz.status,
         healthcheck: health.code,
-        status: status.state,
+        status: status.standing.state,
+        document: verification.state,
+        gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
         statusCommand: command.code,
         verified: verification.verified,
         secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),

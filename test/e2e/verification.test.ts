@@ -116,8 +116,8 @@ describe('the verification document', { timeout: 120_000 }, () => {
         assert.equal(chain.at(-1)?.outcome, 'unknown');
         const status = await until<StatusReport>(`${admin}/status`, ({ lastError }) => lastError !== null);
         assert.deepEqual(
-          [status.state, status.epoch, status.lastError?.code],
-          ['failing', null, 'attestation_failed'],
+          [status.standing.verified, status.epoch, status.lastError?.code],
+          [false, null, 'attestation_failed'],
         );
         assert.ok((status.lastError?.remedy ?? '').length > 10);
       });
@@ -237,8 +237,8 @@ describe('GET /status', { timeout: 60_000 }, () => {
       // A busy machine joins pieces of the answer.
       assert.ok(seconds.reduce((sum, { chunks }) => sum + chunks, 0) >= 20);
       assert.ok(seconds.some(({ firstTokenMs, gapMs }) => firstTokenMs.length === 1 && gapMs.length === 1));
-      const { state, workers, lastError, epoch, receipts, version, protocol } = after;
-      assert.deepEqual([state, workers, lastError, receipts], ['ready', 1, null, undefined]);
+      const { standing, workers, lastError, epoch, receipts, version, protocol } = after;
+      assert.deepEqual([standing.state, workers, lastError, receipts], ['verified', 1, null, undefined]);
       assert.ok(epoch !== null && epoch.expiresAt > epoch.renewAt && epoch.renewAt > epoch.attestedAt);
       assert.ok(version.length > 0 && protocol.startsWith('v'));
       assert.ok(!JSON.stringify(after).includes('a-word-of-the-prompt'));

@@ -97,7 +97,7 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     const status = async (): Promise<StatusReport> =>
       (await fetch(`http://127.0.0.1:${METRICS_PORT}/status`)).json() as Promise<StatusReport>;
     const during = await status();
-    assert.deepEqual([during.traffic.inFlight, during.workers, during.state], [1, 2, 'ready']);
+    assert.deepEqual([during.traffic.inFlight, during.workers, during.standing.state], [1, 2, 'verified']);
     await stream.text();
     const { finished, seconds } = await eventually('the end of the stream in the status', async () => {
       const { traffic } = await status();

@@ -12,6 +12,7 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { standing } from '../support/remote/standing.ts';
 
 const PATH = '/v1/messages/count_tokens';
 
@@ -94,7 +95,10 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
   const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${CANARY} hello` }] });
 
   it('says how many tokens, and that it is an estimate; nothing is forwarded, and nobody is attested', async (t) => {
-    const session = fakeSession({ state: () => 'failing', acquire: () => Promise.reject(new Error('no')) });
+    const session = fakeSession({
+      standing: () => standing('rejected'),
+      acquire: () => Promise.reject(new Error('no')),
+    });
     const { upstream, gateway, ask } = await gatewayFixture(t, { session });
     for (const path of [PATH, '/messages/count_tokens', `${PATH}?beta=true`]) {
       const { status, headers, body: text } = await ask(post(body, { path }));

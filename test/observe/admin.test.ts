@@ -9,56 +9,48 @@ import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzAnswer, type Readiness, readyzAnswer } from '../../lib/observe/health.ts';
+import { healthzAnswer, readyzAnswer } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import type { Standing } from '../../lib/session/standing.ts';
 import { verificationDocument } from '../../lib/transparency/verification-document.ts';
+import { standing } from '../support/remote/standing.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('readiness', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
-  const rows: [name: string, readiness: Readiness, status: number, body: string][] = [
-    ['with an epoch', { state: 'ready', lastError: undefined }, 204, ''],
-    ['with an epoch, after a failed renewal', { state: 'ready', lastError: failure }, 204, ''],
-    ['before the first client brings a key', { state: 'awaiting-key', lastError: undefined }, 204, ''],
+  const rows: [name: string, standing: Standing, status: number, body: string][] = [
+    ['with an epoch', standing('verified'), 204, ''],
+    ['with an epoch, after a failed renewal', standing('not-renewable', failure), 204, ''],
+    ['before the first client brings a key', standing('awaiting-key'), 204, ''],
+    ['while a key is awaited, whatever is known', { ...standing('rejected', failure), ready: true }, 204, ''],
+    ['while starting', standing('starting'), 503, 'starting: the remote is being verified\n'],
     [
-      'while starting',
-      { state: 'starting', lastError: undefined },
+      'while the service is rejected',
+      standing('rejected', failure),
       503,
-      'starting: the remote is being verified\n',
-    ],
-    [
-      'while failing',
-      { state: 'failing', lastError: failure },
-      503,
-      'failing: manifest_mismatch: the manifest is another one\n',
-    ],
-    [
-      'after a fault',
-      { state: 'failing', lastError: new Error('CANARY') },
-      503,
-      'failing: internal: an internal error occurred\n',
+      'rejected: manifest_mismatch: the manifest is another one\n',
     ],
   ];
-  for (const [name, readiness, status, body] of rows) {
+  for (const [name, found, status, body] of rows) {
     it(`${name} is ${status}`, () => {
-      const answer = readyzAnswer(readiness);
+      const answer = readyzAnswer(found);
       const code = /^\w+: (\w+): /.exec(body)?.[1] ?? (status === 503 ? 'not_ready' : undefined);
       assert.equal(answer.headers['privatemode-proxy-error'], code);
       assert.deepEqual([answer.status, answer.body], [status, body]);
     });
   }
   it('without a key is told apart by a header', () => {
-    const awaiting = readyzAnswer({ state: 'awaiting-key', lastError: undefined });
+    const awaiting = readyzAnswer(standing('awaiting-key'));
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
-    assert.ok(!('privatemode-proxy-state' in readyzAnswer({ state: 'ready', lastError: undefined }).headers));
+    assert.ok(!('privatemode-proxy-state' in readyzAnswer(standing('verified')).headers));
   });
   it('is not what /healthz answers, which is 200', () => assert.equal(healthzAnswer().status, 200));
 });
 
 describe('the listener of --admin-address', () => {
   let admin: AdminListener;
-  let readiness: Readiness;
+  let readiness: Standing;
   const metrics = createMetrics({
     counters: createCounters(),
     protection: () => undefined,
@@ -67,12 +59,12 @@ describe('the listener of --admin-address', () => {
   });
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
-    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1, state: 'starting' },
-    ...{ lastError: null, epoch: null, traffic },
+    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1 },
+    ...{ standing: standing('starting'), lastError: null, epoch: null, traffic },
   };
   const verification = verificationDocument({
     ...{ version: '1', protocol: 'v1', now: new Date(0), roots: PRODUCTION_ROOTS, manifests: [] },
-    ...{ epoch: undefined, verdict: undefined },
+    ...{ standing: standing('starting'), epoch: undefined, verdict: undefined },
   });
   const shown = {
     metrics,
@@ -81,7 +73,7 @@ describe('the listener of --admin-address', () => {
     verification: async () => verification,
   };
   beforeEach(async () => {
-    readiness = { state: 'starting', lastError: undefined };
+    readiness = standing('starting');
     admin = await startAdmin({ host: '127.0.0.1', port: 0, ...shown, admit });
   });
   afterEach(() => admin.close());
@@ -100,7 +92,7 @@ describe('the listener of --admin-address', () => {
   it('serves health and readiness as they are now', async () => {
     assert.equal((await ask('/healthz')).status, 200);
     assert.equal((await ask('/readyz')).status, 503);
-    readiness = { state: 'ready', lastError: undefined };
+    readiness = standing('verified');
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
   it('serves the status and the verification document as JSON that nobody stores', async () => {
@@ -171,7 +163,7 @@ describe('the listener of --admin-address', () => {
     });
   });
   it('answers a health check', async () => {
-    readiness = { state: 'ready', lastError: undefined };
+    readiness = standing('verified');
     assert.deepEqual(await probe({ listenAddress: '0.0.0.0', port: admin.port, tls: false }), {
       ready: true,
       message: 'ready',

@@ -82,12 +82,12 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
 
   it('says of a rejected service what to do, then which check failed, and folds what was found; opens its link', async () => {
     const { page } = await open(await failedScene());
-    await holds(page, title('Not verified'));
+    await holds(page, title('Not verified: the service is rejected'));
     await holds(page, "document.querySelector('.link[aria-expanded=true]') !== null");
     const verdict = "document.querySelector('#verdict-words')";
     assert.match(
       await page.evaluate(`${verdict}.innerText`),
-      /^Not verified\s+The service [^\n]*\s+What to do: Do not send [^\n]*\s+Failed check: Reported TCB \(attestation_failed\)\s+What must hold, and what was found$/,
+      /^Not verified: the service is rejected\s+No request [^\n]*\s+What to do: Do not send [^\n]*\s+Failed check: Reported TCB \(attestation_failed\)\s+What must hold, and what was found$/,
     );
     await page.evaluate(`${verdict}.querySelector('summary').click()`);
     assert.match(await page.evaluate(`${verdict}.innerText`), /Must hold: [^\n]*Found: bootloader 10/);
@@ -99,7 +99,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     const scene = await failedScene();
     const nothing = { ...scene.verification, verdict: null, chain: [], manifests: [] };
     const { page, server } = await open({ ...scene, verification: nothing });
-    await holds(page, title('Not verified'));
+    await holds(page, title('Not verified: the service is rejected'));
     await holds(page, '!document.querySelector("#facts").parentElement.hidden');
     assert.doesNotMatch(await text(page), /Chain of trust|Enforced manifests/);
     server.scene = await verifiedScene();
@@ -135,7 +135,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     );
     await page.close();
     const { page: clean } = await open(await failedScene());
-    await holds(clean, title('Not verified'));
+    await holds(clean, title('Not verified: the service is rejected'));
     assert.equal(await clean.evaluate(`${shown}.hidden`), true);
     await clean.close();
   });

@@ -4,25 +4,30 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { loadStatusPage, type VerdictFacts } from '../../lib/observe/status-page.ts';
+import { STANDINGS, type StateName } from '../../lib/session/standing.ts';
+import { standing } from '../support/remote/standing.ts';
 
 const FILE = readFileSync(join(import.meta.dirname, '../../lib/observe/status-page.html'), 'utf8');
 const NOW = Date.UTC(2026, 10, 1, 12);
 const VERIFIED: VerdictFacts = {
-  ...{ verified: true, roots: 'vendor', state: 'ready', now: NOW, lastError: null, failedCheck: null },
+  ...{ standing: standing('verified'), roots: 'vendor', now: NOW, lastError: null, failedCheck: null },
   ...{ attestedAt: NOW - 60_000, expiresAt: NOW + 60_000 },
 };
-const NOTHING = { verified: false, attestedAt: null, expiresAt: null } as const;
+const NOTHING = { ...VERIFIED, attestedAt: null, expiresAt: null };
 const body = (facts: VerdictFacts): string => loadStatusPage().renderStatusPage(facts).body;
 
 describe('the status page without JavaScript', () => {
   for (const [name, facts, title] of [
     ['verified', VERIFIED, 'Verified'],
     ['custom roots', { ...VERIFIED, roots: 'custom' }, 'Verified under custom roots (simulator)'],
-    ['a renewal that fails', { ...VERIFIED, state: 'failing' }, 'Verified, but the renewal fails'],
-    ['expired', { ...VERIFIED, verified: false, expiresAt: NOW - 1 }, 'Not verified'],
-    ['failing', { ...VERIFIED, ...NOTHING, state: 'failing' }, 'Not verified'],
-    ['starting', { ...VERIFIED, ...NOTHING, state: 'starting' }, 'Not verified yet'],
-    ['awaiting a key', { ...VERIFIED, ...NOTHING, state: 'awaiting-key' }, 'Not verified yet'],
+    [
+      'custom roots and a failing renewal',
+      { ...VERIFIED, roots: 'custom', standing: standing('not-renewable') },
+      'Verified under custom roots (simulator)',
+    ],
+    ...Object.entries(STANDINGS).map(
+      ([state, { title }]) => [state, { ...NOTHING, standing: standing(state as StateName) }, title] as const,
+    ),
   ] as const) {
     it(`says the verdict: ${name}`, () => {
       assert.equal(/<h2[^>]*>(.*)<\/h2>/.exec(body(facts))?.[1], title);
@@ -30,20 +35,9 @@ describe('the status page without JavaScript', () => {
   }
 
   it('calls only a failed check a rejection: a service that cannot be reached proves nothing either way', () => {
-    const failing = { ...VERIFIED, ...NOTHING, state: 'failing' } as const;
-    const error = (code: string) => ({ code, message: 'm', remedy: 'r' });
-    const failed = (code: string) => ({ title: 't', code, expected: 'e', found: 'f' });
-    for (const [lastError, failedCheck, tone] of [
-      ['attestation_failed', 'attestation_failed', 'bad'],
-      ['upstream_unreachable', undefined, 'plain'],
-      ['upstream_unreachable', 'attestation_failed', 'bad'],
-      ['collateral_unavailable', 'collateral_unavailable', 'plain'],
-    ] as const) {
-      const check = failedCheck === undefined ? null : failed(failedCheck);
-      const text = body({ ...failing, lastError: error(lastError), failedCheck: check });
-      assert.match(text, new RegExp(`<section id="verdict" data-tone="${tone}"`), lastError);
-      assert.equal(text.includes('proved either way. No request leaves this machine.</p>'), tone === 'plain');
-    }
+    const tone = (state: StateName) =>
+      /<section id="verdict" data-tone="(\w+)"/.exec(body({ ...NOTHING, standing: standing(state) }))?.[1];
+    assert.deepEqual([tone('rejected'), tone('rejected-once'), tone('unreachable')], ['bad', 'bad', 'plain']);
   });
 
   it('says since when and until when the service is verified', () => {

@@ -28,7 +28,7 @@ describe('session without a configured key', () => {
   it('waits for a key, and asks those who bring none for one', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await clock.advance(60 * MINUTE);
-    assert.deepEqual([session.state(), remote.calls], ['awaiting-key', []]);
+    assert.deepEqual([session.standing().state, remote.calls], ['awaiting-key', []]);
     await assert.rejects(session.acquire(WAIT), withCode('api_key_missing'));
     assert.equal(clock.timers().all, 0);
   });
@@ -59,7 +59,7 @@ describe('session without a configured key', () => {
       prepare: { onAttest: accepting('good') },
     });
     const epoch = await session.acquire(offering('good'));
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
     assert.equal(await session.acquire(offering('another')), epoch);
     assert.equal(await session.acquire(WAIT), epoch);
     await clock.advance(46 * MINUTE);
@@ -77,7 +77,7 @@ describe('session without a configured key', () => {
     });
     await assert.rejects(session.acquire(offering('bad')), withCode('api_key_rejected'));
     await clock.advance(20_000);
-    assert.deepEqual([count('attest'), permanent.length, session.state()], [1, 0, 'awaiting-key']);
+    assert.deepEqual([count('attest'), permanent.length, session.standing().state], [1, 0, 'awaiting-key']);
   });
 
   it('says of a placeholder, which stands for a key of the proxy, that the proxy has none', async () => {
@@ -175,9 +175,11 @@ describe('session without a configured key', () => {
   });
 
   it('reports a permanent cause that a good key brings to light, but never a bad key', async () => {
-    const { session, remote, permanent } = sessionScene({ apiKey: undefined, kind: 'static' });
+    const { session, remote, permanent, clock } = sessionScene({ apiKey: undefined, kind: 'static' });
     remote.deployed = 'B';
-    await assert.rejects(session.acquire(offering('good')), withCode('manifest_mismatch'));
+    const refused = assert.rejects(session.acquire(offering('good')), withCode('manifest_mismatch'));
+    await clock.advance(6_100);
+    await refused;
     assert.deepEqual(
       permanent.map(({ code }) => code),
       ['manifest_mismatch'],
@@ -219,10 +221,10 @@ describe('session without a configured key', () => {
     await session.acquire(offering('old'));
     remote.onAttest = accepting('new');
     await clock.advance(56 * MINUTE);
-    assert.equal(session.state(), 'awaiting-key');
+    assert.equal(session.standing().state, 'awaiting-key');
     await assert.rejects(session.acquire(WAIT), withCode('api_key_missing'));
     await session.acquire(offering('new'));
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('turns to the key of the request that waits when the kept one fails in front of it', async () => {

@@ -68,7 +68,7 @@ async function perform(scene: Watch, step: Operation): Promise<void> {
   if (step.op === 'force') follow(scene, session.renewAfterRejection(session.current()?.secretId ?? ''));
   if (step.op === 'key') session.updateConfiguredKey(step.key);
   assert.ok(clock.now() < (session.current()?.expiresAt ?? Number.POSITIVE_INFINITY));
-  assert.equal(session.state() === 'ready', session.current() !== undefined);
+  assert.equal(session.standing().verified, session.current() !== undefined);
 }
 
 describe('session under any sequence of events', () => {

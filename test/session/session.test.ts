@@ -21,7 +21,7 @@ const withCode =
 async function ready(options: Parameters<typeof sessionScene>[0] = {}): Promise<SessionScene> {
   const scene = sessionScene(options);
   await settle();
-  assert.equal(scene.session.state(), 'ready');
+  assert.equal(scene.session.standing().state, 'verified');
   return scene;
 }
 
@@ -30,7 +30,7 @@ describe('the start of a session', () => {
     const { session, remote, events, clock } = sessionScene({
       prepare: { onRecord: () => assert.equal(session.current(), undefined) },
     });
-    assert.equal(session.state(), 'starting');
+    assert.equal(session.standing().state, 'starting');
     const epoch = await session.acquire(WAIT);
     assert.deepEqual(remote.calls, ['manifest', 'attest key', 'verify A', 'secret key', 'record A']);
     assert.deepEqual(
@@ -65,7 +65,7 @@ describe('the start of a session', () => {
     assert.equal(epoch.renewAt - clock.now(), 45 * MINUTE);
     assert.equal(epoch.expiresAt - clock.now(), 55 * MINUTE);
     assert.equal(session.lastVerdict()?.outcome, 'accepted');
-    assert.equal(session.lastError(), undefined);
+    assert.equal(session.standing().error, undefined);
   });
 
   it('logs a static manifest too, and no second line for the same one', async () => {
@@ -100,7 +100,7 @@ describe('the start of a session', () => {
     waiting.catch(() => {});
     await clock.advance(20_000);
     assert.equal(session.current(), undefined);
-    assert.equal(session.state(), 'failing');
+    assert.equal(session.standing().state, 'unreachable');
     remote.onRecord = () => {};
     await clock.advance(9_000);
     assert.equal((await waiting).secretId, session.current()?.secretId);
@@ -174,7 +174,7 @@ describe('the renewal of a session', () => {
     const { session, clock, count } = await ready({ lifetimes: { renewAfter: 300, jitter: 0, usable: 400 } });
     await clock.advance(10_000);
     assert.ok(count('attest') > 30);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('never hands out an epoch past its end, and survives an outage that is shorter than the reserve', async () => {
@@ -183,13 +183,13 @@ describe('the renewal of a session', () => {
     remote.onAttest = fails('upstream_unreachable');
     await clock.advance(55 * MINUTE - 1);
     assert.equal(session.current(), first);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'not-renewable');
     await clock.advance(1);
     assert.equal(session.current(), undefined);
-    assert.equal(session.state(), 'failing');
+    assert.equal(session.standing().state, 'unreachable');
     remote.onAttest = () => {};
     await clock.advance(MINUTE);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('is made up for by the next request after the machine slept', async () => {
@@ -222,7 +222,7 @@ describe('the renewal of a session', () => {
     const { session, clock } = await ready();
     clock.jump(3 * 60 * MINUTE);
     await clock.advance(30_000);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('is repeated when the clock was turned back', async () => {
@@ -298,7 +298,7 @@ describe('a session that fails', () => {
     assert.equal(session.current(), undefined);
     remote.secretAccepted = true;
     await clock.advance(1000);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
     assert.deepEqual(remote.calls.slice(-4), ['attest key', 'verify A', 'secret key', 'record A']);
   });
 
@@ -315,7 +315,7 @@ describe('a session that fails', () => {
     assert.ok((waits[0] ?? 0) <= 1000);
     remote.onAttest = () => {};
     await clock.advance(MINUTE);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('does not make a request wait for the end of a long pause', async () => {
@@ -330,7 +330,7 @@ describe('a session that fails', () => {
     }
     remote.onAttest = () => {};
     await session.acquire({ timeoutMs: 100 });
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('tries at once for a request when the clock was set back after the failure', async () => {
@@ -415,11 +415,11 @@ describe('session with a managed manifest', () => {
       await clock.advance(60 * MINUTE);
       assert.equal(count('manifest') * 2, count('attest'));
       assert.deepEqual(permanent, []);
-      assert.equal(session.state(), 'failing');
+      assert.equal(session.standing().state, code === 'manifest_mismatch' ? 'rejected-once' : 'rejected');
       assert.equal(session.lastVerdict()?.outcome, 'rejected');
       remote.verdictCode = undefined;
       await clock.advance(MINUTE);
-      assert.equal(session.state(), 'ready');
+      assert.equal(session.standing().state, 'verified');
     });
   }
 
@@ -432,7 +432,7 @@ describe('session with a managed manifest', () => {
     remote.calls.length = 0;
     await clock.advance(2 * MINUTE);
     assert.deepEqual(remote.calls.slice(0, 2), ['attest key', 'verify A']);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 
   it('reports the failed validation when the CDN cannot be reached for the newest one', async () => {
@@ -440,7 +440,7 @@ describe('session with a managed manifest', () => {
     remote.deployed = 'B';
     remote.onManifest = fails('manifest_unavailable');
     await clock.advance(46 * MINUTE);
-    assert.equal((session.lastError() as PrivatemodeError).code, 'manifest_mismatch');
+    assert.equal((session.standing().error as PrivatemodeError).code, 'manifest_mismatch');
   });
 
   it('waits for the CDN at the start', async () => {
@@ -451,13 +451,12 @@ describe('session with a managed manifest', () => {
     assert.deepEqual([count('manifest'), count('attest')], [3, 0]);
     remote.onManifest = () => {};
     await clock.advance(2_000);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'verified');
   });
 });
 
 describe('a permanent cause of failure:', () => {
   const CASES: { name: string; kind: 'static' | 'managed'; code: ErrorCode; attests: number }[] = [
-    { name: 'a mismatch with a static manifest', kind: 'static', code: 'manifest_mismatch', attests: 1 },
     { name: 'a static manifest that is invalid', kind: 'static', code: 'manifest_invalid', attests: 1 },
     {
       name: 'a static manifest that is not understood',
@@ -491,7 +490,7 @@ describe('a permanent cause of failure:', () => {
         [code],
       );
       await assert.rejects(session.acquire(WAIT), withCode(code));
-      assert.equal(session.state(), 'failing');
+      assert.equal(session.standing().state, 'manifest-not-understood');
       // What waiting will not cure is asked for rarely.
       await clock.advance(29_000);
       assert.equal(count('attest'), attests);
@@ -524,10 +523,55 @@ describe('a permanent cause of failure:', () => {
     const { session, remote, permanent, clock } = await ready();
     remote.onAttest = fails('api_key_rejected');
     await clock.advance(54 * MINUTE);
-    assert.deepEqual([permanent.length, session.state()], [0, 'ready']);
+    assert.deepEqual([permanent.length, session.standing().state], [0, 'not-renewable']);
     await session.acquire(WAIT);
     await clock.advance(3 * MINUTE);
-    assert.deepEqual([permanent.length, session.state()], [1, 'failing']);
+    assert.deepEqual([permanent.length, session.standing().state], [1, 'key-refused']);
+  });
+
+  it('a mismatch with a static manifest is reported once the hardware has said it twice, six seconds apart', async () => {
+    const { session, permanent, count, clock } = sessionScene({ kind: 'static', prepare: { deployed: 'B' } });
+    const early = assert.rejects(session.acquire(WAIT), withCode('manifest_mismatch'));
+    await clock.advance(5_900);
+    assert.deepEqual([permanent.length, session.standing().state], [0, 'rejected-once']);
+    await clock.advance(200);
+    await early;
+    assert.deepEqual([permanent.length, session.standing().state], [1, 'rejected']);
+    assert.match(permanent[0]?.remedy ?? '', /compare it with what its publisher shows/);
+    const asked = count('attest');
+    await clock.advance(29_000); // what waiting will not cure is asked for rarely
+    assert.equal(count('attest'), asked);
+    await clock.advance(60 * MINUTE);
+    assert.equal(permanent.length, 1);
+  });
+
+  for (const authentic of ['no', 'unknown'] as const) {
+    it(`a mismatch that is not the hardware's (authentic: ${authentic}) is refused, and never reported`, async () => {
+      const { session, permanent, clock } = sessionScene({
+        kind: 'static',
+        prepare: { deployed: 'B', authentic },
+      });
+      const early = assert.rejects(session.acquire(WAIT), withCode('manifest_mismatch'));
+      await clock.advance(6_100);
+      await early;
+      await assert.rejects(session.acquire(WAIT), withCode('manifest_mismatch'));
+      const { message = '', remedy = '' } = session.standing().error ?? {};
+      assert.equal(message.startsWith("what answers is not the hardware's: "), authentic === 'no');
+      assert.doesNotMatch(remedy, /manifest-path|publisher/);
+      await clock.advance(120 * MINUTE);
+      assert.equal(permanent.length, 0);
+    });
+  }
+
+  it('one mismatch of the hardware and one of somebody else end nothing', async () => {
+    const { remote, permanent, clock } = sessionScene({ kind: 'static', prepare: { deployed: 'B' } });
+    await settle();
+    remote.authentic = 'no';
+    await clock.advance(120 * MINUTE);
+    assert.equal(permanent.length, 0);
+    remote.authentic = 'yes';
+    await clock.advance(2 * MINUTE);
+    assert.equal(permanent.length, 1);
   });
 
   it('a mismatch is forgotten when it is gone, and reported anew when it comes back', async () => {
@@ -535,12 +579,12 @@ describe('a permanent cause of failure:', () => {
       kind: 'static',
       prepare: { deployed: 'B' },
     });
-    await settle();
+    await clock.advance(6_100);
     assert.equal(permanent.length, 1);
     remote.deployed = 'A';
     await clock.advance(MINUTE);
     assert.equal((await session.acquire(WAIT)).secretId, session.current()?.secretId);
-    assert.equal(session.lastError(), undefined);
+    assert.equal(session.standing().error, undefined);
     remote.deployed = 'B';
     await clock.advance(60 * MINUTE);
     assert.equal(permanent.length, 2);
@@ -558,7 +602,10 @@ describe('a permanent cause of failure:', () => {
     session.updateConfiguredKey('better');
     await session.acquire(WAIT);
     await new Promise((resolve) => setTimeout(resolve, 30));
-    assert.deepEqual([permanent.length, session.state(), session.lastError()], [0, 'ready', undefined]);
+    assert.deepEqual(
+      [permanent.length, session.standing().state, session.standing().error],
+      [0, 'verified', undefined],
+    );
     assert.equal(remote.calls.at(-2), 'secret better');
   });
 
@@ -607,10 +654,10 @@ describe('a service that is rejected', () => {
       it(`is reported to those who wait, six seconds after the first rejection: ${kind} manifest, ${random} of the spread`, async () => {
         const scene = sessionScene({ ...REJECTED, kind, random: () => random });
         assert.deepEqual(await told(scene), ['attestation_failed', 6_000]);
-        const { message } = scene.session.lastError() as PrivatemodeError;
+        const { message } = scene.session.standing().error as PrivatemodeError;
         assert.match(message, /^some.check: expected what is right; found what is there/);
         assert.deepEqual(await told(scene), ['attestation_failed', 0]);
-        assert.equal(scene.session.state(), 'failing');
+        assert.equal(scene.session.standing().state, 'rejected');
         assert.equal(scene.permanent.length, 0);
       });
     }
@@ -661,7 +708,7 @@ describe('a service that is rejected', () => {
       const [error, after] = await told(scene);
       assert.equal(error, 'attestation_failed', code);
       assert.ok(after <= 5_000, `${after} ms`);
-      assert.equal((session.lastError() as PrivatemodeError).code, 'attestation_failed');
+      assert.equal((session.standing().error as PrivatemodeError).code, 'attestation_failed');
     }
     remote.onAttest = () => new Promise(() => {});
     await clock.advance(2 * MINUTE);
@@ -677,7 +724,7 @@ describe('a service that is rejected', () => {
     scene.remote.verdictCode = undefined;
     await scene.clock.advance(5_100);
     assert.equal((await told(scene))[0], 'epoch');
-    assert.equal(scene.session.lastError(), undefined);
+    assert.equal(scene.session.standing().error, undefined);
   });
 
   it('serves on while an epoch has not expired', async () => {
@@ -686,7 +733,7 @@ describe('a service that is rejected', () => {
     remote.verdictCode = 'attestation_failed';
     await clock.advance(50 * MINUTE);
     assert.equal(await session.acquire(WAIT), epoch);
-    assert.equal(session.state(), 'ready');
+    assert.equal(session.standing().state, 'not-renewable');
   });
 
   it('has its rejections counted anew after an accepted verdict', async () => {
@@ -699,7 +746,7 @@ describe('a service that is rejected', () => {
     const waiting = session.acquire(WAIT);
     waiting.catch(() => {});
     await clock.advance(3_000);
-    assert.equal((session.lastError() as PrivatemodeError).code, 'attestation_failed');
+    assert.equal((session.standing().error as PrivatemodeError).code, 'attestation_failed');
     remote.verdictCode = undefined;
     remote.onSecret = () => {};
     await clock.advance(4_000);

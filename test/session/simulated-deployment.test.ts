@@ -221,7 +221,7 @@ describe('session with a simulated deployment', () => {
     assert.equal(session.current(), epoch);
     simulator.setApiKeys(['other']);
     await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('api_key_rejected'));
-    assert.equal(session.state(), 'awaiting-key'); // the denied secret is suspended, and the rejected key dropped
+    assert.equal(session.standing().state, 'awaiting-key'); // the denied secret is suspended, and the rejected key dropped
   });
 
   const REFUSED: [FaultName, ErrorCode][] = [

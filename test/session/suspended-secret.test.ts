@@ -38,8 +38,8 @@ function deny({ session }: Pick<SessionScene, 'session'>, secretId: string) {
 /** What the views show: they all read these three. */
 const views = ({ session }: Pick<SessionScene, 'session'>) => ({
   verified: session.current() !== undefined,
-  state: session.state(),
-  code: (session.lastError() as PrivatemodeError | undefined)?.code,
+  state: session.standing().state,
+  code: (session.standing().error as PrivatemodeError | undefined)?.code,
 });
 
 describe('a secret that the service denies', () => {
@@ -48,7 +48,7 @@ describe('a secret that the service denies', () => {
     const seen = deny(scene, scene.secretId);
     await settle();
     assert.notEqual(seen.secretId, scene.secretId);
-    assert.deepEqual(views(scene), { verified: true, state: 'ready', code: undefined });
+    assert.deepEqual(views(scene), { verified: true, state: 'verified', code: undefined });
     assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 0);
   });
 
@@ -57,7 +57,7 @@ describe('a secret that the service denies', () => {
     scene.remote.verdictCode = 'attestation_failed';
     const seen = deny(scene, scene.secretId);
     await settle();
-    assert.deepEqual(views(scene), { verified: false, state: 'failing', code: 'attestation_failed' });
+    assert.deepEqual(views(scene), { verified: false, state: 'rejected-once', code: 'attestation_failed' });
     assert.equal(seen.error, undefined, 'one rejection may be a moment of a rollout: the request waits');
     await scene.clock.advance(7_000);
     withCode('attestation_failed')(seen.error);
@@ -65,13 +65,16 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 1);
   });
 
-  it('ends in manifest_mismatch at once where the pinned manifest does not fit, and the proxy ends only when the secret would have', async () => {
+  it('ends in manifest_mismatch where the pinned manifest does not fit twice, and the proxy ends only when the secret would have', async () => {
     const scene = await verified({ kind: 'static' });
     scene.remote.verdictCode = 'manifest_mismatch';
     const seen = deny(scene, scene.secretId);
     await settle();
+    assert.deepEqual(views(scene), { verified: false, state: 'rejected-once', code: 'manifest_mismatch' });
+    assert.equal(seen.error, undefined);
+    await scene.clock.advance(6_100);
     withCode('manifest_mismatch')(seen.error);
-    assert.deepEqual(views(scene), { verified: false, state: 'failing', code: 'manifest_mismatch' });
+    assert.deepEqual(views(scene), { verified: false, state: 'rejected', code: 'manifest_mismatch' });
     await scene.clock.advance(50 * MINUTE);
     assert.deepEqual(scene.permanent, []);
     await scene.clock.advance(10 * MINUTE);
@@ -104,7 +107,8 @@ describe('a secret that the service denies', () => {
       const seen = deny(scene, scene.secretId);
       await scene.clock.advance(5_000);
       withCode('not_ready')(seen.error);
-      assert.deepEqual(views(scene), { verified: false, state: 'failing', code });
+      const state = code === 'api_key_rejected' ? 'key-refused' : 'unreachable';
+      assert.deepEqual(views(scene), { verified: false, state, code });
       assert.equal((await scene.session.acquire(WAIT)).secretId, scene.secretId);
       assert.equal(views(scene).verified, false);
       assert.deepEqual(scene.permanent, [], 'one denial and one 401 end no proxy');
@@ -142,7 +146,7 @@ describe('a secret that the service denies', () => {
     assert.equal(views(scene).verified, false);
     scene.session.authenticated(scene.secretId);
     assert.equal(scene.session.current()?.secretId, scene.secretId);
-    assert.equal(views(scene).state, 'ready');
+    assert.equal(views(scene).state, 'not-renewable', 'the last renewal failed, and that is still said');
   });
 
   it('is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind', async () => {
@@ -156,7 +160,7 @@ describe('a secret that the service denies', () => {
     const next = scene.session.acquire(WAIT);
     await scene.clock.advance(1_000);
     assert.notEqual((await next).secretId, scene.secretId);
-    assert.deepEqual(views(scene), { verified: true, state: 'ready', code: undefined });
+    assert.deepEqual(views(scene), { verified: true, state: 'verified', code: undefined });
     assert.deepEqual(scene.permanent, []);
   });
 
@@ -230,7 +234,7 @@ describe('a secret that the service denies', () => {
     const seen = deny(scene, secretId);
     await settle();
     withCode('api_key_rejected')(seen.error);
-    assert.equal(scene.session.state(), 'awaiting-key');
+    assert.equal(scene.session.standing().state, 'awaiting-key');
     scene.remote.onAttest = () => {};
     const tried = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
     assert.equal(
@@ -241,6 +245,6 @@ describe('a secret that the service denies', () => {
     await settle();
     const next = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
     assert.notEqual(next.secretId, secretId);
-    assert.equal(scene.session.state(), 'ready');
+    assert.equal(scene.session.standing().state, 'verified');
   });
 });

@@ -3,13 +3,17 @@ import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify.ts';
 import { verificationDocument, verificationText } from '../../lib/transparency/verification-document.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
+import { standing } from '../support/remote/standing.ts';
 
 describe('what the verification document leaves out', () => {
   const EPOCH = {
     ...{ secretId: 'of the epoch', manifestSha256: 'aa', verdictSha256: 'bb' },
     ...{ attestedAt: 1, renewAt: 2, expiresAt: 3, key: 'the key of the epoch', jitter: 4 },
   };
-  const about = { version: '1', protocol: 'v1', now: new Date(0), epoch: EPOCH, manifests: [] };
+  const about = {
+    ...{ version: '1', protocol: 'v1', now: new Date(0), epoch: EPOCH, manifests: [] },
+    standing: standing('verified'),
+  };
   const NONCE = Buffer.from(syntheticInput('synthetic_v158').nonce);
   const OTHER = Buffer.alloc(32, 7);
   const isDigest = (text: string): boolean => /^[0-9a-f]{128}$/.test(text);
@@ -54,7 +58,7 @@ describe('what the verification document leaves out', () => {
       const failure = made.outcome === 'fail' ? made : undefined;
       const verdict = {
         ...({ outcome: 'rejected', tee: 'tdx', manifestSha256: 'cc', at: new Date(0) } as const),
-        ...{ checks: [made], failure, meshCaPem: undefined },
+        ...({ checks: [made], failure, authentic: 'yes', meshCaPem: undefined } as const),
       };
       const { roots } = syntheticInput('synthetic');
       return verificationText(verificationDocument({ ...about, verdict, roots }));

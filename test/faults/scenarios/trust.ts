@@ -282,7 +282,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       assert.ok((await s.ask()).terminal);
       assert.equal(secretId(s), before);
       assert.equal((await readiness(s)).status, 204);
-      assert.notEqual(proxy.session.lastError(), undefined, 'the renewal goes on failing');
+      assert.notEqual(proxy.session.standing().error, undefined, 'the renewal goes on failing');
       await s.finish({ upstream: 2, shown: [denied.body] });
     },
   },
@@ -296,7 +296,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       s.stack.simulator.setClockSkew(26 * 3_600_000);
       const response = await s.ask();
       assert.deepEqual([response.status, response.error?.code], [400, 'attestation_failed']);
-      assert.match(s.stack.proxy.session.lastError()?.message ?? '', /mesh\.certificate\.validity/);
+      assert.match(s.stack.proxy.session.standing().error?.message ?? '', /mesh\.certificate\.validity/);
       assert.equal((await readiness(s)).status, 503);
       await s.finish({ upstream: 1, shown: [response.body] });
     },

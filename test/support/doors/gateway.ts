@@ -18,6 +18,7 @@ import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { keyOf } from '../evidence/engine.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
+import { standing } from '../remote/standing.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 
 export const EPOCH: Epoch = {
@@ -68,8 +69,7 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
       return epoch;
     },
     authenticated() {},
-    state: () => 'ready',
-    lastError: () => undefined,
+    standing: () => standing('verified'),
     close() {},
     ...overrides,
   };

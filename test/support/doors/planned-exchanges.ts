@@ -19,6 +19,7 @@ import {
   sealedAnswers,
   tampered,
 } from '../remote/sealed-answers.ts';
+import { standing } from '../remote/standing.ts';
 import { PATHS } from '../remote/transcripts/corpus.ts';
 import { fakeSession, NEXT_SECRET } from './gateway.ts';
 import { chatBody, get, post } from './gateway-fixture.ts';
@@ -406,8 +407,12 @@ export const PLANNED: readonly PlannedExchange[] = [
   local('/v1', get('/v1')),
   local('/healthz', get('/healthz')),
   local('/readyz, ready', get('/readyz')),
-  local('/readyz, awaiting a key', get('/readyz'), { session: fakeSession({ state: () => 'awaiting-key' }) }),
-  local('/readyz, starting', get('/readyz'), { session: fakeSession({ state: () => 'starting' }) }),
+  local('/readyz, awaiting a key', get('/readyz'), {
+    session: fakeSession({ standing: () => standing('awaiting-key') }),
+  }),
+  local('/readyz, starting', get('/readyz'), {
+    session: fakeSession({ standing: () => standing('starting') }),
+  }),
   local(
     'count_tokens',
     post(JSON.stringify({ model: 'm', system: 'be brief', ...LONG_PROMPT }), {

@@ -8,6 +8,7 @@ import type { VerificationDocument } from '../../../lib/transparency/verificatio
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
 import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
 import { flagsOf, secretFlagsOf, verifyCommand } from '../evidence/verify.ts';
+import { words } from '../remote/standing.ts';
 
 /** What the proxy says; a test changes it while the page is open. */
 export interface Scene {
@@ -48,7 +49,8 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
   ) as Record<keyof typeof times, string>;
   return {
     status: {
-      ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, state: 'ready', lastError: null },
+      ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, lastError: null },
+      standing: words('verified'),
       epoch: { ...ids, ...times },
       traffic: {
         ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
@@ -57,7 +59,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
       receipts: { instance: 'a1b2', written: 1482, lost: 0 },
     },
     verification: {
-      ...{ ...about, now: new Date(now).toISOString(), verified: true, verdict },
+      ...{ ...about, now: new Date(now).toISOString(), verified: true, state: 'verified', verdict },
       epoch: { ...ids, ...inRfc3339 },
       chain: chainOfTrust(verdict.checks, verdict.roots),
       manifests: manifests(now).slice(1),
@@ -88,9 +90,9 @@ export async function failedScene(now = Date.now()): Promise<Scene> {
   };
   const idle = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
-    status: { ...status, state: 'failing', epoch: null, lastError, traffic: idle },
+    status: { ...status, standing: words('rejected'), epoch: null, lastError, traffic: idle },
     verification: {
-      ...{ ...verification, verified: false, epoch: null, verdict },
+      ...{ ...verification, verified: false, state: 'rejected', epoch: null, verdict },
       chain: chainOfTrust(verdict.checks, verdict.roots),
     },
   };
@@ -256,9 +258,9 @@ export async function serveStatusPage(scene: Scene, { frozen = false } = {}): Pr
     if (path === '/status') json({ ...status, now });
     else if (path === '/verification') json(verification);
     else if (path === '/') {
-      const { epoch, state, lastError } = status;
+      const { epoch, standing, lastError } = status;
       const { headers, body } = page.renderStatusPage({
-        ...{ verified: epoch !== null && epoch.expiresAt > now, state, now, lastError, failedCheck: null },
+        ...{ standing, now, lastError, failedCheck: null },
         roots: verification.verdict?.roots ?? 'custom',
         attestedAt: epoch?.attestedAt ?? null,
         expiresAt: epoch?.expiresAt ?? null,

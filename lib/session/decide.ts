@@ -1,0 +1,399 @@
+/**
+ * What a session does next: one pure function of what it knows, of what happened, and of the time. It holds no keys and no secrets; the
+ * requests that wait, and the keys of clients, are the business of session.ts.
+ */
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import type { Epoch } from './epoch.ts';
+import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
+import { isUsable } from './lifetimes.ts';
+import type { ManifestSource } from './manifest-source.ts';
+import {
+  accepted,
+  confirmAt,
+  isOwnFault,
+  isRejected,
+  NO_VERDICTS,
+  rejected,
+  type Verdicts,
+} from './refusal.ts';
+import type { LastOutcome, SessionFacts } from './standing.ts';
+
+/** What is known of the newest secret. */
+export interface SecretTerm
+  extends Pick<
+    Epoch,
+    'secretId' | 'manifestSha256' | 'attestedAt' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'
+  > {
+  readonly suspended: boolean;
+}
+
+/** What has failed since the last success. */
+interface Outage {
+  /** With the key that is held. */
+  readonly failures: number;
+  /** Of the last one, on the wall clock. */
+  readonly failedAt: number;
+  readonly error: PrivatemodeError;
+  /** The failure for which waiting is no use. */
+  readonly permanent: PrivatemodeError | undefined;
+}
+
+export interface SessionState {
+  readonly kind: ManifestSource['kind'];
+  readonly key: SessionFacts['key'];
+  readonly secret: SecretTerm | undefined;
+  readonly verdicts: Verdicts;
+  readonly outage: Outage | undefined;
+  /** What was heard instead of a verdict, since the last secret. */
+  readonly unjudged: 'silent' | 'key-refused' | 'too-old' | undefined;
+  /** The number of the renewal that runs. */
+  readonly running: number | undefined;
+  /** How many renewals have begun; each has a number, so that one which was given up changes nothing any more. */
+  readonly begun: number;
+  /** When the next renewal begins, on the wall clock. */
+  readonly due: number | undefined;
+  /** The secret that the service denied, until there is another one. */
+  readonly denied: string | undefined;
+  /** When a denial last forced a renewal, on the monotonic clock, and whether a secret was made since. */
+  readonly forcedAt: number;
+  readonly madeSince: boolean;
+  readonly closed: PrivatemodeError | undefined;
+}
+
+export const newSession = (kind: ManifestSource['kind']): SessionState => ({
+  kind,
+  key: 'awaited',
+  verdicts: NO_VERDICTS,
+  begun: 0,
+  forcedAt: Number.NEGATIVE_INFINITY,
+  madeSince: false,
+  ...{ secret: undefined, outage: undefined, unjudged: undefined, running: undefined },
+  ...{ due: undefined, denied: undefined, closed: undefined },
+});
+
+export type Happening =
+  /** The operator's key is there, or replaced. */
+  | { readonly type: 'configured' }
+  /** Evidence or the signature on a secret was judged; `rejection` undefined: accepted. */
+  | {
+      readonly type: 'judged';
+      readonly what: 'evidence' | 'secret';
+      readonly rejection: Rejection | undefined;
+    }
+  /** A renewal made a secret. `number` undefined: with the key of a client, which is kept unless there is one. */
+  | {
+      readonly type: 'made';
+      readonly number: number | undefined;
+      readonly secret: Omit<SecretTerm, 'suspended'>;
+    }
+  /** A renewal failed, which began at `began` on the monotonic clock. */
+  | {
+      readonly type: 'failed';
+      readonly number: number;
+      readonly began: number;
+      readonly error: PrivatemodeError;
+    }
+  /** The attestation with the key of a client failed. */
+  | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
+  /** The service denied the secret of a request. */
+  | { readonly type: 'denied'; readonly secretId: string }
+  /** The renewal after a denial did not end in time. */
+  | { readonly type: 'overdue'; readonly secretId: string }
+  /** A response authenticated under the secret. */
+  | { readonly type: 'authenticated'; readonly secretId: string }
+  /** A request waits for the next secret. */
+  | { readonly type: 'awaited' }
+  /** The time of the next renewal has come. */
+  | { readonly type: 'due' }
+  | { readonly type: 'closed'; readonly reason: PrivatemodeError };
+
+/** What the session has to do, in this order. */
+export type Effect =
+  | { readonly type: 'attest'; readonly number: number }
+  /** Give up the renewal that runs. */
+  | { readonly type: 'abandon'; readonly reason: PrivatemodeError }
+  /** Nothing works any more and waiting does not help. */
+  | { readonly type: 'permanent'; readonly error: PrivatemodeError }
+  | { readonly type: 'tell'; readonly event: SessionEvent }
+  /** Wake the requests that wait: what they may get has changed. */
+  | { readonly type: 'wake' };
+
+export interface Moment {
+  /** Wall clock, ms since 1970. */
+  readonly now: number;
+  /** Monotonic clock, ms. */
+  readonly monotonic: number;
+  /** 0 ≤ x < 1. */
+  readonly random: number;
+}
+
+export interface Decision {
+  readonly state: SessionState;
+  readonly effects: readonly Effect[];
+}
+
+const LONGEST_BACKOFF = 60_000;
+/** Requests that wait make a renewal begin before its backoff ends, but not more often than this. */
+const HURRY_INTERVAL = 5_000;
+/** ms between two renewals that a denial may force: anybody on the way can write its text, which is not authenticated. */
+const FORCED_INTERVAL = 10_000;
+
+export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
+  switch (happening.type) {
+    case 'configured':
+      return configured(state, at);
+    case 'judged':
+      return only({ ...state, verdicts: judged(state, happening, at) });
+    case 'made':
+      return made(state, happening);
+    case 'failed':
+      return happening.number === state.running ? failed(state, happening, at) : only(state);
+    case 'offer-failed':
+      return offerFailed(state, happening.error, at);
+    case 'denied':
+      return denied(state, happening.secretId, at);
+    case 'overdue':
+      return suspended(state, happening.secretId, at);
+    case 'authenticated':
+      return authenticated(state, happening.secretId, at);
+    case 'awaited':
+      return awaited(state, at);
+    case 'due':
+      return begin(state);
+    case 'closed':
+      return {
+        state: { ...state, closed: happening.reason, running: undefined, due: undefined },
+        effects: [{ type: 'abandon', reason: happening.reason }, WAKE],
+      };
+  }
+}
+
+const WAKE: Effect = { type: 'wake' };
+const tell = (event: SessionEvent): Effect => ({ type: 'tell', event });
+
+const only = (state: SessionState, ...effects: Effect[]): Decision => ({ state, effects });
+
+/** What `then` decides after `first`, with the effects of both. */
+function followedBy(first: Decision, then: (state: SessionState) => Decision): Decision {
+  const { state, effects } = then(first.state);
+  return { state, effects: [...first.effects, ...effects] };
+}
+
+/** The secret that requests may use: it has not expired, and the service has not denied it. */
+export const secretInForce = (
+  { secret }: SessionState,
+  at: Omit<Moment, 'random'>,
+): SecretTerm | undefined =>
+  secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;
+
+/** The secret that is suspended, while it has not expired. */
+export const suspendedSecret = (
+  { secret }: SessionState,
+  at: Omit<Moment, 'random'>,
+): SecretTerm | undefined => (secret?.suspended && isUsableAt(secret, at) ? secret : undefined);
+
+const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
+  isUsable(term, { now: () => now, monotonic: () => monotonic });
+
+/** What a denial leads to now: a renewal, that which runs, or none, since the last forced one was a moment ago and failed or made a secret. */
+export function forcedBy(
+  { running, forcedAt, madeSince }: SessionState,
+  { monotonic }: Pick<Moment, 'monotonic'>,
+): 'renewal' | 'failed' | 'made' {
+  if (running !== undefined || monotonic - forcedAt >= FORCED_INTERVAL) return 'renewal';
+  return madeSince ? 'made' : 'failed';
+}
+
+/** The state as others are told it: lib/session/standing.ts. */
+export function factsOf({ closed, key, secret, verdicts, unjudged, outage }: SessionState): SessionFacts {
+  const last: LastOutcome = isRejected(verdicts) ? verdicts.last : (unjudged ?? verdicts.last);
+  return {
+    closed: closed !== undefined,
+    ...{ key, secret, last },
+    confirmed: verdicts.refusal !== undefined,
+    error: verdicts.refusal ?? outage?.error,
+  };
+}
+
+/** A renewal begins, unless one runs or there is nothing to attest with. */
+function begin(state: SessionState): Decision {
+  if (state.running !== undefined || state.closed !== undefined || state.key === 'awaited')
+    return only(state);
+  const number = state.begun + 1;
+  return only({ ...state, running: number, begun: number, due: undefined }, { type: 'attest', number });
+}
+
+/** A renewal that runs with the old key is given up; one that is needed begins at once. */
+function configured(state: SessionState, at: Moment): Decision {
+  const outage = state.outage && { ...state.outage, permanent: undefined };
+  const next: SessionState = { ...state, key: 'configured', outage };
+  const isNeeded =
+    state.running !== undefined || (outage?.failures ?? 0) > 0 || secretInForce(state, at) === undefined;
+  if (!isNeeded) return only(next, WAKE);
+  const reason = new PrivatemodeError('not_ready', 'the API key was replaced');
+  const anew = { ...next, running: undefined, due: undefined, outage: outage && { ...outage, failures: 0 } };
+  return followedBy(only(anew, { type: 'abandon', reason }, WAKE), begin);
+}
+
+function judged(
+  { verdicts, kind }: SessionState,
+  { what, rejection }: Extract<Happening, { type: 'judged' }>,
+  { monotonic }: Moment,
+): Verdicts {
+  return rejection === undefined
+    ? accepted(verdicts, what)
+    : rejected(verdicts, what, rejection, { now: monotonic, kind });
+}
+
+function made(state: SessionState, { number, secret }: Extract<Happening, { type: 'made' }>): Decision {
+  if (number !== undefined && number !== state.running) return only(state);
+  const kept = number === undefined && state.key === 'awaited';
+  const { secretId, manifestSha256, expiresAt } = secret;
+  const message = 'Secret updated successfully';
+  const told = [tell({ type: 'epoch', message, secretId, manifestSha256, expiresAt })];
+  if (kept)
+    told.unshift(tell({ type: 'key-kept', message: 'The API key of a client is kept for attestation' }));
+  return only(
+    {
+      ...state,
+      key: kept ? 'kept' : state.key,
+      secret: { ...secret, suspended: false },
+      running: number === undefined ? state.running : undefined,
+      due: secret.renewAt,
+      madeSince: true,
+      ...{ outage: undefined, unjudged: undefined, denied: undefined },
+    },
+    ...told,
+    WAKE,
+  );
+}
+
+function failed(
+  state: SessionState,
+  { began, error }: Extract<Happening, { type: 'failed' }>,
+  at: Moment,
+): Decision {
+  const { key, outage } = state;
+  const failures = (outage?.failures ?? 0) + 1;
+  const dropped = error.code === 'api_key_rejected' && key !== 'configured';
+  const permanent = permanentCause(state, error, at, key === 'configured');
+  const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, code: error.code }, at);
+  const isNew = permanent !== undefined && outage?.permanent === undefined;
+  const told: Effect[] = [];
+  if (dropped) {
+    const message = 'The API key kept from a client is no longer accepted';
+    told.push(tell({ type: 'key-dropped', message }));
+  }
+  if (isNew) told.push({ type: 'permanent', error: permanent });
+  const message = failureMessage(error, retryIn);
+  told.push(tell({ type: 'update-failed', message, error, retryIn, permanent: isNew }), WAKE);
+  const next: SessionState = {
+    ...state,
+    running: undefined,
+    key: dropped ? 'awaited' : key,
+    outage: { failures, failedAt: at.now, error, permanent: outage?.permanent ?? permanent },
+    unjudged: dropped ? undefined : unjudgedBy(error.code),
+    due: retryIn === undefined ? undefined : at.now + retryIn,
+  };
+  return followedBy(only(next, ...told), (after) =>
+    after.denied === undefined ? only(after) : suspended(after, after.denied, at),
+  );
+}
+
+/** Nobody on the way can be told from the service here; `verdicts` says what was judged. */
+const unjudgedBy = (code: ErrorCode): NonNullable<SessionState['unjudged']> =>
+  code === 'api_key_rejected' ? 'key-refused' : code === 'client_too_old' ? 'too-old' : 'silent';
+
+function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
+  const message = 'The API key of a client did not attest';
+  const permanent = permanentCause(state, error, at, false);
+  const isOfKey = error.blame === 'client';
+  return only(
+    { ...state, unjudged: isOfKey ? state.unjudged : unjudgedBy(error.code) },
+    tell({ type: 'offer-failed', message, error }),
+    ...(permanent === undefined ? [] : [{ type: 'permanent', error: permanent } as const]),
+  );
+}
+
+/**
+ * The error, where neither time nor a newer manifest changes it and no secret lives that was accepted. A 401 for a key that a client
+ * brought concerns that client alone. A mismatch has to come from the hardware, twice: anybody on the way can send a foreign one.
+ */
+function permanentCause(
+  state: SessionState,
+  error: PrivatemodeError,
+  at: Moment,
+  isConfigured: boolean,
+): PrivatemodeError | undefined {
+  const { kind, secret, verdicts } = state;
+  if (secret !== undefined && isUsableAt(secret, at)) return undefined;
+  const { code } = error;
+  if (isOwnFault(code, kind) || (code === 'api_key_rejected' && isConfigured)) return error;
+  return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches
+    ? (verdicts.refusal ?? error)
+    : undefined;
+}
+
+/**
+ * ms until the next renewal: 1 s, doubling, up to 60 s, the upper half of it at random; what waiting does not cure is tried rarely. It
+ * does not begin later than a rejection can be confirmed, since clients wait to hear of it.
+ */
+function pauseAfter(
+  { kind, key, verdicts }: SessionState,
+  { began, failures, code }: { readonly began: number; readonly failures: number; readonly code: ErrorCode },
+  { monotonic, random }: Moment,
+): number {
+  const isHopeless =
+    isOwnFault(code, kind) ||
+    (kind === 'static' && code === 'manifest_mismatch') ||
+    (code === 'api_key_rejected' && key === 'configured');
+  const full = isHopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
+  const pause = full * (0.5 + random / 2);
+  const confirmed = confirmAt(verdicts);
+  if (confirmed === undefined || began >= confirmed) return pause;
+  return Math.min(pause, Math.max(0, confirmed - monotonic));
+}
+
+/** A denial forces a renewal, or waits for the one that runs; where the last forced one was a moment ago and failed, it suspends the secret. */
+function denied(state: SessionState, secretId: string, at: Moment): Decision {
+  const forced = forcedBy(state, at);
+  if (forced === 'made') return only(state);
+  if (forced === 'failed') return suspended(state, secretId, at);
+  const next = { ...state, denied: secretId };
+  if (state.running !== undefined) return only(next);
+  const message = 'The service does not know the secret any more';
+  const forcing = { ...next, forcedAt: at.monotonic, madeSince: false };
+  return followedBy(only(forcing, tell({ type: 'forced-renewal', message, secretId })), begin);
+}
+
+/**
+ * The service denied this secret, and it could not be replaced. It is no longer in force, and not deleted: anybody on the way can
+ * write a denial, so the next secret ends this, or an answer that authenticates.
+ */
+function suspended(state: SessionState, secretId: string, at: Moment): Decision {
+  const { secret } = state;
+  if (secret === undefined || secretInForce(state, at)?.secretId !== secretId) return only(state);
+  const message = 'The secret is suspended: the service denies it, and could not be verified again';
+  const next = { ...state, secret: { ...secret, suspended: true } };
+  return only(next, tell({ type: 'secret-suspended', message, secretId }), WAKE);
+}
+
+/** The service knows the secret. No answer takes back a verdict that rejects the service. */
+function authenticated(state: SessionState, secretId: string, at: Moment): Decision {
+  const { secret, verdicts } = state;
+  if (secret === undefined || isRejected(verdicts)) return only(state);
+  if (suspendedSecret(state, at)?.secretId !== secretId) return only(state);
+  const message = 'The secret is in force again: a response authenticated under it';
+  const next = { ...state, secret: { ...secret, suspended: false }, denied: undefined };
+  return only(next, tell({ type: 'secret-resumed', message, secretId }), WAKE);
+}
+
+/** A renewal runs from now on, or begins HURRY_INTERVAL after the last failure at the latest. */
+function awaited(state: SessionState, { now }: Moment): Decision {
+  if (state.running !== undefined) return only(state);
+  const { failures = 0, failedAt = 0 } = state.outage ?? {};
+  const soonest = failedAt + HURRY_INTERVAL;
+  const turnedBack = now < failedAt;
+  if (failures === 0 || now >= soonest || turnedBack) return begin(state);
+  return only(soonest < (state.due ?? Number.POSITIVE_INFINITY) ? { ...state, due: soonest } : state);
+}

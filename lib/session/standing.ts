@@ -1,0 +1,172 @@
+/**
+ * The state of the proxy, by name: what requests get, and what everybody is told who asks. It is computed here and nowhere else
+ * (docs/states.md), in the primary and in each worker.
+ */
+import type { PrivatemodeError } from '../errors.ts';
+import type { Clock } from './clock.ts';
+import { isUsable, type Term } from './lifetimes.ts';
+
+/** What is known of the service, but for the time. A worker gets it from the primary. */
+export interface SessionFacts {
+  readonly closed: boolean;
+  readonly key: 'configured' | 'kept' | 'awaited';
+  /** Of the newest secret. `suspended`: the service denied it, and the renewal after that failed. */
+  readonly secret: (Term & { readonly suspended: boolean }) | undefined;
+  readonly last: LastOutcome;
+  /** The last verdict was a second rejection, so that requests are refused. */
+  readonly confirmed: boolean;
+  /** Why the service is refused; else what the last renewal failed with, since the last one that succeeded. */
+  readonly error: PrivatemodeError | undefined;
+}
+
+/** How the last attestation ended. Silence takes no verdict back: a rejection stays until the next verdict. */
+export type LastOutcome =
+  | 'none'
+  | 'ok'
+  | 'silent'
+  | 'rejected'
+  | 'mismatch'
+  | 'not-authentic'
+  /** The manifest, which is ours or its publisher's, is one that this version cannot use. */
+  | 'manifest-fault'
+  | 'key-refused'
+  | 'too-old';
+
+export type SecretState = 'none' | 'good' | 'suspended' | 'expired';
+
+interface Moment extends Omit<SessionFacts, 'secret'> {
+  readonly secret: SecretState;
+}
+
+interface StandingRow {
+  readonly holds: (moment: Moment) => boolean;
+  /** Whether requests are encrypted under a secret that an accepted verdict made. */
+  readonly verified: boolean;
+  /** `plain`: nothing is proved either way. */
+  readonly tone: 'good' | 'warn' | 'bad' | 'plain';
+  readonly title: string;
+  /** What that means for requests. */
+  readonly meaning: string;
+}
+
+const isOneOf =
+  (...outcomes: readonly LastOutcome[]) =>
+  ({ last }: Moment): boolean =>
+    outcomes.includes(last);
+
+const NOTHING_SENT = 'No request leaves this machine.';
+
+/** In order of precedence: the first row that holds is the state. */
+const ROWS = {
+  ended: {
+    holds: ({ closed }) => closed,
+    verified: false,
+    tone: 'plain',
+    title: 'Stopping',
+    meaning: 'The proxy is shutting down and takes no more requests.',
+  },
+  verified: {
+    holds: ({ secret, last }) => secret === 'good' && (last === 'ok' || last === 'none'),
+    verified: true,
+    tone: 'good',
+    title: 'Verified',
+    meaning: 'Requests are encrypted for the service that the hardware attests.',
+  },
+  'not-renewable': {
+    holds: ({ secret }) => secret === 'good',
+    verified: true,
+    tone: 'warn',
+    title: 'Verified, but the renewal fails',
+    meaning: 'Requests are protected until the attestation expires.',
+  },
+  'manifest-not-understood': {
+    holds: isOneOf('manifest-fault'),
+    verified: false,
+    tone: 'bad',
+    title: 'Not verified: the manifest cannot be used',
+    meaning: NOTHING_SENT,
+  },
+  rejected: {
+    holds: ({ confirmed }) => confirmed,
+    verified: false,
+    tone: 'bad',
+    title: 'Not verified: the service is rejected',
+    meaning: NOTHING_SENT,
+  },
+  'rejected-once': {
+    holds: isOneOf('rejected', 'mismatch', 'not-authentic'),
+    verified: false,
+    tone: 'bad',
+    title: 'Not verified: the service was rejected, and is asked again',
+    meaning: `Requests wait for the next verdict. ${NOTHING_SENT}`,
+  },
+  'key-refused': {
+    holds: isOneOf('key-refused'),
+    verified: false,
+    tone: 'bad',
+    title: 'Not verified: the service refuses the API key',
+    meaning: NOTHING_SENT,
+  },
+  'client-too-old': {
+    holds: isOneOf('too-old'),
+    verified: false,
+    tone: 'bad',
+    title: 'Not verified: the service wants a newer client',
+    meaning: NOTHING_SENT,
+  },
+  unreachable: {
+    holds: isOneOf('silent'),
+    verified: false,
+    tone: 'plain',
+    title: 'Not verified: the verification was not completed',
+    meaning: 'Nothing is proved either way.',
+  },
+  'awaiting-key': {
+    holds: ({ key }) => key === 'awaited',
+    verified: false,
+    tone: 'plain',
+    title: 'Not verified yet: an API key is awaited',
+    meaning: 'The first client that brings an API key starts the verification.',
+  },
+  starting: {
+    holds: () => true,
+    verified: false,
+    tone: 'plain',
+    title: 'Not verified yet',
+    meaning: 'The service is being verified. Requests wait.',
+  },
+} as const satisfies Record<string, StandingRow>;
+
+export type StateName = keyof typeof ROWS;
+
+/** The rows by name, for pages and documentation. */
+export const STANDINGS: Readonly<Record<StateName, StandingRow>> = ROWS;
+
+export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title' | 'meaning'> {
+  readonly state: StateName;
+  /** What `GET /readyz` says. While a key is awaited it is true whatever is known: the next client's key brings the next verdict. */
+  readonly ready: boolean;
+  readonly awaitsKey: boolean;
+  readonly error: PrivatemodeError | undefined;
+}
+
+/** The state at this moment. Where the secret is not good, its end is no event: each process looks at its own clock. */
+export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
+  const moment: Moment = { ...facts, secret: secretAt(facts.secret, clock) };
+  const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(moment)) as [
+    StateName,
+    StandingRow,
+  ];
+  const { verified, tone, title, meaning } = row;
+  const awaitsKey = facts.key === 'awaited' && !facts.closed && !verified;
+  return {
+    ...{ state, verified, tone, title, meaning, awaitsKey, error: facts.error },
+    ready: verified || awaitsKey,
+  };
+}
+
+function secretAt(secret: SessionFacts['secret'], clock: Pick<Clock, 'now' | 'monotonic'>): SecretState {
+  if (secret === undefined) return 'none';
+  if (!isUsable(secret, clock)) return 'expired';
+  return secret.suspended ? 'suspended' : 'good';
+}
