@@ -31,6 +31,7 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
       const clients = [
         { name: 'ann', tokens: [sha256('token-of-ann')] },
         { name: 'bob', tokens: [sha256('token-of-bob')], endpoints: ['chat'] },
+        { name: 'cyd', tokens: [sha256('token-of-cyd')], requestsPerMinute: 1 },
       ];
       writeFileSync(file, JSON.stringify({ clients }));
       const admin = `127.0.0.1:${await freePort()}`;
@@ -64,25 +65,36 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
         statuses.push(...(await Promise.all(asked)));
       }
       assert.deepEqual(statuses, Array(4).fill([200, 200, 200, 403, 401]).flat());
+      assert.deepEqual(
+        [await ask('token-of-cyd', openai, {}), await ask('token-of-cyd', openai, {})],
+        [200, 429],
+      );
 
       // A request counts once its connection has closed, which this side may see first.
       const count = 'privatemode_proxy_client_request_duration_seconds_count';
       const errors = 'privatemode_proxy_errors_total';
-      const text = await eventually('all 20 requests in /metrics', async () => {
+      const text = await eventually('all 22 requests in /metrics', async () => {
         const now = await (await fetch(`http://${admin}/metrics`)).text();
         const counted = [...samplesOf(now, count).values(), ...samplesOf(now, errors).values()];
-        return counted.reduce((all, value) => all + value, 0) >= 20 && now;
+        return counted.reduce((all, value) => all + value, 0) >= 22 && now;
       });
       assert.deepEqual(Object.fromEntries(samplesOf(text, 'privatemode_proxy_requests_total')), {
         'client="ann",code="200",method="POST",route="chat"': 4,
         'client="ann",code="200",method="POST",route="messages"': 4,
         'client="bob",code="200",method="POST",route="chat"': 4,
+        'client="cyd",code="200",method="POST",route="chat"': 1,
+        'client="cyd",code="429",method="POST",route="chat"': 1,
       });
       assert.deepEqual(Object.fromEntries(samplesOf(text, errors)), {
         'client="",code="client_unknown"': 4,
         'client="bob",code="client_forbidden"': 4,
+        'client="cyd",code="requests_per_minute_reached"': 1,
       });
-      assert.deepEqual(Object.fromEntries(samplesOf(text, count)), { 'client="ann"': 8, 'client="bob"': 4 });
+      assert.deepEqual(Object.fromEntries(samplesOf(text, count)), {
+        'client="ann"': 8,
+        'client="bob"': 4,
+        'client="cyd"': 2,
+      });
       const tokens = samplesOf(text, 'privatemode_proxy_tokens_total');
       for (const [client, route] of [
         ['ann', 'chat'],
@@ -95,9 +107,9 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
           assert.ok(value > 0 && value % 4 === 0, `${labels}: ${value}`);
         }
       }
-      assert.equal(tokens.size, 6);
+      assert.equal(tokens.size, 8);
       const { traffic } = (await (await fetch(`http://${admin}/status`)).json()) as StatusReport;
-      assert.deepEqual(new Set(traffic.finished.map(({ client }) => client)), new Set(['ann', 'bob']));
+      assert.deepEqual(new Set(traffic.finished.map(({ client }) => client)), new Set(['ann', 'bob', 'cyd']));
       for (const {
         tokens: [digest = ''],
       } of clients)

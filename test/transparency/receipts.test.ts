@@ -363,6 +363,11 @@ describe('writing receipts', () => {
       records.map(({ type, count, id }) => count ?? id ?? type),
       ['r0', 'r1', 'r2', 'r3', 'r4', 7, 'closed'],
     );
+    assert.deepEqual(
+      records.map(({ seq }) => seq - records[0].seq),
+      records.map((_, index) => index),
+      'what was never written leaves no hole in the numbers',
+    );
   });
 
   it('tells of each loss: of what does not fit, and of what could not be written until the end', async () => {
