@@ -44,6 +44,12 @@ export interface Check
 /** The outcome of all checks of one piece of evidence. */
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
+/**
+ * Whether the hardware itself said what was judged: lib/attestation/authentic.ts. `unknown`: the key that signed the report is not in the
+ * document, and nothing is fetched to find out; it counts as `no`.
+ */
+export type Authentic = 'yes' | 'no' | 'unknown';
+
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
   /** Undefined where what it builds on is missing. May throw PrivatemodeError: a failure with its code and message. */

@@ -1,5 +1,5 @@
 /** What verify.ts gives to the evidence formats, and what each of them (`snp/verify.ts`, `tdx/verify.ts`) offers. */
-import type { Check, CheckDescription } from './check.ts';
+import type { Authentic, Check, CheckDescription } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
 import type { Product } from './snp/product.ts';
 
@@ -31,6 +31,8 @@ export interface EvidenceFormat<Message, Entry> {
    * for defects of our own: whatever is wrong with the evidence, or cannot be fetched, is a failed check.
    */
   readonly verify: (message: Message, entry: Entry, context: EvidenceContext) => Promise<readonly Check[]>;
+  /** Whether the hardware signed it with report data as expected, under any root of `context`: lib/attestation/authentic.ts. Fetches nothing. */
+  readonly authentic: (message: Message, context: EvidenceContext) => Promise<Authentic>;
 }
 
 /**

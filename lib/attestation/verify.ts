@@ -4,7 +4,9 @@
  */
 import { sha256 } from '#crypto/digest';
 import { malformed } from '../crypto/der.ts';
+import { authenticContext } from './authentic.ts';
 import {
+  type Authentic,
   allAccepted,
   attempt,
   type Check,
@@ -49,7 +51,8 @@ export interface Verdict {
   readonly checks: readonly Check[];
   /** The first failed check; its `code` is the error to report. */
   readonly failure: Check | undefined;
-  readonly authentic: 'yes' | 'no' | 'unknown';
+  /** Whether the hardware itself said what was judged. It decides nothing about the outcome, and is not in the verdict's JSON. */
+  readonly authentic: Authentic;
   /** PEM text of the mesh CA certificate, bound by the report data; only for an accepted verdict. */
   readonly meshCaPem: string | undefined;
 }
@@ -77,14 +80,19 @@ const KINDS = {
 /** The evidence, if `raw` is a message of this format. Throws evidence_malformed. */
 function evidenceOf<Message, Entry>(
   kind: keyof typeof KINDS,
-  { decode, rows, verify: judge }: EvidenceFormat<Message, Entry>,
+  { decode, rows, verify: judge, authentic }: EvidenceFormat<Message, Entry>,
   raw: Uint8Array,
   entries: readonly Entry[] = [],
 ) {
   const message = decode(raw);
   /** One per reference value, in the order of the manifest. */
   const judgements = entries.map((entry) => (context: EvidenceContext) => judge(message, entry, context));
-  return { ...KINDS[kind], rows, judgements };
+  return {
+    ...KINDS[kind],
+    rows,
+    judgements,
+    authentic: (context: EvidenceContext) => authentic(message, context),
+  };
 }
 
 /** By the shape of the message alone; the stated type is compared afterwards. Throws evidence_malformed. */
@@ -126,7 +134,10 @@ export async function verify(input: VerifyInput): Promise<Verdict> {
     };
     checks.push(...(await tryReferenceValues(found, context)));
   }
-  return verdictOf(input, checks, found, read);
+  const verdict = verdictOf(input, checks, found, read);
+  if (verdict.outcome === 'accepted' || found === undefined || read === undefined) return verdict;
+  if (nonce.length !== NONCE_BYTES) return verdict;
+  return { ...verdict, authentic: await found.authentic(authenticContext(read, input)) };
 }
 
 async function tryReferenceValues(evidence: Evidence, context: EvidenceContext): Promise<readonly Check[]> {
@@ -175,7 +186,7 @@ function verdictOf(
     at: input.now,
     checks,
     failure,
-    authentic: accepted ? 'yes' : 'unknown',
+    authentic: accepted ? 'yes' : 'no',
     meshCaPem: accepted ? Buffer.from(document.meshCa).toString('latin1') : undefined,
   };
 }

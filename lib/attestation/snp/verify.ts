@@ -1,10 +1,12 @@
 /** SEV-SNP evidence against one reference value (docs/protocol/attestation.md 7, 8, 19). */
-import { attempt, type Check, type CheckRow, firstFailure, runChecks } from '../check.ts';
-import { breathe, type EvidenceFormat } from '../evidence.ts';
+import { allPass, judgeOf } from '../authentic.ts';
+import { type Authentic, attempt, type Check, type CheckRow, firstFailure, runChecks } from '../check.ts';
+import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { CHAIN_ROWS, REVOCATION_ROWS, VCEK_ROWS } from './chain-checks.ts';
 import { matchMeasurement } from './launch.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
+import type { Product } from './product.ts';
 import { decodeSnpAttestation, type SnpAttestation } from './report.ts';
 import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
 import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions, type SnpSubject } from './vcek.ts';
@@ -47,4 +49,42 @@ export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
     await judge(FIRMWARE_ROWS, endorsed);
     return checks;
   },
+  async authentic(message, context) {
+    for (const product of Object.keys(context.roots.snp) as Product[]) {
+      const found = await authenticAs(product, message, context);
+      if (found !== 'no') return found;
+    }
+    return 'no';
+  },
 };
+
+const judgeReport = judgeOf(REPORT_ROWS, [
+  'snp.report_data',
+  'snp.report.signature_algo',
+  'snp.report.signing_key',
+]);
+const judgeSigner = judgeOf(
+  [...VCEK_ROWS, ...CHAIN_ROWS, ...SIGNATURE_ROWS],
+  ['snp.vcek.form', 'snp.vcek.names', 'snp.roots', 'snp.chain.signature', 'snp.report.signature'],
+);
+
+/** Under the roots of one product line. */
+async function authenticAs(
+  product: Product,
+  message: SnpAttestation,
+  context: EvidenceContext,
+): Promise<Authentic> {
+  // Of the reference values, these rows read the product alone.
+  const entry = { product } as SnpReferenceValues;
+  const given: SnpSubject = {
+    ...message,
+    entry,
+    context,
+    roots: attempt(() => readRoots(context.roots, product)),
+  };
+  if (!allPass(await judgeReport(given))) return 'no';
+  const vcek = await obtainVcek(given, false);
+  if (vcek === undefined) return 'unknown';
+  await breathe();
+  return allPass(await judgeSigner({ ...given, vcek })) ? 'yes' : 'no';
+}

@@ -1,4 +1,5 @@
 /** Verification of Intel TDX evidence against one reference value (docs/protocol/attestation.md 9 to 11, 13, 19.10). */
+import { allPass, judgeOf } from '../authentic.ts';
 import { type Check, firstFailure, runChecks } from '../check.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat } from '../evidence.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
@@ -18,7 +19,24 @@ export const TDX: EvidenceFormat<QuoteV4, TdxReferenceValues> = {
   decode: decodeQuoteV4,
   rows: [...OFFLINE, ...ONLINE].flat(),
   verify: verifyTdx,
+  async authentic(quote, context) {
+    // Of the reference values, these rows read nothing.
+    const checks = await judgeHardware(readSubject(quote, {} as TdxReferenceValues, context));
+    return allPass(checks) ? 'yes' : 'no';
+  },
 };
+
+const judgeHardware = judgeOf([...OFFLINE, POLICY_ROWS].flat(), [
+  ...[
+    'tdx.quote.version',
+    'tdx.quote.key_type',
+    'tdx.quote.tee_type',
+    'tdx.quote.structure',
+    'tdx.policy.report_data',
+  ],
+  ...['tdx.pck.format', 'tdx.pck.profile', 'tdx.pck.chain'],
+  ...['tdx.quote.signature', 'tdx.qe.report_signature', 'tdx.qe.key_binding', 'tdx.qe.vendor'],
+]);
 
 /** Fetches nothing once a check has failed: forged evidence must not make this program call anybody. */
 async function verifyTdx(
