@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Authentic } from '../../lib/attestation/check.ts';
+import type { QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
+import { TDX } from '../../lib/attestation/tdx/verify.ts';
 import { type CollateralSource, type VerifyInput, verify } from '../../lib/attestation/verify.ts';
 import { evidenceOf, OFFLINE, syntheticRoots, withMembers } from '../support/evidence/attestation-vectors.ts';
 import {
@@ -14,6 +16,7 @@ import {
   issueVcek,
   REFERENCE_VALUE,
 } from '../support/evidence/snp-platform.ts';
+import { type Changes as TdxChanges, tdxPlatform } from '../support/evidence/tdx-platform.ts';
 import { INTEL_ROOT, syntheticInput } from '../support/evidence/tdx-vectors.ts';
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
@@ -30,6 +33,14 @@ const snp =
     ...more,
   });
 const tdx = (more: Partial<VerifyInput>) => (): VerifyInput => ({ ...syntheticInput(), ...more });
+
+function withQeSignature(quote: QuoteV4, qeReportSignature: Uint8Array): QuoteV4 {
+  const { signedData } = quote;
+  const { certificationData } = signedData;
+  const { qeReportCertificationData: qe } = certificationData;
+  const changed = { ...certificationData, qeReportCertificationData: { ...qe, qeReportSignature } };
+  return { ...quote, signedData: { ...signedData, certificationData: changed } };
+}
 
 function flipped(input: VerifyInput, offset: number): VerifyInput {
   const raw = evidenceOf(input);
@@ -100,6 +111,18 @@ describe('evidence that', () => {
       assert.equal(verdict.authentic, authentic);
     });
   }
+
+  it('is of TDX is authentic only where Intel vouches for the key that signed the quote', async () => {
+    const zeros = new Uint8Array(64);
+    for (const [changes, expected] of [
+      [{}, 'yes'],
+      [{ qeReport: (report) => ({ ...report, reportData: zeros }) }, 'no'],
+      [{ quote: (quote) => withQeSignature(quote, zeros) }, 'no'],
+    ] as const satisfies readonly (readonly [TdxChanges, Authentic])[]) {
+      const { quote, context } = tdxPlatform(changes);
+      assert.equal(await TDX.authentic(quote, context), expected);
+    }
+  });
 
   it('is accepted is authentic', async () => {
     for (const input of [attestedBy({}), syntheticInput()]) {

@@ -252,7 +252,7 @@ describe('the schema of the verification document', () => {
   const check = { id: 'i', outcome: 'pass', expected: 'e', found: 'f', source: 's' };
   const failure = { id: 'i', code: 'c', expected: 'e', found: 'f', source: 's' };
   const good = {
-    ...{ version: '1', protocol: 'v1', now: time, verified: true },
+    ...{ version: '1', protocol: 'v1', now: time, verified: true, state: 'verified' },
     epoch: {
       ...{ secretId: 'x', manifestSha256: digest, verdictSha256: digest },
       ...{ attestedAt: time, renewAt: time, expiresAt: time },
@@ -272,6 +272,7 @@ describe('the schema of the verification document', () => {
     ['a member that is not described', { ...good, key: 'k' }],
     ['a secret beside the epoch', { ...good, epoch: { ...good.epoch, key: 'k' } }],
     ['a text for a truth', { ...good, verified: 'true' }],
+    ['an unknown state', { ...good, state: 'fine' }],
     ['a time in ms', { ...good, now: 5 }],
     ['a time with an offset', { ...good, now: '2026-12-01T00:00:00+01:00' }],
     ['a short digest', { ...good, epoch: { ...good.epoch, verdictSha256: 'aa' } }],

@@ -192,7 +192,7 @@ describe('a response that authenticates', () => {
   const json = { 'Content-Type': 'application/json' };
   const rows: [what: string, request: Buffer, answer: Script, told: string[]][] = [
     [
-      'is told to the session: its secret is known',
+      'is told to the session where its secret was suspended when the request was sent',
       post(),
       async (scripted) => {
         const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
@@ -211,10 +211,19 @@ describe('a response that authenticates', () => {
     ],
     ['is none where it is a plain error', post(), saying(plainError(503, 'busy')), []],
   ];
+  it('is not told where its secret was in force then: it says nothing about a denial after that', async (t) => {
+    const authenticated: string[] = [];
+    const session = fakeSession({ authenticated: (secretId) => authenticated.push(secretId) });
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on(rows[0]?.[2] as Script);
+    assert.equal((await ask(post())).status, 200);
+    assert.deepEqual(authenticated, []);
+  });
   for (const [what, request, answer, told] of rows) {
     it(what, async (t) => {
       const authenticated: string[] = [];
-      const session = fakeSession({ authenticated: (secretId) => authenticated.push(secretId) });
+      const current = () => undefined;
+      const session = fakeSession({ current, authenticated: (secretId) => authenticated.push(secretId) });
       const { upstream, ask } = await gatewayFixture(t, { session });
       upstream.on(answer);
       await ask(request);

@@ -82,7 +82,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
         }
         const { status, words } = await readiness(s);
         assert.equal(status, 503);
-        assert.match(words, new RegExp(`failing: ${code}`));
+        assert.match(words, new RegExp(`rejected: ${code}`));
         await s.finish({ upstream: 0, shown: [waited.body, later.body, silent.body] });
       }
     },
