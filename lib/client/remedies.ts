@@ -25,7 +25,8 @@ const REMEDIES: Readonly<Partial<Record<ErrorCode, string>>> = {
     'Do not trust the service; verify() rejects with an error whose verdict has every check.',
   evidence_malformed: 'Do not trust the service; report this error.',
   manifest_mismatch:
-    'The service enforces another manifest than the pinned one: set the option manifest to the current one, in exactly the bytes that were published, or leave it out. Without a pin, try again in a moment; a deployment is being replaced.',
+    'Compare the option manifest, in exactly these bytes, with what the publisher of the service shows. Without a pin, try again in a moment; a deployment is being replaced.',
+  client_too_old: 'Update privatemode-ai to the latest version.',
   manifest_unsupported: 'Update privatemode-ai to the latest version.',
   manifest_invalid: 'Check the option manifest, or leave it out to follow the published one.',
   manifest_unavailable: 'Check that the host of the option cdnBaseUrl can be reached.',

@@ -6,10 +6,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
-import type { StatusReport } from '../../lib/observe/status-report.ts';
-import type { VerificationDocument } from '../../lib/transparency/verification-document.ts';
+import { assertEveryView } from '../support/doors/every-view.ts';
 import { clientOptions } from '../support/doors/library-door.ts';
-import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
@@ -18,41 +16,6 @@ import { startTestSimulator } from '../support/remote/simulator.ts';
 
 /** ms within which all that is shown must agree. */
 const AGREES_WITHIN = 2_000;
-
-interface Shown {
-  readonly readyz: number;
-  readonly adminReadyz: number;
-  readonly healthcheck: number;
-  readonly status: string;
-  readonly document: string;
-  readonly gauge: string | undefined;
-  readonly statusCommand: number;
-  readonly verified: boolean;
-  readonly secretInMetrics: boolean;
-}
-
-const VERIFIED: Shown = {
-  readyz: 204,
-  adminReadyz: 204,
-  healthcheck: 0,
-  status: 'verified',
-  document: 'verified',
-  gauge: '1',
-  statusCommand: 35, // verified, under roots that a flag names
-  verified: true,
-  secretInMetrics: true,
-};
-const NOT_VERIFIED: Shown = {
-  readyz: 503,
-  adminReadyz: 503,
-  healthcheck: 1,
-  status: 'rejected-once',
-  document: 'rejected-once',
-  gauge: '0',
-  statusCommand: 10,
-  verified: false,
-  secretInMetrics: false,
-};
 
 for (const [mode, flags] of [
   ['one process', []],
@@ -83,33 +46,9 @@ for (const [mode, flags] of [
       });
     const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
-    async function shown(): Promise<Shown> {
-      const base = `http://127.0.0.1:${admin}`;
-      const [readyz, adminReadyz, status, verification, metrics] = await Promise.all([
-        get(`${proxy.url}/readyz`),
-        get(`${base}/readyz`),
-        get(`${base}/status`).then(async (response) => (await response.json()) as StatusReport),
-        get(`${base}/verification`).then(async (response) => (await response.json()) as VerificationDocument),
-        get(`${base}/metrics`).then((response) => response.text()),
-      ]);
-      const health = await runCommand(['healthcheck', `--port=${new URL(proxy.url).port}`]);
-      const command = await runCommand(['status', `--admin-address=127.0.0.1:${admin}`]);
-      return {
-        readyz: readyz.status,
-        adminReadyz: adminReadyz.status,
-        healthcheck: health.code,
-        status: status.standing.state,
-        document: verification.state,
-        gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
-        statusCommand: command.code,
-        verified: verification.verified,
-        secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
-      };
-    }
-
     it('says "verified" everywhere while it is', async () => {
       assert.equal((await ask()).status, 200);
-      assert.deepEqual(await shown(), VERIFIED);
+      await assertEveryView(proxy, admin, 'verified');
     });
 
     it('says "not verified" everywhere within two seconds of the first denied request, and refuses requests with the reason', async () => {
@@ -120,7 +59,7 @@ for (const [mode, flags] of [
       const first = ask();
       await eventually('the first denied request', () => (simulator.counts['inference'] ?? 0) > denials);
       await delay(AGREES_WITHIN);
-      assert.deepEqual(await shown(), NOT_VERIFIED);
+      await assertEveryView(proxy, admin, 'rejected-once');
       const response = await first;
       const { error } = (await response.json()) as { error: { code: string } };
       assert.deepEqual(
@@ -134,7 +73,7 @@ for (const [mode, flags] of [
       remote.simulator.faults.clear();
       await eventually('an answer', async () => (await ask()).status === 200);
       await eventually('workers that know', async () => (await get(`${proxy.url}/readyz`)).status === 204);
-      assert.deepEqual(await shown(), VERIFIED);
+      await assertEveryView(proxy, admin, 'verified');
     });
   });
 }

@@ -54,8 +54,7 @@ describe('key bytes', () => {
     const session = {
       current: () => epoch,
       acquire: async () => epoch,
-      state: () => 'ready',
-      lastError: () => undefined,
+      facts: () => ({ key: 'configured', last: 'ok', secret: undefined }),
     } as unknown as AttestedSession;
 
     const starting = startWorkers({

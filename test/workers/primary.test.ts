@@ -5,9 +5,21 @@ import { describe, it } from 'node:test';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
+import type { SessionFacts } from '../../lib/session/standing.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+
+const FACTS: SessionFacts = {
+  ...{
+    closed: false,
+    key: 'configured',
+    secret: undefined,
+    last: 'none',
+    confirmed: false,
+    error: undefined,
+  },
+};
 
 it('a worker that is gone gives its places back at once', async (t) => {
   const worker = Object.assign(new EventEmitter(), {
@@ -17,7 +29,7 @@ it('a worker that is gone gives its places back at once', async (t) => {
   });
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
-  const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+  const session = { current: () => undefined, facts: () => FACTS };
   const queue = createFairQueue(1);
   const starting = startWorkers({
     ...{
@@ -48,7 +60,7 @@ describe('what the workers tell', () => {
       workers.push(worker);
       return worker as unknown as Worker;
     });
-    const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+    const session = { current: () => undefined, facts: () => FACTS };
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
       ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
@@ -76,8 +88,7 @@ describe('what the workers tell', () => {
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
     const session = {
       current: () => undefined,
-      state: () => 'starting',
-      lastError: () => undefined,
+      facts: () => FACTS,
     } as unknown as AttestedSession;
     const starting = startWorkers({
       ...{ count: 1, session, salt: { shared: undefined }, fd: undefined, patience: 1 },

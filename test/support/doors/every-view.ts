@@ -1,0 +1,54 @@
+/** Everything by which a running proxy says whether it is verified. */
+import assert from 'node:assert/strict';
+import type { StatusReport } from '../../../lib/observe/status-report.ts';
+import { STANDINGS, type StateName } from '../../../lib/session/standing.ts';
+import type { VerificationDocument } from '../../../lib/transparency/verification-document.ts';
+import { runCommand } from '../processes/command.ts';
+import type { Program } from '../processes/program.ts';
+
+const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
+
+/** What each view shows. `admin`: the port of the admin listener on loopback. */
+export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
+  const base = `http://127.0.0.1:${admin}`;
+  const [readyz, adminReadyz, status, verification, metrics, page] = await Promise.all([
+    get(`${url}/readyz`),
+    get(`${base}/readyz`),
+    get(`${base}/status`).then(async (response) => (await response.json()) as StatusReport),
+    get(`${base}/verification`).then(async (response) => (await response.json()) as VerificationDocument),
+    get(`${base}/metrics`).then((response) => response.text()),
+    get(base).then((response) => response.text()),
+  ]);
+  const health = await runCommand(['healthcheck', `--port=${new URL(url).port}`]);
+  const command = await runCommand(['status', `--admin-address=127.0.0.1:${admin}`]);
+  return {
+    ready: [readyz.status, adminReadyz.status, health.code],
+    states: [status.standing.state, verification.state],
+    verified: [status.standing.verified, verification.verified],
+    gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
+    secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
+    commandCode: command.code,
+    headlines: [/<h2 id="verdict-title">(.*?)<\/h2>/.exec(page)?.[1], command.stdout.split('\n')[0]],
+  };
+}
+
+/** Asserts that every view shows this state. */
+export async function assertEveryView(
+  proxy: Pick<Program, 'url'>,
+  admin: number,
+  state: StateName,
+  { ready = STANDINGS[state].verified } = {},
+): Promise<void> {
+  const { verified, title } = STANDINGS[state];
+  const { headlines, ...shown } = await everyView(proxy, admin);
+  assert.deepEqual(shown, {
+    ready: ready ? [204, 204, 0] : [503, 503, 1],
+    states: [state, state],
+    verified: [verified, verified],
+    gauge: verified ? '1' : '0',
+    secretInMetrics: verified,
+    commandCode: verified ? 35 : 10, // a simulator's roots are named by a flag
+  });
+  const expected = verified ? /roots/ : new RegExp(title);
+  for (const headline of headlines) assert.match(headline ?? '', expected);
+}
