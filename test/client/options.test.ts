@@ -417,7 +417,7 @@ describe('a client of the library', { timeout: 120_000 }, () => {
       if (!PROXY_ALONE.includes(code)) assert.doesNotMatch(remedy, /--|proxy|docs\//i, code);
     }
     const { remedy } = toApplication(new PrivatemodeError('manifest_mismatch', 'another manifest'));
-    assert.match(remedy, /^The service enforces another manifest than the pinned one: .* exactly the bytes/);
+    assert.match(remedy, /^Compare the option manifest, in exactly these bytes, with what the publisher/);
     const clock = new PrivatemodeError('attestation_failed', 'not yet valid', { remedy: CLOCK_REMEDY });
     assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
   });

@@ -73,7 +73,7 @@ describe('key bytes', () => {
     await new Promise((resolve) => setImmediate(resolve));
     assert.deepEqual(
       sent.map(({ message }) => message.type),
-      ['start', 'standing', 'answer'],
+      ['start', 'news', 'answer'],
     );
     for (const [k, { done }] of sent.entries()) {
       assert.deepEqual(exported[k], SECRET, 'needed until it has been sent');
