@@ -6,7 +6,7 @@ import { createCertificates } from './clients/certificates.ts';
 import { type Clients, openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
-import { asPrivatemodeError } from './errors.ts';
+import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 import { requestHeaders } from './exchange/headers.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewaySettings } from './gateway/deps.ts';
@@ -18,10 +18,13 @@ import { urlHost } from './network/addresses.ts';
 import { createHttpCall } from './network/http-call.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
+import type { ConditionId, ConditionSink } from './observe/conditions.ts';
+import type { OwnKeyEvent } from './observe/own-key.ts';
 import { drain } from './server/drain.ts';
 import { type Listener, listen } from './server/listen.ts';
 import {
   type ClientCas,
+  firstToEnd,
   loadClientCas,
   loadTls,
   type TlsMaterial,
@@ -40,6 +43,8 @@ export interface GatewayServer {
   sessionChanged(): void;
   /** Pieces of streams that the requests which run now have sent. */
   chunks(): number;
+  /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
+  certificateEnds(): number | undefined;
   /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
   close(): Promise<void>;
 }
@@ -50,10 +55,14 @@ type Logger = GatewayDeps['log'];
 export type SharedDeps = Pick<
   GatewayDeps,
   'session' | 'patience' | 'key' | 'salt' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
->;
+> & {
+  /** Called with what the service answers to requests that carry the configured key. */
+  readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
+};
 
 export interface GatewayServerDeps extends SharedDeps {
   readonly outbound: Outbound;
+  readonly conditions: ConditionSink;
   /** A socket that listens already; undefined: none. */
   readonly fd: number | undefined;
 }
@@ -63,11 +72,11 @@ export interface GatewayServerDeps extends SharedDeps {
  */
 export async function startGatewayServer(
   config: Config,
-  { outbound, fd, ...shared }: GatewayServerDeps,
+  { outbound, conditions, fd, ...shared }: GatewayServerDeps,
 ): Promise<GatewayServer> {
   const { log } = shared;
-  const front = openFront(config, log);
-  const clients = await clientsOf(config, shared, front);
+  const front = openFront(config, { log, conditions });
+  const clients = await clientsOf(config, { ...shared, conditions }, front);
   const aliases = aliasesOf(config, log);
   const { upstream, connections } = connectUpstream(config, outbound);
   const terminate = new AbortController();
@@ -108,6 +117,7 @@ export async function startGatewayServer(
       void clients?.reload();
     },
     chunks: gateway.chunks,
+    certificateEnds: front.certificateEnds,
     async close() {
       front.close();
       clients?.close();
@@ -174,8 +184,40 @@ const shareOf = (limit: number, workers: number): number =>
 
 type Front = ReturnType<typeof openFront>;
 
+/** Keeps a condition while a file that is followed cannot be used. */
+const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
+  failed: ({ message }: PrivatemodeError): void => conditions.set(id, message),
+  recovered: (): void => conditions.clear(id),
+});
+
+const DAY_MS = 86_400_000;
+const EXPIRES_SOON = 14 * DAY_MS;
+/** ms between two looks at what expires. */
+const EXPIRY_INTERVAL = 3_600_000;
+
+/** Sets or clears the condition of certificates in the file `path`, whose first expires then. */
+export function checkExpiry(
+  conditions: ConditionSink,
+  id: ConditionId,
+  { path, subject, ends }: { readonly path: string | undefined } & ReturnType<typeof firstToEnd>,
+  now: number = Date.now(),
+): void {
+  const left = ends.getTime() - now;
+  if (left > EXPIRES_SOON) {
+    conditions.clear(id);
+    return;
+  }
+  const [verb, severity] = left <= 0 ? (['expired', 'critical'] as const) : (['expires', 'warning'] as const);
+  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} at ${ends.toISOString()}`, {
+    severity,
+  });
+}
+
 /** Reads certificate, key and the CAs of clients; `follow` has the listener use new ones. Throws config_invalid. */
-function openFront(config: Config, log: Logger) {
+function openFront(
+  config: Config,
+  { log, conditions }: { readonly log: Logger; readonly conditions: ConditionSink },
+) {
   const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
   const certificates = tlsClientCa === undefined ? undefined : createCertificates();
@@ -183,9 +225,20 @@ function openFront(config: Config, log: Logger) {
   let clientCas = tlsClientCa === undefined ? undefined : loadClientCas(tlsClientCa);
   let cors = corsPolicy(config, tls);
   let watches: readonly { reload(): void; close(): void }[] = [];
+  const lookAtExpiry = (): void => {
+    if (tls !== undefined)
+      checkExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) });
+    if (clientCas !== undefined)
+      checkExpiry(conditions, 'client_ca_expiry', { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) });
+  };
+  lookAtExpiry();
+  const expiryTimer = tls && setInterval(lookAtExpiry, EXPIRY_INTERVAL).unref();
 
   function follow(listener: Listener): void {
-    const replaced = (): void => listener.replaceTls(tls as TlsMaterial, clientCas);
+    const replaced = (): void => {
+      listener.replaceTls(tls as TlsMaterial, clientCas);
+      lookAtExpiry();
+    };
     const ofTls =
       files &&
       watchTls(files, tls as TlsMaterial, {
@@ -193,10 +246,10 @@ function openFront(config: Config, log: Logger) {
           tls = material;
           cors = corsPolicy(config, material);
           replaced();
-          log.info('The TLS certificate was replaced');
+          const { subject, ends } = firstToEnd(material.cert);
+          log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
         },
-        failed: ({ message: reason }) =>
-          log.error({ reason }, 'The new TLS certificate cannot be used, the old one stays'),
+        ...conditionOf(conditions, 'tls_pair_unusable'),
       });
     const ofCas =
       tlsClientCa &&
@@ -206,8 +259,7 @@ function openFront(config: Config, log: Logger) {
           replaced();
           log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
         },
-        failed: ({ message: reason }) =>
-          log.error({ reason }, 'The new CAs of client certificates cannot be used, the old ones stay'),
+        ...conditionOf(conditions, 'client_cas_unusable'),
       });
     watches = [ofTls, ofCas].filter((watch) => typeof watch === 'object');
   }
@@ -219,12 +271,14 @@ function openFront(config: Config, log: Logger) {
     certificates,
     clientCertificates: certificates && clientCas && { ...certificates, cas: clientCas },
     cors: (): CorsPolicy => cors,
+    certificateEnds: (): number | undefined => tls && firstToEnd(tls.cert).ends.getTime(),
     /** Has the listener use new files as they come. */
     follow,
     reload(): void {
       for (const watch of watches) watch.reload();
     },
     close(): void {
+      clearInterval(expiryTimer);
       for (const watch of watches) watch.close();
     },
   };
@@ -238,7 +292,7 @@ function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
 /** Those who may use the gateway; undefined without --clients. Throws config_invalid. */
 async function clientsOf(
   { clients: path }: Config,
-  { key, salt, log }: SharedDeps,
+  { key, salt, log, conditions }: SharedDeps & Pick<GatewayServerDeps, 'conditions'>,
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
@@ -250,8 +304,11 @@ async function clientsOf(
     certificateOf: certificates?.of,
     sharedSalt: salt.shared,
     changed: (count) => log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
-    failed: ({ message: reason }) =>
-      log.error({ reason }, 'The clients file, or a key in it, cannot be used; what was known stays'),
+    ...conditionOf(conditions, 'clients_file_unusable'),
+    keyFailed(of, error) {
+      if (error === undefined) conditions.clear('client_key_unusable', { of });
+      else conditions.set('client_key_unusable', error.message, { of });
+    },
   });
 }
 

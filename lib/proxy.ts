@@ -7,10 +7,13 @@ import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
+import { parseStoreUrl } from './config/limits-store.ts';
+import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
 import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { PrivatemodeError } from './errors.ts';
+import { diskFailure } from './files/disk-failure.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from './gateway-server.ts';
 import { openCountLog } from './limits/count-log.ts';
@@ -19,13 +22,17 @@ import { createFairQueue } from './limits/fair-queue.ts';
 import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
+import { urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createHttpCall } from './network/http-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
+import { type Conditions, createConditions } from './observe/conditions.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
+import { watchOwnKey } from './observe/own-key.ts';
+import { runtimeDefect } from './observe/runtime-floor.ts';
 import { reportStart, sessionLog } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
@@ -48,12 +55,13 @@ import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
-export interface RunningProxy extends Omit<GatewayServer, 'chunks' | 'sessionChanged'> {
+export interface RunningProxy extends Omit<GatewayServer, 'chunks' | 'sessionChanged' | 'certificateEnds'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
 }
 
+const DAY_MS = 86_400_000;
 /** ms that a worker gets beyond the grace of its streams before it is killed. */
 const WORKER_PATIENCE = 5_000;
 
@@ -77,6 +85,7 @@ interface Start extends Pick<ProxyEnvironment, 'env' | 'log'> {
   /** What is closed at the end, in the reverse order. */
   readonly opened: AsyncDisposableStack;
   readonly counters: Counters;
+  readonly conditions: Conditions;
   readonly outbound: Outbound;
   readonly key: ConfiguredKey;
   /** An error with what its operator should know of it. */
@@ -95,12 +104,18 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
+  const conditions = createConditions({ log });
+  opened.defer(() => conditions.close());
+  noteSetUp(conditions, config, env);
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   const named = (error: PrivatemodeError): PrivatemodeError =>
     withSimulatorHint(key.named(error), config, env);
-  const start: Start = { config, env, log, opened, counters, outbound, key, named, serving: undefined };
+  const start: Start = {
+    ...{ config, env, log, opened, counters, conditions, outbound, key, named },
+    serving: undefined,
+  };
 
   const gate = await openGate(start);
   const receipts = config.receipts ? await openReceipts(start) : undefined;
@@ -117,7 +132,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const observe = await openAdmin(start, { session, verification, instance: receipts?.instance });
 
   const shared = {
-    ...{ session, key, gate, receipts, fd, log },
+    ...{ session, key, gate, receipts, conditions, fd, log },
+    observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
     verification: config.exposeVerification ? verification.text : undefined,
   };
@@ -145,8 +161,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
       server.sessionChanged();
       log.info('The API key file was read again');
     },
-    onError: ({ message: reason }) =>
-      log.error({ reason }, 'The API key file cannot be used, the old key stays'),
+    onError: ({ message }) => conditions.set('api_key_file_unusable', message),
+    onUsable: () => conditions.clear('api_key_file_unusable'),
   });
   opened.defer(() => keyWatch?.close());
   const running = opened.move();
@@ -158,6 +174,18 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     },
     close: () => running.disposeAsync(),
   };
+}
+
+/** The conditions that a start decides. */
+function noteSetUp(conditions: Conditions, config: Config, env: Environment): void {
+  // systemd opened the port: its unit says where.
+  const listeners = openListeners(config, env).filter(
+    ({ listener }) => listener === 'admin' || inheritedSocket(env) === undefined,
+  );
+  for (const { listener, isMeant, message } of listeners)
+    conditions.set(`${listener}_open`, message, { severity: isMeant ? 'info' : 'warning' });
+  const outdated = runtimeDefect(process.versions.node);
+  if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
 }
 
 /** Makes the path of the socket file free, where the proxy is to create one. */
@@ -217,7 +245,7 @@ async function openAdmin(
     instance,
   }: Awaited<ReturnType<typeof openVerifiedSession>> & { readonly instance: string | undefined },
 ): Promise<GatewayServerDeps['metrics']['observe']> {
-  const { counters, opened, named } = start;
+  const { counters, conditions, log, opened, named } = start;
   const { adminAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } = start.config;
   if (adminAddress === undefined) return () => {};
   const startedAt = Date.now();
@@ -226,6 +254,8 @@ async function openAdmin(
   const watch = await watchRequests({
     counters,
     chunks: () => start.serving?.chunks() ?? 0,
+    conditions: conditions.list,
+    certificateEnds: () => start.serving?.certificateEnds(),
     protection: session.current,
     verified: () => session.standing().verified,
     serverAddress: apiEndpoint.host,
@@ -240,8 +270,9 @@ async function openAdmin(
   };
   const status = async (): Promise<StatusReport> => {
     const snapshots = [watch.traffic.snapshot(), ...(await collect()).map(({ traffic }) => traffic)];
-    const facts = { now: Date.now(), startedAt, workers, traffic: joinTraffic(snapshots) };
-    return statusReport({ ...ABOUT, ...facts, session, standing: standing(), counters, instance });
+    const facts = { now: Date.now(), startedAt, workers, conditions: conditions.list() };
+    const traffic = joinTraffic(snapshots);
+    return statusReport({ ...ABOUT, ...facts, traffic, session, standing: standing(), counters, instance });
   };
   const policy = { allowedOrigins: [], ownNames: [adminAddress.host, ...allowedHosts] };
   const admin = await startAdmin({
@@ -253,6 +284,10 @@ async function openAdmin(
     admit: (req: IncomingMessage): void => refuseForeignPage(req, policy),
   });
   opened.defer(() => admin.close());
+  log.info(
+    { admin: `http://${urlHost(adminAddress.host)}:${admin.port}` },
+    'Serving status page and metrics',
+  );
   return watch.observe;
 }
 
@@ -260,16 +295,19 @@ async function openAdmin(
  * What keeps count of the clients' requests and tokens, for all workers: a Redis, or the memory of this process, which begins with what
  * was stored in the workspace.
  */
-async function openCounts({ config, env, log, counters }: Start): Promise<RequestCounts> {
+async function openCounts({ config, env, log, counters, conditions }: Start): Promise<RequestCounts> {
   const { workspace, limitsStore, limitsStoreFailure } = config;
   if (limitsStore !== undefined) {
+    const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
+    const store = `${urlHost(host)}:${port}`;
     return openRedisCounts({
       ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
-      failed: ({ message: reason, remedy }) =>
-        log.error({ reason, remedy }, 'The store of the limits cannot be used for now'),
-      recovered: () => log.info('The store of the limits can be used again'),
+      connected: () => log.info({ store }, 'Connected to the store of the limits'),
+      failed: ({ message }) => conditions.set('limits_store_away', `${message} (${store})`),
+      recovered: () => conditions.clear('limits_store_away'),
       unusable: (client, reason) =>
-        log.error({ client, reason }, 'What the store of the limits holds of a client cannot be used'),
+        conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
+      usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
       uncounted() {
         counters.uncounted += 1;
       },
@@ -277,9 +315,8 @@ async function openCounts({ config, env, log, counters }: Start): Promise<Reques
   }
   const stored = await openCountLog({
     workspace,
-    onFailure: ({ message: reason }) =>
-      log.error({ reason }, 'The counts of the limits cannot be written for now'),
-    onRecovery: (lost) => log.warn({ lost }, 'The counts of the limits can be written again'),
+    onFailure: (error) => conditions.set('counts_waiting', diskFailure(workspace, error)),
+    onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
   const { before, unreadable: lines } = stored;
   if (lines > 0)
@@ -288,17 +325,24 @@ async function openCounts({ config, env, log, counters }: Start): Promise<Reques
 }
 
 /** The receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
-async function openReceipts({ config, log, counters }: Start): Promise<ReceiptLog> {
+async function openReceipts({ config, log, counters, conditions }: Start): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
     ...{ workspace: config.workspace, version: VERSION, counters: counters.receipts },
     onFailure(error) {
-      const remedy = error instanceof PrivatemodeError ? `. ${error.remedy}` : '';
-      log.error({ reason: `${error.message}${remedy}` }, 'Receipts cannot be written for now');
+      const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
+      conditions.set('receipts_waiting', diskFailure(config.workspace, error), { remedy });
     },
-    onRecovery: (lost) => log.warn({ lost }, 'Receipts can be written again'),
-    onLoss: (lost) => log.error({ lost: lost ?? 'unknown' }, 'Receipts were lost'),
+    onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
+    onLoss(lost) {
+      const message = `${counters.receipts.lost} receipts were lost since the start${lost === null ? ', and those of a worker that ended' : ''}`;
+      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost: lost ?? 'unknown' } });
+    },
   });
   const { instance, publicKey } = opened;
+  if (opened.isKeyChanged)
+    conditions.set('receipts_key_changed', `${config.workspace}/receipts named another public key`, {
+      lasts: DAY_MS,
+    });
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
   return opened;
 }

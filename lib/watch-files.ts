@@ -6,17 +6,18 @@ export type FileWatch = ReturnType<typeof watchFiles>;
 /**
  * Follows what files hold: `read` is called every `interval` ms and on `reload()`. File watching would miss the renames and
  * turned links by which mounted secrets and certificates are replaced. `changed` gets what was read where it is not what is
- * `known`; `failed` the reason why that stays, once per reason. Neither is called after `close`, nor for a read
- * that a later one has overtaken: it may have found the old content.
+ * `known`; `failed` the reason why that stays, once per reason; `recovered` is called, before `changed`, where a read succeeds after one that failed.
+ * None is called after `close`, nor for a read that a later one has overtaken: it may have found the old content.
  */
 export function watchFiles<T>(options: {
   readonly known: T;
   readonly read: () => T | Promise<T>;
   readonly changed: (next: T) => void;
   readonly failed: (error: PrivatemodeError) => void;
+  readonly recovered?: (() => void) | undefined;
   readonly interval: number;
 }) {
-  const { read, changed, failed, interval } = options;
+  const { read, changed, failed, recovered = () => {}, interval } = options;
   let { known } = options;
   let lastFailure: string | undefined;
   let closed = false;
@@ -27,6 +28,7 @@ export function watchFiles<T>(options: {
   function take(turn: number, next: T): void {
     if (turn < done) return;
     done = turn;
+    if (lastFailure !== undefined && !closed) recovered();
     lastFailure = undefined;
     if (closed || isDeepStrictEqual(next, known)) return;
     known = next;

@@ -71,6 +71,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'exchange',
     'gateway',
     'network',
+    'observe',
     'responses',
     'server',
   ],

@@ -43,9 +43,9 @@ export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>):
 
 /**
  * Reads the clients and follows their files. `changed` is called with the number of clients after each change and where the old content is
- * back after a failure, `failed` with the reason
- * why something stays as it was, once per reason: a bad clients file changes nothing, a bad key file leaves that key as it was. Throws
- * config_invalid.
+ * back after a failure. A bad clients file changes nothing: `failed` gets the reason, once per reason, and `recovered` is called once it
+ * is good. A bad key file leaves that key as it was: `keyFailed` gets its path and the reason, once per reason, and no reason once it is
+ * good, or is not named any more. Throws config_invalid.
  */
 export async function openClients(
   options: ClientsOptions & {
@@ -53,6 +53,8 @@ export async function openClients(
     readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
     readonly changed: (clients: number) => void;
     readonly failed: (error: PrivatemodeError) => void;
+    readonly recovered?: (() => void) | undefined;
+    readonly keyFailed?: ((path: string, error: PrivatemodeError | undefined) => void) | undefined;
   },
 ) {
   let state = await readState(options);
@@ -60,11 +62,10 @@ export async function openClients(
   const throttle = createThrottle();
   const told = new Map<string, string>();
   const keyFailed = (path: string, error: PrivatemodeError | undefined): void => {
+    if (told.get(path) === error?.message) return;
     if (error === undefined) told.delete(path);
-    else if (told.get(path) !== error.message) {
-      told.set(path, error.message);
-      options.failed(error);
-    }
+    else told.set(path, error.message);
+    options.keyFailed?.(path, error);
   };
   let isBroken = false;
   const watch = watchFiles({
@@ -74,6 +75,7 @@ export async function openClients(
       // The old content is back after an error: nothing changes, but whoever repaired the file waits for the line that says so.
       if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.length);
       isBroken = false;
+      for (const path of told.keys()) if (!next.keys.has(path)) keyFailed(path, undefined);
       return next;
     },
     changed(next) {
@@ -85,6 +87,7 @@ export async function openClients(
       isBroken = true;
       options.failed(error);
     },
+    recovered: options.recovered,
     interval: POLL_MS,
   });
   const { certificateOf = () => undefined } = options;

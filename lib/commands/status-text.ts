@@ -1,4 +1,5 @@
 /** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
+import type { Condition, Severity } from '../observe/conditions.ts';
 import type {
   FinishedRequest,
   RefusedRequests,
@@ -32,6 +33,7 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
   const paint = painter(colours);
   const parts = [
     protection(status, verification, paint),
+    conditionLines(status.conditions, paint),
     chainLines(verification, paint),
     failureLines(status, verification, paint),
     trafficLines(status, paint),
@@ -83,6 +85,26 @@ function protection(status: StatusReport, { verdict }: VerificationDocument, pai
   }
   lines.push(row('proxy', `v${version}, protocol ${protocol}, ${plural(workers, 'worker')}`));
   return lines;
+}
+
+const SEVERITIES = {
+  critical: ['bad', '✗'],
+  warning: ['caution', '!'],
+  info: ['plain', '·'],
+} as const satisfies Record<Severity, readonly [Style, string]>;
+
+/** What needs a person's attention besides the verification. */
+function conditionLines(conditions: readonly Condition[], paint: Paint): string[] {
+  if (conditions.length === 0) return [];
+  const lines = conditions.flatMap(({ id, severity, since, message, remedy }) => {
+    const [style, mark] = SEVERITIES[severity] ?? SEVERITIES.warning;
+    return [
+      `  ${paint(style, `${mark} ${message}`)}`,
+      `      ${remedy}`,
+      `      ${paint('plain', `${severity}, since ${timeOf(since)} [${id}]`)}`,
+    ];
+  });
+  return [paint('bold', 'Needs attention'), ...lines];
 }
 
 function chainLines({ chain, verdict }: VerificationDocument, paint: Paint): string[] {

@@ -111,6 +111,7 @@ async function factsOf(address: Address): Promise<StatusFacts> {
   const isBoth =
     Array.isArray(status?.traffic?.finished) &&
     status.standing !== undefined &&
+    Array.isArray(status.conditions) &&
     Array.isArray(verification?.chain);
   if (!isBoth)
     throw invalid(

@@ -54,22 +54,24 @@ export function keyOrigin(
 }
 
 /**
- * Follows the key file. `onKey` gets each new key; `onError` gets the reason why the old one stays, once per reason. `reload` reads the
- * file now (SIGHUP) and resolves when it is done.
+ * Follows the key file. `onKey` gets each new key; `onError` gets the reason why the old one stays, once per reason, until
+ * `onUsable`. `reload` reads the file now (SIGHUP) and resolves when it is done.
  */
 export function watchApiKey(options: {
   readonly path: string;
   readonly current: string;
   readonly onKey: (key: string) => void;
   readonly onError: (error: PrivatemodeError) => void;
+  readonly onUsable?: (() => void) | undefined;
   readonly pollMs?: number;
 }): FileWatch {
-  const { path, current: known, onKey: changed, onError: failed, pollMs: interval = POLL_MS } = options;
+  const { path, current: known, onKey: changed, onError: failed, onUsable: recovered } = options;
+  const { pollMs: interval = POLL_MS } = options;
   const refuse = (thrown: unknown): never => {
     throw fileUnreadable(keyFile(path), path, thrown);
   };
   const read = async () => keyInFile(path, await readFileAsync(path).catch(refuse));
-  return watchFiles({ known, read, changed, failed, interval });
+  return watchFiles({ known, read, changed, failed, recovered, interval });
 }
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
@@ -98,10 +100,14 @@ export function configuredKey({
       return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
     },
     /** Follows the file that it is in, if any. */
-    watch({ onKey, onError }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError'>) {
+    watch({
+      onKey,
+      onError,
+      onUsable,
+    }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable'>) {
       if (source?.kind !== 'file' || first === undefined) return undefined;
       return watchApiKey({
-        ...{ path: source.path, current: first, onError },
+        ...{ path: source.path, current: first, onError, onUsable },
         onKey(next) {
           value = next;
           readAt = new Date();

@@ -1,14 +1,10 @@
 import type { Settings } from './flags.ts';
-import { isLoopback, socketPath } from './values.ts';
+import { socketPath } from './values.ts';
 
 /** The input of the rules: the values, and which flags were given at all. */
 export interface Facts extends Settings {
   readonly given: ReadonlySet<string>;
 }
-
-/** Whether only this machine can connect. */
-const staysHere = (listenAddress: string): boolean =>
-  socketPath(listenAddress) !== undefined || isLoopback(listenAddress);
 
 const isEverywhere = (host: string): boolean => host === '0.0.0.0' || host === '::';
 
@@ -117,24 +113,6 @@ export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,
     message: '--limits-store-failure has no effect without --limits-store',
-  },
-  {
-    applies: ({ given, clients, listenAddress }) =>
-      clients !== undefined && !given.has('tls-cert-path') && !staysHere(listenAddress),
-    message:
-      'listening beyond this machine without TLS: the tokens of --clients and all prompts cross the network in plain text; ' +
-      'set --tls-cert-path and --tls-key-path, or --listen-address=127.0.0.1 behind a reverse proxy that serves TLS',
-  },
-  {
-    applies: ({ given, clients, apiKeyFallback, listenAddress }) =>
-      clients === undefined &&
-      given.has('api-key') &&
-      apiKeyFallback !== 'never' &&
-      !given.has('tls-cert-path') &&
-      !staysHere(listenAddress),
-    message:
-      'listening beyond this machine without TLS while a key is configured: everybody who reaches the port can spend the key, and ' +
-      'prompts cross the network in plain text; set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path',
   },
   {
     applies: ({ given, clients, apiKeyFallback, corsAllowedOrigins }) =>

@@ -112,16 +112,20 @@ async function openLineFile(path: string, open: (path: string) => Promise<FileHa
   };
 }
 
+/** ms for one batch. */
+const PATIENCE = 10_000;
+
 /** A disk that failed is tried more rarely. */
 const RETRY_FACTOR = 8;
 
 /**
  * Writes in batches, off the way of the requests. `write` stores all that waits, and resolves with the number of records that were lost
- * since it last did; where it fails it is called again, later. `onFailure` is called once until it succeeds, then `onRecovery` with the
- * number of the lost. `interval`: ms between two batches.
+ * since it last did; where it fails it is called again, later. `onFailure` is called once until it succeeds, also where it takes longer
+ * than `patience` ms (default 10 s), then `onRecovery` with the number of the lost. `interval`: ms between two batches.
  */
 export function writeInBatches(deps: {
   readonly interval: number;
+  readonly patience?: number;
   readonly write: () => Promise<number>;
   readonly onFailure: (reason: Error) => void;
   readonly onRecovery: (lost: number) => void;
@@ -133,15 +137,22 @@ export function writeInBatches(deps: {
   function later(): void {
     timer ??= setTimeout(flush, failing ? deps.interval * RETRY_FACTOR : deps.interval).unref();
   }
+  function fail(reason: Error): void {
+    if (!failing) deps.onFailure(reason);
+    failing = true;
+  }
   async function write(): Promise<void> {
+    const slow = Object.assign(new Error('the disk does not take them in time'), { code: 'ETIMEDOUT' });
+    const patience = setTimeout(fail, deps.patience ?? PATIENCE, slow).unref();
     try {
       const lost = await deps.write();
       if (failing) deps.onRecovery(lost);
       failing = false;
     } catch (error) {
-      if (!failing) deps.onFailure(error as Error);
-      failing = true;
+      fail(error as Error);
       later();
+    } finally {
+      clearTimeout(patience);
     }
   }
   function flush(): Promise<void> {

@@ -1,8 +1,8 @@
 /** Counts and notes of one exchange, for its log line, the metrics and its receipt. Only the methods of this class change them. */
-import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import type { Permit } from '../limits/limits.ts';
 import { UpstreamFailure } from '../network/upstream-failure.ts';
-import { type Counters, count, RequestStats } from '../observe/counters.ts';
+import { type Counters, count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Epoch } from '../session/session.ts';
@@ -16,13 +16,6 @@ import { BodyHash, type ObservedResponse } from './observed-response.ts';
  */
 export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
 
-/** The codes of responses that came and could not be decrypted. Any other code means that the response was cut off. */
-const UNDECRYPTABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
-  'response_not_authentic',
-  'response_not_encrypted',
-  'response_malformed',
-  'response_too_large',
-]);
 /** Of a response that came: an attempt that failed before its head had nothing to decrypt. */
 export const isUndecryptable = (error: PrivatemodeError): boolean =>
   UNDECRYPTABLE.has(error.code) && !(error instanceof UpstreamFailure);

@@ -51,6 +51,8 @@ export interface RedisConnectionOptions {
   readonly failed: (reason: string) => void;
   /** It can be again. */
   readonly recovered: () => void;
+  /** It can be used, for the first time; called before `recovered`. */
+  readonly connected?: (() => void) | undefined;
 }
 
 type Client = ReturnType<typeof createClient>;
@@ -71,7 +73,7 @@ export type RedisConnection = Awaited<ReturnType<typeof openRedisConnection>>;
 
 /** Resolves after the first attempt to connect, whether it succeeded or not. Throws config_invalid. */
 export async function openRedisConnection(options: RedisConnectionOptions) {
-  const { prepare, failed, recovered } = options;
+  const { prepare, failed, recovered, connected = () => {} } = options;
   const address = parseStoreUrl(options.url, '--limits-store');
   // Loaded here: who does not count in Redis shall not pay for its client.
   const redis = await import('@redis/client');
@@ -82,6 +84,7 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   /** The last one that was made, in use or not. */
   let attempted: Client | undefined;
   let failing = false;
+  let isFirst = true;
 
   function fail(reason: string): void {
     if (!failing && !signal.aborted) failed(reason);
@@ -132,6 +135,8 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
       return reasonOf(thrown, isReply);
     }
     current = { client, lost };
+    if (isFirst) connected();
+    isFirst = false;
     if (failing) recovered();
     failing = false;
     return undefined;

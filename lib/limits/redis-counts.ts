@@ -13,10 +13,15 @@ export interface RedisCountsOptions {
   readonly failed: (error: PrivatemodeError) => void;
   /** It can be again. */
   readonly recovered: () => void;
+  /** It can be used, for the first time. */
+  readonly connected?: (() => void) | undefined;
   /** A request was admitted that is not counted (`open`). */
   readonly uncounted: () => void;
   /** The keys of that client cannot be used, while the store can; called once until they can be again. */
   readonly unusable?: (client: string, reason: string) => void;
+  readonly usable?: (client: string) => void;
+  /** ms between two looks at the store, so that a gateway which nobody uses notices that it is away. Default: a minute. */
+  readonly lookEvery?: number;
   /** Authorities for rediss://, PEM; default: those of Node. */
   readonly ca?: readonly string[];
   /** ms since 1970. Tells only whether the day of late tokens is over; all else goes by the clock of the store. */
@@ -128,6 +133,7 @@ interface Release {
 }
 
 const LEASE_MS = 60_000;
+const LOOK_MS = 60_000;
 const DAY_MS = 86_400_000;
 /** Releases that wait for a store that is away; the oldest give way, and their leases run out. */
 const MOST_OWED = 10_000;
@@ -146,7 +152,8 @@ const NO_LIMIT = 1e15;
  * config_invalid where the URL is none.
  */
 export async function openRedisCounts(options: RedisCountsOptions): Promise<RequestCounts> {
-  const { failed, recovered, uncounted, unusable, onFailure, now = Date.now, lease = LEASE_MS } = options;
+  const { failed, recovered, connected, uncounted, unusable, usable, onFailure } = options;
+  const { now = Date.now, lease = LEASE_MS, lookEvery = LOOK_MS } = options;
   /** Client → ids of its requests that run here. */
   const running = new Map<string, Set<string>>();
   /** Clients whose keys cannot be used. */
@@ -201,10 +208,13 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   }
 
   const connection = await openRedisConnection({
-    ...{ url: options.url, ca: options.ca, prepare, recovered },
+    ...{ url: options.url, ca: options.ca, prepare, recovered, connected },
     failed: (reason) => failed(unavailable(reason)),
   });
   const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
+  // An error gives the connection up, which reports it.
+  const look = (): unknown => connection.run(RENEW, keysOf(NOBODY), [1, replica]).catch(() => {});
+  const looks = setInterval(look, lookEvery).unref();
 
   function release(client: string, id: string, tokens: number): void {
     const ids = running.get(client);
@@ -243,7 +253,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       if (perhapsRun) owe({ client: name, id, tokens: 0, day: today(), how: 'cancel' });
       return withoutCount(message);
     }
-    withoutKeys.delete(name);
+    if (withoutKeys.delete(name)) usable?.(name);
     const limit = REACHED[reply[0] as number];
     if (limit !== undefined) throw limitReached(limit, limits, reply[1] as number);
     const ids = running.get(name) ?? new Set();
@@ -259,6 +269,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     },
     async close() {
       clearInterval(renewal);
+      clearInterval(looks);
       // A replica that ends does not hold places for another minute.
       for (const [client, ids] of running) for (const id of ids) release(client, id, 0);
       await Promise.all(releasing);

@@ -1,5 +1,13 @@
 import type { ErrorCode, PrivatemodeError } from '../errors.ts';
 
+/** The codes of responses that came and could not be decrypted. Any other code means that the response was cut off. */
+export const UNDECRYPTABLE: ReadonlySet<string> = new Set<ErrorCode>([
+  'response_not_authentic',
+  'response_not_encrypted',
+  'response_malformed',
+  'response_too_large',
+]);
+
 /** The counters of the program; read by tests, soak and the metrics endpoint. */
 export function createCounters() {
   return {

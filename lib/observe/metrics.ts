@@ -1,7 +1,9 @@
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/epoch.ts';
 import { VERSION } from '../version.ts';
-import type { Counters, RequestStats } from './counters.ts';
+import type { Condition } from './conditions.ts';
+import { type Counters, type RequestStats, UNDECRYPTABLE } from './counters.ts';
 
 /** The facts about one request when it is over. */
 export interface RequestObservation {
@@ -59,6 +61,10 @@ export function createMetrics(options: {
   readonly serverAddress: string;
   /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
   readonly maxBufferedBytes?: number;
+  /** What holds now; undefined: another process shows it. */
+  readonly conditions?: (() => readonly Condition[]) | undefined;
+  /** When the TLS certificate expires, in ms since 1970; undefined without TLS, and where another process shows it. */
+  readonly certificateEnds?: (() => number | undefined) | undefined;
   /** Whether there is --clients. Without it no metric has the label client. */
   readonly clients?: boolean;
   /** Off where several registries live in one process, as in tests. */
@@ -72,7 +78,10 @@ export function createMetrics(options: {
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
   exposeCounters(options.counters, registers);
   exposeErrors(options.counters, registers, options.clients === true);
-  exposeProtection(options.protection, options.now ?? Date.now, registers);
+  const now = options.now ?? Date.now;
+  exposeProtection(options.protection, now, registers);
+  exposeConditions(options.conditions ?? (() => []), now, registers);
+  exposeCertificate(options.certificateEnds ?? (() => undefined), now, registers);
   const { maxBufferedBytes, verified } = options;
   if (verified !== undefined) {
     const verifiedHelp = 'Whether the service is verified: 1 or 0.';
@@ -186,12 +195,11 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   const truncated = 'Streams that ended before they were complete.';
   total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
   counted('responses_total', 'Responses to admitted requests, by status.', 'code', counters.responses);
-  counted(
-    'decrypt_failures_total',
-    'Responses that could not be decrypted.',
-    'reason',
-    counters.decryptFailures,
-  );
+  // From 0 on: increase() does not see the first value of a series.
+  const failures = (): Values =>
+    Array.from(UNDECRYPTABLE, (reason) => [counters.decryptFailures.get(reason) ?? 0, { reason }] as const);
+  const undecrypted = 'Responses that could not be decrypted.';
+  scraped(registers, Counter, 'decrypt_failures_total', undecrypted, failures, 'reason');
   counted('client_aborts_total', 'Requests whose client left early.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
@@ -209,11 +217,17 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   }).set({ version: VERSION }, 1);
 }
 
+/** The codes for which a service is refused, from 0 on: increase() does not see the first value of a series. */
+const REJECTIONS = Object.entries(ERRORS)
+  .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
+  .map(([code]) => [code, 0] as const);
+
 function exposeErrors(counters: Counters, registers: Registry[], clients: boolean): void {
   const values = (): Values =>
-    Array.from(counters.errors, ([client, codes]) =>
-      Array.from(codes, ([code, value]) => [value, clients ? { client, code } : { code }] as const),
-    ).flat();
+    Array.from(new Map([['', new Map<string, number>()], ...counters.errors]), ([client, codes]) => {
+      const counts = new Map([...(client === '' ? REJECTIONS : []), ...codes]);
+      return Array.from(counts, ([code, value]) => [value, clients ? { client, code } : { code }] as const);
+    }).flat();
   const whose = clients ? '; client is empty if the client is unknown' : '';
   const help = `Requests that ended in an error of the proxy, by code${whose}.`;
   scraped(registers, Counter, 'errors_total', help, values, ...(clients ? ['client'] : []), 'code');
@@ -244,6 +258,34 @@ function exposeProtection(
     (status) => now() - status.attestedAt,
   );
   seconds('secret_remaining_seconds', 'Time until the secret expires.', (status) => status.expiresAt - now());
+}
+
+/** Ids and severities alone: messages name files and clients. */
+function exposeConditions(
+  conditions: () => readonly Condition[],
+  now: () => number,
+  registers: Registry[],
+): void {
+  const held = (): Values => conditions().map(({ id, severity }) => [1, { id, severity }]);
+  const heldHelp = "What needs a person's attention; always 1, and absent where nothing does.";
+  scraped(registers, Gauge, 'condition', heldHelp, held, 'id', 'severity');
+  const ages = (): Values => conditions().map(({ id, since }) => [(now() - since) / 1000, { id }]);
+  scraped(registers, Gauge, 'condition_since_seconds', 'Time since a condition began.', ages, 'id');
+}
+
+/** Each worker reads the same certificate. */
+function exposeCertificate(ends: () => number | undefined, now: () => number, registers: Registry[]): void {
+  new Gauge({
+    name: `${PREFIX}tls_certificate_expires_seconds`,
+    help: 'Time until the TLS certificate expires, below 0 once it has.',
+    aggregator: 'min',
+    registers,
+    collect() {
+      const at = ends();
+      if (at === undefined) this.remove();
+      else this.set((at - now()) / 1000);
+    },
+  });
 }
 
 type Kind = typeof Counter | typeof Gauge;

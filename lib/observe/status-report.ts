@@ -2,6 +2,7 @@
 import type { Session } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
 import { type EpochFacts, epochFacts } from '../transparency/epoch-facts.ts';
+import type { Condition } from './conditions.ts';
 import type { Counters } from './counters.ts';
 
 /** Traffic of one second. */
@@ -73,6 +74,8 @@ export interface StatusReport {
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
+  /** What else needs a person's attention, the worst first. */
+  readonly conditions: readonly Condition[];
   /** Of all workers. */
   readonly traffic: Traffic;
   /** Undefined without --receipts. */
@@ -88,7 +91,7 @@ export function statusReport({
   instance,
   counters,
   ...rest
-}: Pick<StatusReport, 'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'traffic'> & {
+}: Pick<StatusReport, 'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'conditions' | 'traffic'> & {
   readonly session: Pick<Session, 'current'>;
   readonly standing: Standing;
   /** Under which receipts are written; undefined: none are. */

@@ -14,6 +14,8 @@ export interface TlsMaterial {
   readonly key: string;
 }
 
+type Follower<T> = Pick<Parameters<typeof watchFiles<T>>[0], 'changed' | 'failed' | 'recovered'>;
+
 /** Certificates of CAs, PEM each. */
 export type ClientCas = readonly string[];
 
@@ -46,12 +48,9 @@ export function loadTls(files: TlsFiles): TlsMaterial {
   return { cert, key };
 }
 
-/** Follows the pair, looking every 10 s: `changed` gets a new one that can be used, `failed` why a new one cannot be. */
-export const watchTls = (
-  files: TlsFiles,
-  known: TlsMaterial,
-  on: Pick<Parameters<typeof watchFiles<TlsMaterial>>[0], 'changed' | 'failed'>,
-): FileWatch => watchFiles({ known, read: () => loadTls(files), interval: 10_000, ...on });
+/** Follows the pair, looking every 10 s: `changed` gets a new one that can be used, `failed` why a new one cannot be, until `recovered`. */
+export const watchTls = (files: TlsFiles, known: TlsMaterial, on: Follower<TlsMaterial>): FileWatch =>
+  watchFiles({ known, read: () => loadTls(files), interval: 10_000, ...on });
 
 /**
  * Reads the CAs that certificates of clients must come from (--tls-client-ca): one or more CA certificates, each with its issuer down to
@@ -86,11 +85,18 @@ const isIssuedBy = (certificate: X509Certificate, issuer: X509Certificate): bool
   certificate.checkIssued(issuer) && certificate.verify(issuer.publicKey);
 
 /** Follows the CAs like the pair. */
-export const watchClientCas = (
-  path: string,
-  known: ClientCas,
-  on: Pick<Parameters<typeof watchFiles<ClientCas>>[0], 'changed' | 'failed'>,
-): FileWatch => watchFiles({ known, read: () => loadClientCas(path), interval: 10_000, ...on });
+export const watchClientCas = (path: string, known: ClientCas, on: Follower<ClientCas>): FileWatch =>
+  watchFiles({ known, read: () => loadClientCas(path), interval: 10_000, ...on });
+
+/** Whose certificate is the first to end, and when: of a certificate with its chain, or of CAs, PEM. They have been loaded, so they can be read. */
+export function firstToEnd(pem: string): { readonly subject: string; readonly ends: Date } {
+  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
+  const ends = blocks.map((block) => {
+    const { subject, subjectAltName, validToDate } = new X509Certificate(block);
+    return { subject: (subject ?? subjectAltName ?? '').replaceAll('\n', ', '), ends: validToDate };
+  });
+  return ends.reduce((first, next) => (next.ends < first.ends ? next : first));
+}
 
 function read(path: string, flag: string): string {
   try {

@@ -133,7 +133,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   try {
-    const key = await readOrMakeKey(directory);
+    const { key, isChanged } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     pending = [{ type: 'opened', time: time(), version, found: await chainEnds(directory, publicKey) }];
     await writePending(key);
@@ -161,6 +161,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     return {
       instance,
       counters: counters as Readonly<typeof counters>,
+      /** Whether the directory named another public key before. */
+      isKeyChanged: isChanged,
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       /**
@@ -231,8 +233,10 @@ function sumRefusals() {
   };
 }
 
-/** The key of the workspace, made where there is none. Two processes that begin at once agree on one. */
-async function readOrMakeKey(directory: string): Promise<KeyObject> {
+/** The key of the workspace, made where there is none, and whether the directory named another. Two processes that begin at once agree on one. */
+async function readOrMakeKey(
+  directory: string,
+): Promise<{ readonly key: KeyObject; readonly isChanged: boolean }> {
   await requireOwnDirectory(directory);
   const path = join(directory, KEY_FILES.private);
   let pem = await unless('ENOENT', readOwnKey(path));
@@ -245,8 +249,9 @@ async function readOrMakeKey(directory: string): Promise<KeyObject> {
   const publicPem = createPublicKey(key).export({ type: 'spki', format: 'pem' });
   const publicPath = join(directory, KEY_FILES.public);
   const stored = await unless('ENOENT', readRegular(publicPath, LONGEST_PEM));
-  if (stored?.toString() !== publicPem) await replace(publicPath, publicPem, 0o644);
-  return key;
+  const isSame = stored?.toString() === publicPem;
+  if (!isSame) await replace(publicPath, publicPem, 0o644);
+  return { key, isChanged: stored !== undefined && !isSame };
 }
 
 /** The ends of the chains in the directory that no other chain has named as found, by lines that this key has signed. */

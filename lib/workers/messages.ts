@@ -5,6 +5,8 @@
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import type { LimitedClient } from '../limits/limits.ts';
+import type { ConditionId, ConditionOptions } from '../observe/conditions.ts';
+import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { Epoch } from '../session/session.ts';
 import type { SessionFacts } from '../session/standing.ts';
@@ -83,6 +85,14 @@ export type AtGate = { readonly id: number } & (
   | { readonly type: 'release'; readonly tokens: number }
 );
 
+/** A condition holds in a worker, or is over where there is no message. */
+export interface ConditionNews {
+  readonly type: 'condition';
+  readonly id: ConditionId;
+  readonly message?: string;
+  readonly options?: ConditionOptions | undefined;
+}
+
 export type ToPrimary =
   | Question
   | AtGate
@@ -90,6 +100,8 @@ export type ToPrimary =
   | { readonly type: 'failed'; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'spoils-cache' }
+  | ConditionNews
+  | { readonly type: 'own-key'; readonly event: OwnKeyEvent }
   | Authenticated
   | { readonly type: 'ask-verification'; readonly id: number }
   | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined };

@@ -2,6 +2,8 @@ import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
 import { type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
+import type { Conditions } from '../observe/conditions.ts';
+import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { AttestedSession } from '../session/session.ts';
 import type { ReceiptLog } from '../transparency/receipt-log.ts';
@@ -16,6 +18,8 @@ export interface WorkerPoolDeps
   extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'> {
   readonly count: number;
   readonly session: AttestedSession;
+  readonly conditions: Pick<Conditions, 'from'>;
+  readonly observeOwnKey: (event: OwnKeyEvent) => void;
   /** The umask of this process while a worker starts, which may be the one for which it creates a socket file. Undefined: its own. */
   readonly startingUmask?: number | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
@@ -87,6 +91,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     starting.add(worker);
     setUmask();
     const keeper = gate && createGateKeeper(gate, (message) => send(worker, message));
+    const conditions = deps.conditions.from(`worker ${worker.id}`);
     workers.add(worker);
     worker.on('error', () => {}); // 'exit' reports its end
     send(worker, {
@@ -105,14 +110,21 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       } else if (message.type === 'failed') first.reject(errorFromWire(message.error));
       else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
-      else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
+      else if (message.type === 'own-key') deps.observeOwnKey(message.event);
+      else if (message.type === 'condition') {
+        if (message.message === undefined) conditions.clear(message.id, message.options);
+        else conditions.set(message.id, message.message, message.options);
+      } else if (message.type === 'collected') collections.receive(message.id, { answer: message.collected });
       else if (message.type === 'ask-verification') void sendVerification(worker, message.id);
       else if (message.type === 'authenticated') session.authenticated(message.secretId);
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
     });
     // Not on 'exit' alone, which may come before the last of its messages.
-    worker.once('disconnect', () => keeper?.close());
+    worker.once('disconnect', () => {
+      keeper?.close();
+      conditions.gone();
+    });
     worker.once('exit', (code, signal) => {
       workers.delete(worker);
       starting.delete(worker);
@@ -172,6 +184,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     },
     /** This process sends no streams. */
     chunks: () => 0,
+    /** Each worker shows it. */
+    certificateEnds: () => undefined,
     reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },

@@ -15,6 +15,7 @@ import { contextTag } from '../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { listen } from '../../lib/server/listen.ts';
@@ -135,9 +136,10 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   );
   const lines: string[] = [];
   const outbound = createOutbound({}, 10_000);
+  const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
     ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
-    log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
+    ...{ log, conditions: createConditions({ log }) },
     key: { value: () => 'key of the gateway' },
     ...{ salt: { shared: undefined }, fd: undefined },
   });

@@ -76,6 +76,7 @@ async function team(
     ...{ path: file, needsKeys: false, sharedSalt: undefined, ...options },
     changed: (count) => changes.push(count),
     failed: ({ message }) => changes.push(message),
+    keyFailed: (_path, error) => changes.push(error?.message ?? 'good'),
   });
   const receipts: RequestReceipt[] = [];
   const fixture = await gatewayFixture(t, {

@@ -14,7 +14,7 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
   return {
     status: {
       ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2 },
-      ...{ standing: words('verified'), lastError: null, traffic },
+      ...{ standing: words('verified'), lastError: null, conditions: [], traffic },
       epoch: {
         ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
         ...{ attestedAt: NOW - 600_000, renewAt: NOW + 90_000, expiresAt: NOW + 1_800_000 },

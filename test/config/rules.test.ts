@@ -65,15 +65,12 @@ describe('warnings about the configuration:', () => {
       ['--api-key=k'],
       /--api-key-fallback is not set.*never.*"placeholder".*always, or to if-placeholder/,
     ],
-    ['a key on every interface without TLS', ['--api-key=k'], /without TLS.*--listen-address=127\.0\.0\.1/],
-    ['a key on a host name without TLS', ['--api-key=k', '--listen-address=gpu-box'], /without TLS/],
     ['a key for every page', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
     [
       'a fallback with clients',
       ['--clients=c', '--api-key=k', '--api-key-fallback=always'],
       /no effect with --clients/,
     ],
-    ['clients beyond this machine without TLS', ['--clients=c'], /the tokens of --clients.*in plain text/],
     [
       'what to do without a store that there is not',
       ['--clients=c', '--limits-store-failure=open'],

@@ -8,6 +8,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { parseConfig } from '../../lib/config/config.ts';
 import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
@@ -35,11 +36,12 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
   const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
   const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem') }, config.connectTimeout);
+  const log = createLogger({ format: 'json', level: 50, output: { write: () => {} } });
   const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
     metrics: { counters: createCounters(), observe: () => {} },
-    log: createLogger({ format: 'json', level: 50, output: { write: () => {} } }),
+    ...{ log, conditions: createConditions({ log }) },
     key: { value: () => 'key' },
     salt: { shared: undefined },
     fd: undefined,

@@ -7,6 +7,7 @@ import cluster from 'node:cluster';
 import { createSecretKey } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
+import { createConditions } from '../../lib/observe/conditions.ts';
 import { canBeOpened, SUITE } from '../../lib/session/secret-exchange.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import { judge } from '../../lib/verdict/judge.ts';
@@ -57,13 +58,14 @@ describe('key bytes', () => {
       facts: () => ({ key: 'configured', last: 'ok', secret: undefined }),
     } as unknown as AttestedSession;
 
+    const { log } = recordingLogger();
     const starting = startWorkers({
       count: 1,
       session,
       key: { value: () => undefined },
       salt: { shared: undefined },
       fd: undefined,
-      log: recordingLogger().log,
+      ...{ log, conditions: createConditions({ log }), observeOwnKey: () => {} },
       patience: 1,
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });

@@ -60,7 +60,7 @@ describe('the listener of --admin-address', () => {
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
     ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1 },
-    ...{ standing: standing('starting'), lastError: null, epoch: null, traffic },
+    ...{ standing: standing('starting'), lastError: null, epoch: null, conditions: [], traffic },
   };
   const verification = verificationDocument({
     ...{ version: '1', protocol: 'v1', now: new Date(0), roots: PRODUCTION_ROOTS, manifests: [] },

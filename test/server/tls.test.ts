@@ -12,6 +12,7 @@ import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type GatewayServer, startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { loadTls } from '../../lib/server/tls.ts';
@@ -60,11 +61,12 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     {},
   );
   const outbound = createOutbound({}, 10_000);
+  const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
     session: fakeSession(),
     outbound,
     metrics: { counters: createCounters(), observe: () => {} },
-    log: createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } }),
+    ...{ log, conditions: createConditions({ log }) },
     key: { value: () => undefined },
     salt: { shared: undefined },
     fd: undefined,

@@ -4,6 +4,8 @@ import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
+import type { Logger } from '../../lib/observe/log.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
@@ -20,6 +22,12 @@ const FACTS: SessionFacts = {
     error: undefined,
   },
 };
+/** What the pool reports to. */
+const told = (log: Logger = recordingLogger().log) => ({
+  log,
+  conditions: createConditions({ log }),
+  observeOwnKey: () => {},
+});
 
 it('a worker that is gone gives its places back at once', async (t) => {
   const worker = Object.assign(new EventEmitter(), {
@@ -38,7 +46,7 @@ it('a worker that is gone gives its places back at once', async (t) => {
       salt: { shared: undefined },
       fd: undefined,
     },
-    ...{ patience: 1, key: { value: () => undefined }, log: recordingLogger().log },
+    ...{ patience: 1, key: { value: () => undefined }, ...told() },
     gate: createRequestGate({ counts: undefined, queue }),
   });
   worker.emit('message', { type: 'listening', url: '', port: 1 });
@@ -64,7 +72,7 @@ describe('what the workers tell', () => {
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
       ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined }, log },
+      ...{ patience: 1, key: { value: () => undefined }, ...told(log) },
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -93,7 +101,7 @@ describe('what the workers tell', () => {
     const starting = startWorkers({
       ...{ count: 1, session, salt: { shared: undefined }, fd: undefined, patience: 1 },
       key: { value: () => undefined },
-      log: recordingLogger().log,
+      ...told(),
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;

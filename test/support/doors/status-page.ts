@@ -52,6 +52,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
       ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, lastError: null },
       standing: words('verified'),
       epoch: { ...ids, ...times },
+      conditions: [],
       traffic: {
         ...{ inFlight: 7, seconds: traffic(now), finished: finished(now) },
         refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: now - MINUTE }],

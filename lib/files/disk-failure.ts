@@ -1,0 +1,18 @@
+/** Why a file cannot be written, in words. */
+
+const REASONS: Readonly<Record<string, (directory: string) => string>> = {
+  ENOSPC: (directory) => `the disk of ${directory} is full`,
+  EDQUOT: (directory) => `this user's share of the disk of ${directory} is used up`,
+  EROFS: (directory) => `the disk of ${directory} is read-only`,
+  EACCES: (directory) => `this user may not write to ${directory}`,
+  ENOENT: (directory) => `${directory} is gone`,
+  EIO: (directory) => `the disk of ${directory} is damaged`,
+  ETIMEDOUT: (directory) => `the disk of ${directory} takes longer than 10 s`,
+};
+
+/** The reason why writing below `directory` failed, from what the file system threw; its own message where there are no words for it. */
+export function diskFailure(directory: string, error: Error): string {
+  const { code = '' } = error as NodeJS.ErrnoException;
+  const words = Object.hasOwn(REASONS, code) ? REASONS[code]?.(directory) : undefined;
+  return words === undefined ? error.message : `${words} (${code})`;
+}

@@ -1,0 +1,316 @@
+/** What needs a person's attention: the table of what can be wrong, and the registry of what is wrong now. */
+import type { Logger } from './log.ts';
+
+export type Severity = 'info' | 'warning' | 'critical';
+
+interface ConditionRow {
+  /** The usual one first. `critical`: requests are refused, access is wrong or records are lost; `warning`: that may happen soon. */
+  readonly severities: readonly [Severity, ...Severity[]];
+  /** The log lines when it begins and when it is over. */
+  readonly begins: string;
+  readonly ends: string;
+  /** Of the first line, where something failed; default: the level of the severity. */
+  readonly level?: 'error';
+  /** What is wrong and what follows from it, for docs/operations.md. */
+  readonly meaning: string;
+  /** What to do, as one sentence or two. */
+  readonly remedy: string;
+}
+
+const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy reads it again by itself.';
+const WORKSPACE =
+  'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
+const RENEW = 'Put the renewed certificate into the file; the proxy reads it again by itself.';
+
+/** Every condition, in the order of the table in docs/operations.md. The ids are stable: alerts match on them. */
+export const CONDITIONS = {
+  // The session: its rows stand here.
+
+  api_key_file_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'The API key file cannot be used, the old key stays',
+    ends: 'The API key file can be used again',
+    meaning: 'The file of `--api-key @FILE` cannot be read or holds no key. The old key is used.',
+    remedy: DAMAGED_FILE,
+  },
+  own_key_rejected: {
+    severities: ['warning', 'critical'],
+    begins: "The service rejects this proxy's API key",
+    ends: "The service accepts this proxy's API key again",
+    meaning:
+      "The service answered requests with the proxy's own key with 401. Critical after three within a minute.",
+    remedy: 'Check the key of --api-key, or ask the service for a new one; clients cannot repair this.',
+  },
+  clients_file_unusable: {
+    severities: ['critical'],
+    begins: 'The clients file cannot be used; what was known stays',
+    ends: 'The clients file can be used again',
+    meaning: 'The file of `--clients` cannot be used. A client that was removed from it still has access.',
+    remedy: DAMAGED_FILE,
+  },
+  client_key_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'A key in the clients file cannot be used; the old key stays',
+    ends: 'The keys in the clients file can be used again',
+    meaning: "The file of a client's `apiKey` cannot be used. Its old key is used.",
+    remedy: DAMAGED_FILE,
+  },
+  tls_pair_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'The new TLS certificate cannot be used, the old one stays',
+    ends: 'The TLS certificate and its key can be used again',
+    meaning:
+      'Certificate and key of `--tls-cert-path` and `--tls-key-path` cannot be used. The old ones are used.',
+    remedy: 'Put a certificate and its own key into the two files; the proxy reads them again by itself.',
+  },
+  tls_certificate_expiry: {
+    severities: ['warning', 'critical'],
+    begins: 'The TLS certificate must be renewed',
+    ends: 'The TLS certificate is valid for more than 14 days again',
+    meaning:
+      'The certificate of `--tls-cert-path` expires within 14 days, or has expired (critical): clients cannot connect.',
+    remedy: RENEW,
+  },
+  client_cas_unusable: {
+    severities: ['critical'],
+    begins: 'The new CAs of client certificates cannot be used, the old ones stay',
+    ends: 'The CAs of client certificates can be used again',
+    meaning:
+      'The file of `--tls-client-ca` cannot be used. A CA that was removed from it still lets clients in.',
+    remedy: DAMAGED_FILE,
+  },
+  client_ca_expiry: {
+    severities: ['warning', 'critical'],
+    begins: 'A CA of client certificates must be renewed',
+    ends: 'The CAs of client certificates are valid for more than 14 days again',
+    meaning:
+      'A certificate of `--tls-client-ca` expires within 14 days, or has expired (critical): it lets no client in any more.',
+    remedy: RENEW,
+  },
+  receipts_waiting: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'Receipts cannot be written for now',
+    ends: 'Receipts can be written again',
+    meaning:
+      'The disk refuses receipts, or has not taken any for 10 s. Up to 10,000 wait in memory; more are lost.',
+    remedy: WORKSPACE,
+  },
+  receipts_lost: {
+    severities: ['critical'],
+    begins: 'Receipts were lost',
+    ends: 'No receipts were lost for a day',
+    meaning:
+      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing.',
+    remedy: 'Repair the disk of --workspace; if every request needs a receipt, stop the proxy until then.',
+  },
+  receipts_key_changed: {
+    severities: ['warning'],
+    begins: 'Receipts are signed with another key than before',
+    ends: 'The key of the receipts has not changed for a day',
+    meaning:
+      'At the last start, within the last 24 hours, the key of the receipts was not the one of the receipts before.',
+    remedy:
+      'If you did not change key.pem, find out who did; keep the former public key, with which the older receipts are verified.',
+  },
+  limits_store_away: {
+    severities: ['critical'],
+    begins: 'The store of the limits cannot be used for now',
+    ends: 'The store of the limits can be used again',
+    meaning:
+      'The store of `--limits-store` cannot be used. Clients with limits get 503, or are not counted (`--limits-store-failure open`).',
+    remedy: 'Check that the store runs, and that this machine reaches it; the proxy reconnects by itself.',
+  },
+  client_counts_unusable: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'What the store of the limits holds of a client cannot be used',
+    ends: 'What the store of the limits holds of each client can be used again',
+    meaning:
+      'A key of the store holds something that is no count. That client is treated as if the store were away.',
+    remedy: 'Delete the keys of this client in the store.',
+  },
+  counts_waiting: {
+    severities: ['warning'],
+    level: 'error',
+    begins: 'The counts of the limits cannot be written for now',
+    ends: 'The counts of the limits can be written again',
+    meaning: 'The disk does not take the counts of the limits. They hold, but a restart would forget some.',
+    remedy: WORKSPACE,
+  },
+  alias_without_model: {
+    severities: ['info'],
+    begins: 'A model alias stands for a model that the service does not list',
+    ends: 'Each model alias stands for a model that the service lists',
+    meaning: 'Two lists of models in a row lack the model of a `--model-alias`. Requests for it will fail.',
+    remedy: 'Correct --model-alias; GET /v1/models lists the models.',
+  },
+  model_gone: {
+    severities: ['info'],
+    begins: 'A model in use is no longer listed by the service',
+    ends: 'Each model in use is listed by the service',
+    meaning: 'A model that clients use was in an earlier list of models, and is missing in the last two.',
+    remedy: 'Tell the users of this model to choose another; GET /v1/models lists the models.',
+  },
+  proxy_open: {
+    severities: ['warning', 'info'],
+    begins: 'Other machines can use this proxy in plain text',
+    ends: 'Other machines cannot use this proxy in plain text',
+    meaning:
+      'The port for applications is open to other machines without TLS, and has a key or `--clients`. Info in a container, whose network decides who reaches it.',
+    remedy:
+      'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
+  },
+  admin_open: {
+    severities: ['warning', 'info'],
+    begins: 'Other machines can read the status page and the metrics',
+    ends: 'Other machines cannot read the status page and the metrics',
+    meaning:
+      "The listener of `--admin-address`, which asks for no key and shows everybody's traffic, is open to other machines. Info in a container.",
+    remedy: 'Set --admin-address to 127.0.0.1 with its port, or let a firewall admit Prometheus alone.',
+  },
+  runtime_outdated: {
+    severities: ['info'],
+    begins: 'The Node that runs this proxy should be replaced',
+    ends: 'The Node that runs this proxy is recent enough',
+    meaning:
+      'The program runs on a release of Node that lacks security fixes, or on a line of Node that it is not tested with.',
+    remedy: 'Update Node within its line, or use the executable, which brings its own.',
+  },
+} as const satisfies Readonly<Record<string, ConditionRow>>;
+
+export type ConditionId = keyof typeof CONDITIONS;
+const row = (id: ConditionId): ConditionRow => CONDITIONS[id];
+
+/** One condition, as `/status` shows it. Its message names files, clients and models of the operator, so it goes nowhere else. */
+export interface Condition {
+  readonly id: ConditionId;
+  readonly severity: Severity;
+  /** ms since 1970. */
+  readonly since: number;
+  readonly message: string;
+  readonly remedy: string;
+}
+
+export interface ConditionOptions {
+  /** Which of several files, clients or workers it is about: it is over once it is over for each of them. */
+  readonly of?: string | undefined;
+  /** Default: the first of its row. */
+  readonly severity?: Severity | undefined;
+  /** Default: that of its row; for causes that are known better. */
+  readonly remedy?: string | undefined;
+  /** ms after which it is over by itself, unless it is set again: for events, of which nobody sees an end. */
+  readonly lasts?: number | undefined;
+  /** More fields of the log line. */
+  readonly fields?: Readonly<Record<string, string | number>> | undefined;
+}
+
+/** What sources of conditions call. Both are idempotent; neither throws. */
+export interface ConditionSink {
+  /** Something is wrong: `message` says what, for a person, without what to do. */
+  set(id: ConditionId, message: string, options?: ConditionOptions): void;
+  /** It is over, for `of` alone where that was given. */
+  clear(id: ConditionId, options?: Pick<ConditionOptions, 'of' | 'fields'>): void;
+}
+
+export type Conditions = ReturnType<typeof createConditions>;
+
+interface Entry {
+  readonly message: string;
+  readonly severity: Severity;
+  readonly remedy: string;
+  readonly since: number;
+  readonly timer: NodeJS.Timeout | undefined;
+}
+
+const RANKS: readonly Severity[] = ['critical', 'warning', 'info'];
+const rank = ({ severity }: Pick<Entry, 'severity'>): number => RANKS.indexOf(severity);
+const LEVELS = { info: 'info', warning: 'warn', critical: 'error' } as const;
+/** Of one condition; more are counted. */
+const MOST_MESSAGES = 3;
+
+/**
+ * The registry of the conditions that hold now. It logs a condition when it begins, when another cause joins or it becomes worse, and when
+ * it is over, whoever reports it: with several workers, once for all. `now`: ms since 1970.
+ */
+export function createConditions({
+  log,
+  now = Date.now,
+}: {
+  readonly log: Logger;
+  readonly now?: () => number;
+}) {
+  const held = new Map<ConditionId, Map<string, Entry>>();
+
+  function set(id: ConditionId, message: string, options: ConditionOptions = {}): void {
+    const { of = '', severity = row(id).severities[0], remedy = row(id).remedy, lasts, fields } = options;
+    const entries = held.get(id) ?? new Map<string, Entry>();
+    held.set(id, entries);
+    const before = entries.get(of);
+    clearTimeout(before?.timer);
+    const isKnown = [...entries.values()].some(
+      (entry) => entry.message === message && rank(entry) <= rank({ severity }),
+    );
+    const timer = lasts === undefined ? undefined : setTimeout(clear, lasts, id, { of }).unref();
+    entries.set(of, { message, severity, remedy, since: before?.since ?? now(), timer });
+    if (isKnown && fields === undefined) return;
+    const { level = LEVELS[severity], begins } = row(id);
+    log[level]({ condition: id, reason: message, remedy, ...fields }, begins);
+  }
+
+  /** Whether the condition is over with that. */
+  function drop(id: ConditionId, of: string): boolean {
+    const entries = held.get(id);
+    clearTimeout(entries?.get(of)?.timer);
+    if (entries?.delete(of) !== true || entries.size > 0) return false;
+    return held.delete(id);
+  }
+
+  function clear(id: ConditionId, { of = '', fields }: Pick<ConditionOptions, 'of' | 'fields'> = {}): void {
+    if (drop(id, of)) log.info({ condition: id, ...fields }, row(id).ends);
+  }
+
+  return {
+    set,
+    clear,
+    /** What another process reports; `gone` forgets all of that once the process has ended, and says nothing: nothing was repaired. */
+    from(source: string): ConditionSink & { gone(): void } {
+      const named = (of = ''): string => `${source}\0${of}`;
+      return {
+        set: (id, message, options) => set(id, message, { ...options, of: named(options?.of) }),
+        clear: (id, options) => clear(id, { ...options, of: named(options?.of) }),
+        gone(): void {
+          for (const [id, entries] of [...held])
+            for (const of of [...entries.keys()]) if (of.startsWith(named())) drop(id, of);
+        },
+      };
+    },
+    /** The worst first, and of those the oldest. */
+    list: (): readonly Condition[] =>
+      Array.from(held, ([id, entries]) => joined(id, [...entries.values()])).sort(
+        (a, b) => rank(a) - rank(b) || a.since - b.since,
+      ),
+    /** Ends the timers. */
+    close(): void {
+      for (const entries of held.values()) for (const { timer } of entries.values()) clearTimeout(timer);
+    },
+  };
+}
+
+/** One condition of all its causes: as bad as the worst, as old as the oldest. */
+function joined(id: ConditionId, entries: readonly Entry[]): Condition {
+  const causes = entries.toSorted((a, b) => rank(a) - rank(b));
+  const [worst] = causes as [Entry];
+  const messages = [...new Set(causes.map(({ message }) => message))];
+  const more = messages.length - MOST_MESSAGES;
+  return {
+    id,
+    severity: worst.severity,
+    since: Math.min(...entries.map(({ since }) => since)),
+    message: `${row(id).begins}: ${messages.slice(0, MOST_MESSAGES).join('; ')}${more > 0 ? `; and ${more} more` : ''}`,
+    remedy: worst.remedy,
+  };
+}

@@ -1,0 +1,19 @@
+/** Whether the Node that runs the program is recent enough. */
+
+/** Line of Node → the oldest of its releases that lacks no security fix we know of. To be raised with each security release of the line. */
+const FLOORS: Readonly<Record<string, readonly [minor: number, patch: number]>> = {
+  24: [14, 1],
+  26: [10, 0],
+};
+
+/** What is wrong with a version of Node, as `process.versions.node` has it; undefined: nothing. */
+export function runtimeDefect(version: string): string | undefined {
+  const [line = '', minor = 0, patch = 0] = version
+    .split('.')
+    .map((part, i) => (i === 0 ? part : Number(part)));
+  const floor = FLOORS[line];
+  if (floor === undefined) return `Node ${version} is of a line that this program is not tested with`;
+  const [minorFloor, patchFloor] = floor;
+  const isOlder = Number(minor) < minorFloor || (Number(minor) === minorFloor && Number(patch) < patchFloor);
+  return isOlder ? `Node ${version} is older than ${line}.${minorFloor}.${patchFloor}` : undefined;
+}
