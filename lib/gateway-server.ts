@@ -1,6 +1,7 @@
 /** Composes the gateway from the configuration, opens its port, follows the files of its certificates, and closes it. */
 
 import { createModelAliases } from './api/model-aliases.ts';
+import { idsIn, watchModels } from './api/model-watch.ts';
 import { newRequestId } from './api/request-id.ts';
 import { createCertificates } from './clients/certificates.ts';
 import { type Clients, openClients } from './clients/clients.ts';
@@ -20,11 +21,11 @@ import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
 import type { OwnKeyEvent } from './observe/own-key.ts';
+import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './server/certificate-expiry.ts';
 import { drain } from './server/drain.ts';
 import { type Listener, listen } from './server/listen.ts';
 import {
   type ClientCas,
-  firstToEnd,
   loadClientCas,
   loadTls,
   type TlsMaterial,
@@ -77,11 +78,12 @@ export async function startGatewayServer(
   const { log } = shared;
   const front = openFront(config, { log, conditions });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
-  const aliases = aliasesOf(config, log);
+  const models = modelsOf(config, conditions);
+  const aliases = aliasesOf(config, { log, heard: models.heard });
   const { upstream, connections } = connectUpstream(config, outbound);
   const terminate = new AbortController();
   const gateway = createGateway({
-    ...gatewayDeps(config, shared),
+    ...gatewayDeps(config, { ...shared, metrics: models.watching(shared.metrics) }),
     upstream,
     clients,
     aliases,
@@ -108,6 +110,12 @@ export async function startGatewayServer(
     if (isOpen && key !== undefined) void aliases?.ask(() => listModels(config, outbound, key));
   };
   sessionChanged();
+  const lookAtModels = async (): Promise<void> => {
+    const key = shared.key.value();
+    if (closing || key === undefined || shared.session.current() === undefined) return;
+    await listModels(config, outbound, key).then(models.heard, () => {}); // a service that is away says so elsewhere
+  };
+  const modelsTimer = setInterval(lookAtModels, MODELS_INTERVAL).unref();
   return {
     url,
     port: listener.port,
@@ -121,6 +129,7 @@ export async function startGatewayServer(
     async close() {
       front.close();
       clients?.close();
+      clearInterval(modelsTimer);
       closing = true;
       sessionChanged();
       const { active, settled } = gateway;
@@ -190,29 +199,6 @@ const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
   recovered: (): void => conditions.clear(id),
 });
 
-const DAY_MS = 86_400_000;
-const EXPIRES_SOON = 14 * DAY_MS;
-/** ms between two looks at what expires. */
-const EXPIRY_INTERVAL = 3_600_000;
-
-/** Sets or clears the condition of certificates in the file `path`, whose first expires then. */
-export function checkExpiry(
-  conditions: ConditionSink,
-  id: ConditionId,
-  { path, subject, ends }: { readonly path: string | undefined } & ReturnType<typeof firstToEnd>,
-  now: number = Date.now(),
-): void {
-  const left = ends.getTime() - now;
-  if (left > EXPIRES_SOON) {
-    conditions.clear(id);
-    return;
-  }
-  const [verb, severity] = left <= 0 ? (['expired', 'critical'] as const) : (['expires', 'warning'] as const);
-  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} at ${ends.toISOString()}`, {
-    severity,
-  });
-}
-
 /** Reads certificate, key and the CAs of clients; `follow` has the listener use new ones. Throws config_invalid. */
 function openFront(
   config: Config,
@@ -227,9 +213,9 @@ function openFront(
   let watches: readonly { reload(): void; close(): void }[] = [];
   const lookAtExpiry = (): void => {
     if (tls !== undefined)
-      checkExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) });
+      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) });
     if (clientCas !== undefined)
-      checkExpiry(conditions, 'client_ca_expiry', { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) });
+      noteExpiry(conditions, 'client_ca_expiry', { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) });
   };
   lookAtExpiry();
   const expiryTimer = tls && setInterval(lookAtExpiry, EXPIRY_INTERVAL).unref();
@@ -312,11 +298,42 @@ async function clientsOf(
   });
 }
 
+/** ms between two looks at the list of models, which need a key of our own. */
+const MODELS_INTERVAL = 3_600_000;
+
+/** Follows the models in use; `heard` takes the body of a list, `watching` notes the models of requests that were answered. */
+function modelsOf({ modelAlias }: Config, conditions: ConditionSink) {
+  const ids = { alias: 'alias_without_model', request: 'model_gone' } as const;
+  const models = watchModels({
+    aliased: new Set(modelAlias.values()),
+    gone: (use, of) => conditions.set(ids[use], `the model ${JSON.stringify(of)} is missing`, { of }),
+    back: (use, of) => conditions.clear(ids[use], { of }),
+  });
+  return {
+    heard(body: Uint8Array): void {
+      const listed = idsIn(body);
+      if (listed !== undefined) models.listed(listed);
+    },
+    watching: (metrics: SharedDeps['metrics']): SharedDeps['metrics'] => ({
+      ...metrics,
+      observe(observation) {
+        const { outcome, stats } = observation;
+        if (outcome === 'answered' && stats.model !== undefined) models.used(stats.model);
+        metrics.observe(observation);
+      },
+    }),
+  };
+}
+
 /** Other names for models; undefined without --model-alias. */
-const aliasesOf = ({ modelAlias }: Config, log: Logger) =>
+const aliasesOf = (
+  { modelAlias }: Config,
+  { log, heard }: { readonly log: Logger; readonly heard: (list: Uint8Array) => void },
+) =>
   modelAlias.size === 0
     ? undefined
     : createModelAliases(modelAlias, {
+        onList: heard,
         onReal: (alias) =>
           log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
         onUnknown(thrown) {

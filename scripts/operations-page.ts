@@ -1,9 +1,10 @@
-/** Writes the tables of error codes, log fields, stages and metrics in docs/operations.md from what the code knows. */
+/** Writes the tables of error codes, conditions, log fields, stages and metrics in docs/operations.md from what the code knows. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
 import type { Stage } from '../lib/gateway/accounts.ts';
 import type { Outcome, RequestLine } from '../lib/gateway/request-log.ts';
+import { CONDITIONS } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';
 import { replaceSection } from './marked-section.ts';
@@ -228,6 +229,16 @@ function metricsTable(): string {
   return ['| Metric | Type | Labels | Meaning |', '| --- | --- | --- | --- |', ...rows].join('\n');
 }
 
+const conditionsTable = (): string =>
+  [
+    '| Condition | Severity | What is wrong | What to do |',
+    '| --- | --- | --- | --- |',
+    ...Object.entries(CONDITIONS).map(
+      ([id, { severities, meaning, remedy }]) =>
+        `| \`${id}\` | ${severities.join(', ')} | ${meaning} | ${remedy} |`,
+    ),
+  ].join('\n');
+
 /** The page as it should be. */
 export function renderOperations(): string {
   const rows = Object.entries(ERRORS).map(
@@ -239,7 +250,8 @@ export function renderOperations(): string {
     '| --- | --- | --- | --- | --- |',
     ...rows,
   ].join('\n');
-  const page = replaceSection(readFileSync(PAGE, 'utf8'), 'errors', table);
+  const errors = replaceSection(readFileSync(PAGE, 'utf8'), 'errors', table);
+  const page = replaceSection(errors, 'conditions', conditionsTable());
   return replaceSection(replaceSection(page, 'log', logFields()), 'metrics', metricsTable());
 }
 

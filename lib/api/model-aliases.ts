@@ -28,12 +28,17 @@ export interface ModelAliasesDeps {
   readonly onReal: (name: string) => void;
   /** Hears why the service could not be asked which models it has; until it can, aliases win. */
   readonly onUnknown: (reason: unknown) => void;
+  /** Hears the body of each list of the service. */
+  readonly onList?: ((body: Uint8Array) => void) | undefined;
 }
 
 export type ModelAliases = ReturnType<typeof createModelAliases>;
 
 /** The aliases beside the models that the service is known to have: one of these wins over an alias of its name. */
-export function createModelAliases(table: AliasTable, { onReal, onUnknown }: ModelAliasesDeps) {
+export function createModelAliases(
+  table: AliasTable,
+  { onReal, onUnknown, onList = () => {} }: ModelAliasesDeps,
+) {
   const real = new Set<string>();
   const told = new Set<string>();
   let isAsked = false;
@@ -58,6 +63,7 @@ export function createModelAliases(table: AliasTable, { onReal, onUnknown }: Mod
     const entries: unknown = list?.['data'];
     if (!Array.isArray(entries)) return undefined;
     for (const entry of entries) learn(idOf(entry));
+    onList(body);
     return { list, entries };
   }
 

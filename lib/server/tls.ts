@@ -88,16 +88,6 @@ const isIssuedBy = (certificate: X509Certificate, issuer: X509Certificate): bool
 export const watchClientCas = (path: string, known: ClientCas, on: Follower<ClientCas>): FileWatch =>
   watchFiles({ known, read: () => loadClientCas(path), interval: 10_000, ...on });
 
-/** Whose certificate is the first to end, and when: of a certificate with its chain, or of CAs, PEM. They have been loaded, so they can be read. */
-export function firstToEnd(pem: string): { readonly subject: string; readonly ends: Date } {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
-  const ends = blocks.map((block) => {
-    const { subject, subjectAltName, validToDate } = new X509Certificate(block);
-    return { subject: (subject ?? subjectAltName ?? '').replaceAll('\n', ', '), ends: validToDate };
-  });
-  return ends.reduce((first, next) => (next.ends < first.ends ? next : first));
-}
-
 function read(path: string, flag: string): string {
   try {
     return readFileSync(path, 'utf8');
