@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
+import { PrivatemodeError } from '../lib/errors.ts';
 import { watchFiles } from '../lib/watch-files.ts';
 
 /** A watch of which each read takes until it is told what it found. */
@@ -15,6 +16,7 @@ function scene() {
     },
     changed: (next) => told.push(next),
     failed: ({ message }) => told.push(message),
+    recovered: () => told.push('recovered'),
     interval: 3_600_000,
   });
   return { watch, reads, told };
@@ -49,4 +51,16 @@ it('a watched file: reads that end in their order are all taken', async (t) => {
   for (const [i, read] of reads.entries()) read.resolve(`number ${i}`);
   await Promise.all(both);
   assert.deepEqual(told, ['number 0', 'number 1']);
+});
+
+it('a watched file: a good read after failures says so once, before what changed', async (t) => {
+  const { watch, reads, told } = scene();
+  t.after(watch.close);
+  for (const outcome of ['first', undefined, undefined, 'first', undefined, 'second', 'second']) {
+    const read = watch.reload();
+    if (outcome === undefined) reads.at(-1)?.reject(new PrivatemodeError('config_invalid', 'gone'));
+    else reads.at(-1)?.resolve(outcome);
+    await read;
+  }
+  assert.deepEqual(told, ['gone', 'recovered', 'gone', 'recovered', 'second']);
 });

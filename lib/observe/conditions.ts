@@ -284,7 +284,7 @@ export function createConditions({
         clear: (id, options) => clear(id, { ...options, of: named(options?.of) }),
         gone(): void {
           for (const [id, entries] of [...held])
-            for (const of of [...entries.keys()]) if (of.startsWith(named())) drop(id, of);
+            for (const name of [...entries.keys()]) if (name.startsWith(named())) drop(id, name);
         },
       };
     },

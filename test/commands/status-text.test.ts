@@ -29,6 +29,21 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
   } as StatusFacts;
 }
 
+const conditions = [
+  {
+    ...{ id: 'limits_store_away', severity: 'critical', since: NOW - 90_000 },
+    ...{ message: 'The store is away: no \u001b[31m route', remedy: 'Check that it runs.' },
+  },
+  {
+    id: 'tls_certificate_expiry',
+    severity: 'warning',
+    since: NOW,
+    message: 'It expires',
+    remedy: 'Renew it.',
+  },
+  { id: 'proxy_open', severity: 'info', since: NOW, message: 'It is open', remedy: 'Close it.' },
+];
+
 const link = (title: string, outcome: string, ...ids: string[]) => ({
   ...{ id: 'mesh', title, meaning: `What ${title} means.`, outcome },
   checks: ids.map((id) => ({ id, title: `Title of ${id}` })),
@@ -68,6 +83,20 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '  renewal   in 90 s',
       `  manifest  ${DIGEST}`,
       '  proxy     v1.2.3, protocol v1.40.0, 2 workers',
+    ],
+  ],
+  [
+    'what else needs attention, what to do, and since when',
+    { status: { conditions } },
+    [
+      'Needs attention',
+      '  ✗ The store is away: no \\u{1b}[31m route',
+      '      Check that it runs.',
+      '      critical, since 2026-12-01 11:58:30 UTC [limits_store_away]',
+      '  ! It expires',
+      '      warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]',
+      '  · It is open',
+      '      info, since 2026-12-01 12:00:00 UTC [proxy_open]',
     ],
   ],
   [

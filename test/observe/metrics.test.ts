@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import type { Condition } from '../../lib/observe/conditions.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import {
   createMetrics,
@@ -214,7 +215,7 @@ describe('metrics of clients', () => {
     counters.uncounted = 2;
     const seen = await samples(metrics);
     assert.equal(seen.get('privatemode_proxy_limits_uncounted_total'), 2);
-    const errors = [...seen].filter(([name]) => name.includes('errors_total'));
+    const errors = [...seen].filter(([name, value]) => name.includes('errors_total') && value > 0);
     assert.deepEqual(errors, [
       ['privatemode_proxy_errors_total{client="",code="client_unknown"}', 2],
       ['privatemode_proxy_errors_total{client="ann",code="requests_per_minute_reached"}', 1],
@@ -246,12 +247,85 @@ it('each metric is named in a test of this file', () => {
   assert.deepEqual(untested, []);
 });
 
+describe('metrics that alerts compare over time', () => {
+  it('are counted from 0 on: refusals of a service, and failures to decrypt', async () => {
+    for (const clients of [true, false]) {
+      const { counters, metrics } = setUp(undefined, clients);
+      const zeros = async () =>
+        [...(await samples(metrics))].flatMap(([name, value]) =>
+          /errors_total|decrypt_failures/.test(name) && value === 0
+            ? [name.slice('privatemode_proxy_'.length).replace('client="",', '')]
+            : [],
+        );
+      const expected = [
+        'decrypt_failures_total{reason="response_not_authentic"}',
+        'decrypt_failures_total{reason="response_not_encrypted"}',
+        'decrypt_failures_total{reason="response_malformed"}',
+        'decrypt_failures_total{reason="response_too_large"}',
+        'errors_total{code="attestation_failed"}',
+        'errors_total{code="evidence_malformed"}',
+        'errors_total{code="manifest_mismatch"}',
+        'errors_total{code="manifest_unsupported"}',
+        'errors_total{code="manifest_invalid"}',
+      ];
+      assert.deepEqual(await zeros(), expected);
+      countError(counters, undefined, 'attestation_failed');
+      count(counters.decryptFailures, 'response_malformed');
+      assert.deepEqual(
+        await zeros(),
+        expected.filter((name) => !/attestation_failed|response_malformed/.test(name)),
+      );
+    }
+  });
+});
+
+describe('metrics of the conditions', () => {
+  const conditions = (): readonly Condition[] => [
+    {
+      ...{ id: 'limits_store_away', severity: 'critical', since: 40_000 },
+      ...{ message: 'CANARY', remedy: 'CANARY' },
+    },
+    { id: 'proxy_open', severity: 'info', since: 99_000, message: 'CANARY', remedy: 'CANARY' },
+  ];
+  const options = {
+    ...{ counters: createCounters(), protection: () => undefined, serverAddress: 'api.example' },
+    ...{ processMetrics: false, now: () => 100_000 },
+  };
+
+  it('are ids, severities and ages, and no message', async () => {
+    const metrics = createMetrics({ ...options, conditions });
+    const text = await metrics.render();
+    assert.deepEqual(text.match(/^privatemode_proxy_condition.*$/gm), [
+      'privatemode_proxy_condition{id="limits_store_away",severity="critical"} 1',
+      'privatemode_proxy_condition{id="proxy_open",severity="info"} 1',
+      'privatemode_proxy_condition_since_seconds{id="limits_store_away"} 60',
+      'privatemode_proxy_condition_since_seconds{id="proxy_open"} 1',
+    ]);
+    assert.doesNotMatch(text, /CANARY/);
+    assert.doesNotMatch(await createMetrics(options).render(), /^privatemode_proxy_condition/m);
+  });
+
+  it('have the time until the certificate expires, once for all workers, and nothing without TLS', async () => {
+    const name = 'privatemode_proxy_tls_certificate_expires_seconds';
+    const of = (certificateEnds: number | undefined) =>
+      createMetrics({ ...options, certificateEnds: () => certificateEnds });
+    assert.equal((await samples(of(160_000))).get(name), 60);
+    assert.equal((await samples(of(40_000))).get(name), -60);
+    assert.equal((await samples(of(undefined))).has(name), false);
+    const workers = [of(160_000), of(160_000)];
+    const others = () => Promise.all(workers.map((worker) => worker.snapshot()));
+    assert.equal((await samples(createMetrics({ ...options, others }))).get(name), 60);
+  });
+});
+
 describe('metrics of the protection', () => {
   it('are ages and the manifest, and nothing before there is one', async () => {
     let status: ProtectionStatus | undefined;
     const { metrics } = setUp(() => status);
     const names = async () =>
-      [...(await samples(metrics)).keys()].filter((name) => /manifest|attestation_age|secret/.test(name));
+      [...(await samples(metrics)).keys()].filter((name) =>
+        /manifest_info|attestation_age|secret/.test(name),
+      );
     assert.deepEqual(await names(), []);
     status = { manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 };
     const seen = await samples(metrics);

@@ -46,6 +46,10 @@ async function rendered(): Promise<Series> {
     protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
+    conditions: () =>
+      (['critical', 'warning'] as const).map((severity) => ({
+        ...{ id: 'own_key_rejected', severity, since: 0, message: 'm', remedy: 'r' },
+      })),
     clients: true,
     now: () => 100_000,
   });

@@ -10,6 +10,7 @@ import {
   serveStatusPage,
   verifiedScene,
   withClients,
+  withConditions,
   withNewManifest,
 } from '../support/doors/status-page.ts';
 import { program } from '../support/processes/foreign-programs.ts';
@@ -92,6 +93,23 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
     await page.evaluate(`${verdict}.querySelector('summary').click()`);
     assert.match(await page.evaluate(`${verdict}.innerText`), /Must hold: [^\n]*Found: bootloader 10/);
     assert.match(await text(page), /No request leaves this machine/);
+    await page.close();
+  });
+
+  it('shows the conditions, the worst first, as they come and go', async () => {
+    const scene = withConditions(await verifiedScene());
+    const { page, server } = await open(scene);
+    const shown =
+      "[...document.querySelectorAll('.condition')].map(({ dataset, innerText }) => [dataset.tone, innerText])";
+    await holds(page, "document.querySelectorAll('.condition').length === 3");
+    const [first, second, third] = await page.evaluate<[string, string][]>(shown);
+    assert.deepEqual([first?.[0], second?.[0], third?.[0]], ['bad', 'warn', 'plain']);
+    assert.match(String(first?.[1]), /^The clients file cannot be used[\s\S]*EACCES[\s\S]*Repair the file/);
+    assert.match(String(first?.[1]), /critical, since \d{4}-\d\d-\d\d [\d:]+ UTC · clients_file_unusable$/);
+    assert.match(await text(page), /Needs attention/);
+    server.scene = { ...scene, status: { ...scene.status, conditions: [] } };
+    await holds(page, "document.querySelectorAll('.condition').length === 0");
+    assert.doesNotMatch(await text(page), /Needs attention/);
     await page.close();
   });
 

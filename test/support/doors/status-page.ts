@@ -77,6 +77,36 @@ export function withClients({ status, verification }: Scene): Scene {
   return { status: { ...status, traffic: { ...status.traffic, finished } }, verification };
 }
 
+/** The same with a condition of each severity. */
+export function withConditions({ status, verification }: Scene): Scene {
+  const { now } = status;
+  return {
+    status: {
+      ...status,
+      conditions: [
+        {
+          ...{ id: 'clients_file_unusable', severity: 'critical', since: now - 3 * MINUTE },
+          message:
+            'The clients file cannot be used; what was known stays: failed to read the file "/etc/privatemode-proxy/clients.json" of --clients: EACCES: this user may not read it; change its owner or its permissions',
+          remedy: 'Repair the file, or put the former one back; the proxy reads it again by itself.',
+        },
+        {
+          ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
+          message:
+            'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires at 2026-12-05T10:00:00.000Z',
+          remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
+        },
+        {
+          ...{ id: 'proxy_open', severity: 'info', since: now - 200 * MINUTE },
+          message: 'Other machines can use this proxy in plain text: --listen-address 0.0.0.0 without TLS',
+          remedy: 'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path.',
+        },
+      ],
+    },
+    verification,
+  };
+}
+
 /** Nothing is attested: a check failed. */
 export async function failedScene(now = Date.now()): Promise<Scene> {
   const { status, verification } = await verifiedScene(now);

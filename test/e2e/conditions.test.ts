@@ -1,0 +1,271 @@
+/** Conditions from their causes to every place that shows them: log, /status, /metrics, and the command status. */
+import assert from 'node:assert/strict';
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import type { Condition } from '../../lib/observe/conditions.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { startStack } from '../support/doors/stack.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { startRemote } from '../support/remote/remote.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
+
+const TOKEN = 'ab'.repeat(32);
+const CLIENTS = JSON.stringify({ clients: [{ name: 'ann', tokens: [TOKEN], maxConcurrent: 5 }] });
+
+/** The proxy in this process with an admin listener, and what that says. */
+async function scene(t: TestContext, flags: readonly string[], apiKey?: string) {
+  const port = await freePort();
+  const admin = `127.0.0.1:${port}`;
+  const stack = await startStack({
+    flags: [`--admin-address=${admin}`, ...flags],
+    ...(apiKey === undefined ? {} : { apiKey }),
+  });
+  t.after(() => stack.close());
+  const get = async (path: string): Promise<string> => (await fetch(`http://${admin}${path}`)).text();
+  const listed = async (): Promise<readonly Condition[]> =>
+    (JSON.parse(await get('/status')) as StatusReport).conditions;
+  return {
+    ...{ stack, admin, get, listed },
+    /** The lines of the log about conditions, as `level condition`, `over` where it is over. */
+    logged: (): string[] =>
+      stack.logLines
+        .map((line) => JSON.parse(line) as Record<string, string>)
+        .filter(({ condition }) => condition !== undefined)
+        .map(({ condition, level, reason }) => `${reason === undefined ? 'over' : level} ${condition}`),
+  };
+}
+
+type Scene = Awaited<ReturnType<typeof scene>>;
+
+/** Everything that shows conditions shows this one, and nothing else does. */
+async function holds({ admin, get, listed, stack }: Scene, id: string, severity: string, words: RegExp) {
+  const found = await eventually(`the condition ${id}`, async () =>
+    (await listed()).find((condition) => condition.id === id && condition.severity === severity),
+  );
+  assert.match(found.message, words);
+  assert.ok(found.remedy.length > 10 && found.since <= Date.now() && found.since > Date.now() - 60_000);
+  const metrics = await get('/metrics');
+  assert.ok(
+    metrics.includes(`\nprivatemode_proxy_condition{id="${id}",severity="${severity}"} 1\n`),
+    metrics,
+  );
+  assert.match(metrics, new RegExp(`\nprivatemode_proxy_condition_since_seconds\\{id="${id}"\\} \\d`));
+  assert.ok(!metrics.includes(found.message));
+  const { stdout } = await runCommand(['status'], { env: { PRIVATEMODE_PROXY_ADMIN_ADDRESS: admin } });
+  assert.ok(stdout.includes(`[${id}]`) && stdout.includes(found.remedy), stdout);
+  for (const path of [`${stack.url}/readyz`, `http://${admin}/readyz`, `http://${admin}/verification`])
+    assert.ok(!(await (await fetch(path)).text()).includes(id), path);
+}
+
+const isOver = ({ listed }: Scene, id: string): Promise<true> =>
+  eventually(`the end of ${id}`, async () => (await listed()).every((condition) => condition.id !== id));
+
+describe('a condition of a running proxy', { timeout: 60_000 }, () => {
+  it('is a clients file, or a key in it, that cannot be used', async (t) => {
+    const directory = temporaryDirectory('conditions-');
+    const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
+    writeFileSync(file, CLIENTS.replace('"maxConcurrent"', '"apiKey":"@ann.key","maxConcurrent"'));
+    writeFileSync(key, 'key-of-ann');
+    const proxy = await scene(t, [`--clients=${file}`]);
+    assert.deepEqual(await proxy.listed(), []);
+    writeFileSync(key, '');
+    await holds(
+      proxy,
+      'client_key_unusable',
+      'warning',
+      /the old key stays: the API key file .*ann\.key.* is empty/,
+    );
+    writeFileSync(key, 'key-of-ann');
+    await isOver(proxy, 'client_key_unusable');
+    renameSync(file, `${file}.away`);
+    await holds(proxy, 'clients_file_unusable', 'critical', /what was known stays: failed to read .*ENOENT/);
+    renameSync(`${file}.away`, file);
+    await isOver(proxy, 'clients_file_unusable');
+    assert.deepEqual(proxy.logged(), [
+      'ERROR client_key_unusable',
+      'over client_key_unusable',
+      'ERROR clients_file_unusable',
+      'over clients_file_unusable',
+    ]);
+  });
+
+  it('is an API key file that cannot be used', async (t) => {
+    const path = join(temporaryDirectory('conditions-'), 'key');
+    writeFileSync(path, 'first-key');
+    const proxy = await scene(t, [], `@${path}`);
+    writeFileSync(path, '');
+    proxy.stack.proxy.reload();
+    await holds(proxy, 'api_key_file_unusable', 'warning', /the API key file .* is empty/);
+    writeFileSync(path, 'first-key');
+    proxy.stack.proxy.reload();
+    await isOver(proxy, 'api_key_file_unusable');
+    assert.deepEqual(proxy.logged(), ['ERROR api_key_file_unusable', 'over api_key_file_unusable']);
+  });
+
+  it('is a TLS pair or a file of CAs that cannot be used, and how long the certificate lasts is a metric', async (t) => {
+    const directory = temporaryDirectory('conditions-');
+    const path = (name: string): string => join(directory, name);
+    const authority = createTestAuthority('clients');
+    const { cert, key } = authority.issue(['localhost']);
+    const write = (name: string, text: string): void => writeFileSync(path(name), text);
+    write('tls.crt', cert);
+    write('tls.key', key);
+    write('ca.pem', authority.pem);
+    write('clients.json', CLIENTS);
+    const proxy = await scene(t, [
+      ...[`--tls-cert-path=${path('tls.crt')}`, `--tls-key-path=${path('tls.key')}`],
+      ...[`--tls-client-ca=${path('ca.pem')}`, `--clients=${path('clients.json')}`],
+    ]);
+    const left = /^privatemode_proxy_tls_certificate_expires_seconds (\S+)$/m.exec(
+      await proxy.get('/metrics'),
+    )?.[1];
+    assert.ok(Number(left) > 0, `${left}`);
+    write('tls.key', '');
+    write('ca.pem', '');
+    proxy.stack.proxy.reload();
+    const ids = async (): Promise<string[]> => (await proxy.listed()).map(({ id }) => id);
+    await eventually('both', async () => (await ids()).length === 2);
+    assert.deepEqual((await ids()).toSorted(), ['client_cas_unusable', 'tls_pair_unusable']);
+    write('tls.key', key);
+    write('ca.pem', authority.pem);
+    proxy.stack.proxy.reload();
+    await eventually('the end of both', async () => (await ids()).length === 0);
+    assert.deepEqual(proxy.logged().toSorted(), [
+      'ERROR client_cas_unusable',
+      'ERROR tls_pair_unusable',
+      'over client_cas_unusable',
+      'over tls_pair_unusable',
+    ]);
+  });
+
+  it('is a certificate that has expired; the log names subject and end of the one that replaces it', async (t) => {
+    const directory = temporaryDirectory('conditions-');
+    const path = (name: string): string => join(directory, name);
+    const authority = createTestAuthority('gateway');
+    const old = authority.issue(['localhost'], { notAfter: new Date(Date.now() - 1_000) });
+    writeFileSync(path('tls.crt'), old.cert);
+    writeFileSync(path('tls.key'), old.key);
+    const proxy = await scene(t, [`--tls-cert-path=${path('tls.crt')}`, `--tls-key-path=${path('tls.key')}`]);
+    const [condition] = await proxy.listed();
+    assert.deepEqual([condition?.id, condition?.severity], ['tls_certificate_expiry', 'critical']);
+    assert.match(await proxy.get('/metrics'), /^privatemode_proxy_tls_certificate_expires_seconds -\d/m);
+    const next = authority.issue(['localhost']);
+    writeFileSync(path('tls.crt'), next.cert);
+    writeFileSync(path('tls.key'), next.key);
+    proxy.stack.proxy.reload();
+    await isOver(proxy, 'tls_certificate_expiry');
+    const replaced =
+      proxy.stack.logLines.find((line) => line.includes('The TLS certificate was replaced')) ?? '';
+    assert.match(replaced, /"subject":"[^"]*localhost[^"]*".*"expires":"\d{4}-/);
+  });
+
+  it('is a disk that takes no receipts, and receipts that were lost', async (t) => {
+    const proxy = await scene(t, ['--receipts']);
+    const directory = join(proxy.stack.directory, 'workspace/receipts');
+    const ask = () =>
+      fetch(`${proxy.stack.url}/v1/chat/completions`, {
+        method: 'POST',
+        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] }),
+      }).then((response) => response.text());
+    await ask();
+    renameSync(directory, `${directory}.away`);
+    writeFileSync(directory, 'a file in its place');
+    await ask();
+    await holds(proxy, 'receipts_waiting', 'warning', /Receipts cannot be written for now: /);
+    rmSync(directory);
+    renameSync(`${directory}.away`, directory);
+    await isOver(proxy, 'receipts_waiting');
+    assert.deepEqual(proxy.logged(), ['ERROR receipts_waiting', 'over receipts_waiting']);
+  });
+
+  it('is a store of the limits that is away, before anybody asks, and the log says when it is connected', async (t) => {
+    const clients = join(temporaryDirectory('conditions-'), 'clients.json');
+    writeFileSync(clients, CLIENTS);
+    const port = await freePort();
+    const proxy = await scene(t, [
+      `--clients=${clients}`,
+      `--limits-store=redis://:swordfish@127.0.0.1:${port}`,
+    ]);
+    await holds(
+      proxy,
+      'limits_store_away',
+      'critical',
+      new RegExp(`the connection failed \\(ECONNREFUSED\\) \\(127\\.0\\.0\\.1:${port}\\)$`),
+    );
+    const store = await startStore(port);
+    t.after(() => store.close());
+    await isOver(proxy, 'limits_store_away');
+    assert.deepEqual(proxy.logged(), ['ERROR limits_store_away', 'over limits_store_away']);
+    const log = proxy.stack.logLines.join('');
+    assert.match(log, /"msg":"Connected to the store of the limits"/);
+    assert.ok(!log.includes('swordfish'));
+  });
+
+  it('is an admin listener that other machines can reach, which the log names at the start', async (t) => {
+    const port = await freePort();
+    const stack = await startStack({ flags: [`--admin-address=0.0.0.0:${port}`] });
+    t.after(() => stack.close());
+    const { conditions } = (await (await fetch(`http://127.0.0.1:${port}/status`)).json()) as StatusReport;
+    assert.deepEqual(
+      conditions.map(({ id, severity }) => `${id} ${severity}`),
+      ['admin_open warning'],
+    );
+    assert.match(stack.logLines.join(''), new RegExp(`"admin":"http://0\\.0\\.0\\.0:${port}"`));
+  });
+});
+
+/** A server that runs every script of the limits, as a Redis would that has no counts. */
+async function startStore(port: number): Promise<{ close(): void }> {
+  const sockets = new Set<Socket>();
+  const server: Server = createServer((socket) => {
+    sockets.add(socket);
+    let trial = 0;
+    socket.on('error', () => {});
+    socket.on('data', (bytes) => {
+      for (const command of bytes.toString().match(/EVALSHA|EVAL|SELECT|CLIENT|HELLO|AUTH/gi) ?? [])
+        socket.write(/EVAL/i.test(command) ? (trial++ === 1 ? '*2\r\n:0\r\n:0\r\n' : ':1\r\n') : '+OK\r\n');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(port, '127.0.0.1', resolve));
+  assert.equal((server.address() as AddressInfo).port, port);
+  return {
+    close() {
+      server.close();
+      for (const socket of sockets) socket.destroy();
+    },
+  };
+}
+
+describe('--workers 2', { timeout: 60_000 }, () => {
+  it('have one condition for a file that both read, logged once by the primary', async (t) => {
+    const remote = await startRemote();
+    t.after(() => remote.close());
+    const directory = temporaryDirectory('conditions-');
+    const file = join(directory, 'clients.json');
+    writeFileSync(file, CLIENTS);
+    const port = await freePort();
+    const proxy = await startProxyProcess(
+      [...remote.flags, '--workers=2', '--port=0', `--clients=${file}`, `--admin-address=127.0.0.1:${port}`],
+      remote.env,
+    );
+    t.after(() => proxy.stop('SIGTERM'));
+    const listed = async (): Promise<readonly Condition[]> =>
+      ((await (await fetch(`http://127.0.0.1:${port}/status`)).json()) as StatusReport).conditions;
+    writeFileSync(file, '{"clients": [');
+    await eventually('the condition', async () => (await listed()).length === 1);
+    assert.deepEqual(
+      (await listed()).map(({ id, severity }) => `${id} ${severity}`),
+      ['clients_file_unusable critical'],
+    );
+    writeFileSync(file, CLIENTS);
+    await eventually('its end', async () => (await listed()).length === 0);
+    const lines = proxy.log().match(/The clients file (?:cannot|can) be used[^\n]*/g) ?? [];
+    assert.equal(lines.length, 2, lines.join('\n'));
+  });
+});

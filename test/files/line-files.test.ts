@@ -1,0 +1,51 @@
+/** Batches for a disk that fails or hangs. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { writeInBatches } from '../../lib/files/line-files.ts';
+
+/** Batches of which each write takes until the test ends it. */
+function scene() {
+  const writes: PromiseWithResolvers<number>[] = [];
+  const told: string[] = [];
+  const failure = Promise.withResolvers<void>();
+  const batches = writeInBatches({
+    ...{ interval: 1, patience: 20 },
+    write() {
+      const write = Promise.withResolvers<number>();
+      writes.push(write);
+      return write.promise;
+    },
+    onFailure(reason) {
+      told.push(String((reason as NodeJS.ErrnoException).code));
+      failure.resolve();
+    },
+    onRecovery: (lost) => told.push(`recovered, ${lost} lost`),
+  });
+  return { batches, writes, told, failed: failure.promise };
+}
+
+describe('a batch of lines', () => {
+  it('that the disk does not take in time is reported while it waits, and once it is written', async () => {
+    const { batches, writes, told, failed } = scene();
+    const flushed = batches.flush();
+    const alive = setInterval(() => {}, 10); // the batches keep no process alive
+    await failed;
+    clearInterval(alive);
+    assert.deepEqual(told, ['ETIMEDOUT']);
+    writes[0]?.resolve(2);
+    await flushed;
+    assert.deepEqual(told, ['ETIMEDOUT', 'recovered, 2 lost']);
+  });
+
+  it('that the disk hangs on and then refuses is reported once', async () => {
+    const { batches, writes, told, failed } = scene();
+    const flushed = batches.flush();
+    const alive = setInterval(() => {}, 10);
+    await failed;
+    clearInterval(alive);
+    writes[0]?.reject(Object.assign(new Error('full'), { code: 'ENOSPC' }));
+    await flushed;
+    batches.stop();
+    assert.deepEqual(told, ['ETIMEDOUT']);
+  });
+});

@@ -1,0 +1,172 @@
+/** The registry of conditions: what it lists and logs, whoever reports what. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { diskFailure } from '../../lib/files/disk-failure.ts';
+import { CONDITIONS, createConditions } from '../../lib/observe/conditions.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
+
+/** A registry whose clock stands at `at`. */
+function scene() {
+  const { log, lines } = recordingLogger();
+  const clock = { at: 1_000 };
+  const conditions = createConditions({ log, now: () => clock.at });
+  const logged = (): unknown[][] =>
+    lines.splice(0).map(({ level, msg, reason = null }) => [level, msg, reason]);
+  return { conditions, clock, lines, logged };
+}
+
+const BEGINS = 'The store of the limits cannot be used for now';
+const ENDS = 'The store of the limits can be used again';
+
+describe('a condition', () => {
+  it('is listed and logged with its remedy when it begins, and logged once more when it is over', () => {
+    const { conditions, clock, lines } = scene();
+    conditions.set('limits_store_away', 'no route');
+    clock.at = 5_000;
+    const remedy =
+      'Check that the store runs, and that this machine reaches it; the proxy reconnects by itself.';
+    assert.deepEqual(conditions.list(), [
+      {
+        ...{ id: 'limits_store_away', severity: 'critical', since: 1_000 },
+        ...{ message: `${BEGINS}: no route`, remedy },
+      },
+    ]);
+    conditions.clear('limits_store_away');
+    assert.deepEqual(conditions.list(), []);
+    const [begun, ended] = lines.map(({ time: _, ...line }) => line);
+    assert.deepEqual(begun, {
+      ...{ level: 'ERROR', msg: BEGINS },
+      ...{ condition: 'limits_store_away', reason: 'no route', remedy },
+    });
+    assert.deepEqual(ended, { level: 'INFO', msg: ENDS, condition: 'limits_store_away' });
+  });
+
+  it('is logged once while it is the same, and again for another reason; it keeps its age', () => {
+    const { conditions, clock, logged } = scene();
+    for (const reason of ['a', 'a', 'b', 'b']) {
+      conditions.set('limits_store_away', reason);
+      clock.at += 1_000;
+    }
+    assert.deepEqual(logged(), [
+      ['ERROR', BEGINS, 'a'],
+      ['ERROR', BEGINS, 'b'],
+    ]);
+    const [{ since, message } = { since: 0, message: '' }, ...others] = conditions.list();
+    assert.deepEqual([since, message, others], [1_000, `${BEGINS}: b`, []]);
+  });
+
+  it('that was never set is not logged when it is cleared', () => {
+    const { conditions, logged } = scene();
+    conditions.clear('limits_store_away');
+    assert.deepEqual(logged(), []);
+  });
+
+  it('of several things is over once it is over for each', () => {
+    const { conditions, logged } = scene();
+    conditions.set('client_key_unusable', 'a is empty', { of: 'a' });
+    conditions.set('client_key_unusable', 'b is empty', { of: 'b' });
+    const begins = 'A key in the clients file cannot be used; the old key stays';
+    assert.equal(conditions.list()[0]?.message, `${begins}: a is empty; b is empty`);
+    conditions.clear('client_key_unusable', { of: 'a' });
+    assert.equal(conditions.list()[0]?.message, `${begins}: b is empty`);
+    conditions.clear('client_key_unusable', { of: 'b' });
+    assert.deepEqual(
+      logged().map(([level]) => level),
+      ['ERROR', 'ERROR', 'INFO'],
+    );
+  });
+
+  it('names three of its causes, and counts the others', () => {
+    const { conditions } = scene();
+    for (const model of ['1', '2', '3', '4', '5']) conditions.set('model_gone', model, { of: model });
+    assert.match(String(conditions.list()[0]?.message), /: 1; 2; 3; and 2 more$/);
+  });
+
+  it('that becomes worse is logged again, and as bad as its worst cause; worse ones are listed first', () => {
+    const { conditions, clock, logged } = scene();
+    conditions.set('proxy_open', 'open', { severity: 'info' });
+    clock.at += 1;
+    conditions.set('own_key_rejected', 'rejected');
+    conditions.set('own_key_rejected', 'rejected', { severity: 'critical' });
+    clock.at += 1;
+    conditions.set('receipts_waiting', 'full', { remedy: 'Give it to uid 5 with chown.' });
+    assert.deepEqual(
+      logged().map(([level]) => level),
+      ['INFO', 'WARN', 'ERROR', 'ERROR'],
+    );
+    assert.deepEqual(
+      conditions.list().map(({ id, severity }) => `${id} ${severity}`),
+      ['own_key_rejected critical', 'receipts_waiting warning', 'proxy_open info'],
+    );
+    assert.equal(conditions.list()[1]?.remedy, 'Give it to uid 5 with chown.');
+  });
+
+  it('of an event is over by itself, after the last one', async () => {
+    const { conditions, logged } = scene();
+    conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
+    conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
+    assert.equal(conditions.list().length, 1);
+    await delay(100);
+    assert.deepEqual(conditions.list(), []);
+    assert.deepEqual(
+      logged().map(([, msg]) => msg),
+      ['Receipts were lost', 'Receipts were lost', 'No receipts were lost for a day'],
+    );
+  });
+});
+
+describe('conditions of several workers', () => {
+  it('are one condition, logged once when it begins and once when it is over for all', () => {
+    const { conditions, logged } = scene();
+    const workers = [conditions.from('worker 1'), conditions.from('worker 2')] as const;
+    for (const worker of workers) worker.set('clients_file_unusable', 'it is empty');
+    assert.equal(conditions.list().length, 1);
+    assert.equal(logged().length, 1);
+    workers[0].clear('clients_file_unusable');
+    assert.equal(conditions.list().length, 1);
+    workers[1].clear('clients_file_unusable');
+    assert.deepEqual(conditions.list(), []);
+    assert.deepEqual(logged(), [['INFO', 'The clients file can be used again', null]]);
+  });
+
+  it('are forgotten with their worker, and nothing says that they are over', () => {
+    const { conditions, logged } = scene();
+    const [first, tenth] = [conditions.from('worker 1'), conditions.from('worker 10')];
+    conditions.set('limits_store_away', 'away');
+    first.set('clients_file_unusable', 'it is empty');
+    tenth.set('tls_pair_unusable', 'it is empty');
+    logged();
+    first.gone();
+    assert.deepEqual(
+      conditions.list().map(({ id }) => id),
+      ['limits_store_away', 'tls_pair_unusable'],
+    );
+    assert.deepEqual(logged(), []);
+  });
+});
+
+describe('the table of conditions', () => {
+  it('has words for each: when it begins, when it is over, what it means, and what to do', () => {
+    assert.equal(Object.keys(CONDITIONS).length, 19);
+    for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
+      assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
+      for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);
+      assert.notEqual(begins, ends);
+      for (const text of [meaning, remedy]) assert.match(text, /^[A-Z].*\.$/, id);
+    }
+  });
+});
+
+describe('the reason why a file cannot be written', () => {
+  const broken = (code: string): Error => Object.assign(new Error('short write'), { code });
+  for (const [code, words] of [
+    ['ENOSPC', 'the disk of /work space is full (ENOSPC)'],
+    ['EROFS', 'the disk of /work space is read-only (EROFS)'],
+    ['EACCES', 'this user may not write to /work space (EACCES)'],
+    ['ETIMEDOUT', 'the disk of /work space takes longer than 10 s (ETIMEDOUT)'],
+    ['ELOOP', 'short write'],
+    ['constructor', 'short write'],
+  ] as const)
+    it(`names the disk: ${code}`, () => assert.equal(diskFailure('/work space', broken(code)), words));
+});
