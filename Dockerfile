@@ -33,6 +33,8 @@ COPY --from=assemble /assemble/image/ /
 COPY --from=assemble --chown=65532:0 /assemble/writable/ /
 WORKDIR /workspace
 VOLUME /workspace
+# Says that this is a container: listening on every interface is meant, and its network decides who reaches it.
+ENV container=oci
 USER 65532:0
 EXPOSE 8080
 STOPSIGNAL SIGTERM

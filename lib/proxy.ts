@@ -334,7 +334,8 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
     onLoss(lost) {
-      const message = `${counters.receipts.lost} receipts were lost since the start${lost === null ? ', and those of a worker that ended' : ''}`;
+      const unknown = lost === null ? ', and an unknown number with a worker that ended' : '';
+      const message = `${counters.receipts.lost} since the start${unknown}`;
       conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost: lost ?? 'unknown' } });
     },
   });

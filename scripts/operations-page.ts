@@ -165,6 +165,8 @@ const OTHER_FIELDS = {
     'with `Request failed, trying once more`: `no_secret`, `connection_reset` or `stale_connection`',
   ],
   why: ['text', 'the same in words'],
+  remedy: ['text', 'what to do about the error or the condition, where that is for the operator'],
+  condition: ['text', 'the [condition](#conditions) that begins or is over'],
   err: ['text', 'for a failure of the program itself: the place in the code'],
 } as const satisfies Readonly<Record<string, FieldRow>>;
 

@@ -166,9 +166,10 @@ export class Accounts {
     if (isUndecryptable(error)) count(this.#counters.decryptFailures, error.code);
     if (error.blame === 'client') return;
     const { code, status, message, remedy } = error;
-    const reason = error.blame === 'network' ? `${message}. ${remedy}` : message; // the operator's to mend
     const err = code === 'internal' ? error.cause : undefined;
-    this.#log.error({ code, status, reason, err }, 'Request failed');
+    // The clients of the others get theirs.
+    const mend = error.blame === 'network' ? { remedy } : undefined;
+    this.#log.error({ code, status, reason: message, ...mend, err }, 'Request failed');
   }
 
   /** The program has a fault that shows in this request. */

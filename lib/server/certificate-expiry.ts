@@ -35,7 +35,8 @@ export function noteExpiry(
     return;
   }
   const [verb, severity] = left <= 0 ? (['expired', 'critical'] as const) : (['expires', 'warning'] as const);
-  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} at ${ends.toISOString()}`, {
+  const at = `${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
+  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} on ${at}`, {
     severity,
   });
 }

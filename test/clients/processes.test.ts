@@ -89,9 +89,9 @@ describe('--clients with two workers and no key of the proxy', { timeout: 60_000
   it('keeps its clients in every worker where the new file is bad, and says so', async () => {
     writeFileSync(here.file, `{"clients":[{"name":"${ANN}"}]}`);
     proxy.process.kill('SIGHUP');
-    const told = (): number =>
-      proxy.log().match(/The clients file, or a key in it, cannot be used/g)?.length ?? 0;
-    await eventually('the words of both workers', () => told() === 2);
+    await eventually('the words of one for both', () =>
+      proxy.log().includes('The clients file cannot be used'),
+    );
     assert.deepEqual(await statuses(ANN), [200]);
     assert.match(proxy.log(), /clients\[0\]\.tokens: expected a list of at least one/);
   });

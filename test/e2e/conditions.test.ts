@@ -165,7 +165,7 @@ describe('a condition of a running proxy', { timeout: 60_000 }, () => {
     assert.match(replaced, /"subject":"[^"]*localhost[^"]*".*"expires":"\d{4}-/);
   });
 
-  it('is a disk that takes no receipts, and receipts that were lost', async (t) => {
+  it('is a disk that takes no receipts', async (t) => {
     const proxy = await scene(t, ['--receipts']);
     const directory = join(proxy.stack.directory, 'workspace/receipts');
     const ask = () =>
@@ -182,6 +182,18 @@ describe('a condition of a running proxy', { timeout: 60_000 }, () => {
     renameSync(`${directory}.away`, directory);
     await isOver(proxy, 'receipts_waiting');
     assert.deepEqual(proxy.logged(), ['ERROR receipts_waiting', 'over receipts_waiting']);
+  });
+
+  it('is a key of the receipts that is not the one before, which the next start does not repeat', async (t) => {
+    const workspace = temporaryDirectory('conditions-');
+    const ids: string[][] = [];
+    for (const isChanged of [false, true, false]) {
+      if (isChanged) rmSync(join(workspace, 'receipts/key.pem'));
+      const proxy = await scene(t, ['--receipts', `--workspace=${workspace}`]);
+      ids.push((await proxy.listed()).map(({ id, severity }) => `${id} ${severity}`));
+      await proxy.stack.proxy.close();
+    }
+    assert.deepEqual(ids, [[], ['receipts_key_changed warning'], []]);
   });
 
   it('is a store of the limits that is away, before anybody asks, and the log says when it is connected', async (t) => {
@@ -243,7 +255,7 @@ async function startStore(port: number): Promise<{ close(): void }> {
 }
 
 describe('--workers 2', { timeout: 60_000 }, () => {
-  it('have one condition for a file that both read, logged once by the primary', async (t) => {
+  it('have one condition for a file that both read, logged once by the primary, and one for lost receipts', async (t) => {
     const remote = await startRemote();
     t.after(() => remote.close());
     const directory = temporaryDirectory('conditions-');
@@ -251,7 +263,14 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     writeFileSync(file, CLIENTS);
     const port = await freePort();
     const proxy = await startProxyProcess(
-      [...remote.flags, '--workers=2', '--port=0', `--clients=${file}`, `--admin-address=127.0.0.1:${port}`],
+      [
+        ...remote.flags,
+        '--workers=2',
+        '--receipts',
+        '--port=0',
+        `--clients=${file}`,
+        `--admin-address=127.0.0.1:${port}`,
+      ],
       remote.env,
     );
     t.after(() => proxy.stop('SIGTERM'));
@@ -267,5 +286,13 @@ describe('--workers 2', { timeout: 60_000 }, () => {
     await eventually('its end', async () => (await listed()).length === 0);
     const lines = proxy.log().match(/The clients file (?:cannot|can) be used[^\n]*/g) ?? [];
     assert.equal(lines.length, 2, lines.join('\n'));
+
+    process.kill(proxy.children()[0] as number, 'SIGKILL'); // nobody has the receipts of its requests
+    await eventually('the loss', async () => (await listed()).some(({ id }) => id === 'receipts_lost'));
+    const [lost] = await listed();
+    assert.deepEqual(
+      [lost?.severity, lost?.message],
+      ['critical', 'Receipts were lost: 0 since the start, and an unknown number with a worker that ended'],
+    );
   });
 });

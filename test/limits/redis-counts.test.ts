@@ -447,6 +447,23 @@ async function startLiar(t: TestContext, reply: string): Promise<string> {
   return `redis://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
+describe('a store of limits that nobody asks', { timeout: 60_000 }, () => {
+  it('is looked at, so that its absence is noticed, and said to be connected once', async (t) => {
+    const url = await startLiar(t, '');
+    const events: string[] = [];
+    const counts = await replica(t, url, {
+      lookEvery: 50,
+      connected: () => events.push('connected'),
+      failed: ({ message }) => events.push(message),
+    });
+    assert.deepEqual(events, ['connected']);
+    await eventually('the failure', () => events.length > 1);
+    assert.equal(events[1], 'the store of the limits cannot be used: it does not reply in time');
+    await eventually('another connection', () => counts.events.includes('recovered'));
+    assert.equal(events.filter((event) => event === 'connected').length, 1);
+  });
+});
+
 describe('a store of limits that answers', { timeout: 60_000 }, () => {
   for (const [what, reply] of [
     ['a text', '+OK\r\n'],

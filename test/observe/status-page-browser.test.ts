@@ -268,6 +268,7 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 120_000
   for (const [name, scene] of [
     ['verified', verifiedScene],
     ['not verified', failedScene],
+    ['with conditions', async () => withConditions(await verifiedScene())],
   ] as const) {
     for (const [look, width, scheme] of [
       ['light', 1180, 'light'],

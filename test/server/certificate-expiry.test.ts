@@ -22,10 +22,10 @@ describe('the expiry of a certificate', () => {
     };
     const of = 'The TLS certificate must be renewed: the certificate of CN=gateway.example in tls.crt';
     assert.equal(seen(14 * DAY + 1), undefined);
-    assert.equal(seen(14 * DAY), `warning: ${of} expires at 2027-03-15T10:00:00.000Z`);
-    assert.equal(seen(1), `warning: ${of} expires at 2027-03-15T10:00:00.000Z`);
-    assert.equal(seen(0), `critical: ${of} expired at 2027-03-15T10:00:00.000Z`);
-    assert.equal(seen(-370 * DAY), `critical: ${of} expired at 2027-03-15T10:00:00.000Z`);
+    assert.equal(seen(14 * DAY), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(1), `warning: ${of} expires on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(0), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
+    assert.equal(seen(-370 * DAY), `critical: ${of} expired on 2027-03-15 10:00 UTC`);
     assert.equal(seen(0, new Date(ENDS.getTime() + 90 * DAY)), undefined);
     assert.deepEqual(
       lines.map(({ level }) => level),

@@ -93,7 +93,7 @@ export function withConditions({ status, verification }: Scene): Scene {
         {
           ...{ id: 'tls_certificate_expiry', severity: 'warning', since: now - 200 * MINUTE },
           message:
-            'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires at 2026-12-05T10:00:00.000Z',
+            'The TLS certificate must be renewed: the certificate of CN=gateway.example in /etc/privatemode-proxy/tls.crt expires on 2026-12-05 10:00 UTC',
           remedy: 'Put the renewed certificate into the file; the proxy reads it again by itself.',
         },
         {
