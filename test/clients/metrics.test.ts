@@ -85,7 +85,8 @@ describe('/metrics with --clients', { timeout: 60_000 }, () => {
         'client="cyd",code="200",method="POST",route="chat"': 1,
         'client="cyd",code="429",method="POST",route="chat"': 1,
       });
-      assert.deepEqual(Object.fromEntries(samplesOf(text, errors)), {
+      const counted = [...samplesOf(text, errors)].filter(([, value]) => value > 0);
+      assert.deepEqual(Object.fromEntries(counted), {
         'client="",code="client_unknown"': 4,
         'client="bob",code="client_forbidden"': 4,
         'client="cyd",code="requests_per_minute_reached"': 1,

@@ -12,7 +12,7 @@ import { words } from '../support/remote/standing.ts';
 const STATUS = {
   ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, lastError: null },
   standing: words('verified'),
-  ...{ epoch: null, traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
+  ...{ epoch: null, conditions: [], traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
 };
 const VERIFICATION = {
   ...{ version: '1', protocol: 'v1', now: '', verified: true, epoch: null, verdict: null },
