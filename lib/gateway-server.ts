@@ -1,22 +1,18 @@
 /** Composes the gateway from the configuration, opens its port, follows the files of its certificates, and closes it. */
 
-import { createModelAliases } from './api/model-aliases.ts';
-import { idsIn, watchModels } from './api/model-watch.ts';
-import { newRequestId } from './api/request-id.ts';
 import { createCertificates } from './clients/certificates.ts';
 import { type Clients, openClients } from './clients/clients.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
-import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
-import { requestHeaders } from './exchange/headers.ts';
+import type { PrivatemodeError } from './errors.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewaySettings } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
+import { createModelLists } from './gateway/model-lists.ts';
 import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { urlHost } from './network/addresses.ts';
-import { createHttpCall } from './network/http-call.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
@@ -78,15 +74,18 @@ export async function startGatewayServer(
   const { log } = shared;
   const front = openFront(config, { log, conditions });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
-  const models = modelsOf(config, conditions);
-  const aliases = aliasesOf(config, { log, heard: models.heard });
+  let closing = false;
+  const models = createModelLists(config, {
+    ...{ outbound, log, conditions },
+    key: () => (closing || shared.session.current() === undefined ? undefined : shared.key.value()),
+  });
   const { upstream, connections } = connectUpstream(config, outbound);
   const terminate = new AbortController();
   const gateway = createGateway({
     ...gatewayDeps(config, { ...shared, metrics: models.watching(shared.metrics) }),
     upstream,
     clients,
-    aliases,
+    aliases: models.aliases,
     createTranslator: config.responsesApi
       ? (await import('./responses/translator.ts')).createTranslator
       : undefined,
@@ -95,27 +94,20 @@ export async function startGatewayServer(
   });
   const { listener, url } = await open(config, { front, fd, log, handle: gateway.handle }).catch(
     (refused: unknown) => {
+      front.close();
+      models.close();
       clients?.close();
       throw refused;
     },
   );
   front.follow(listener);
 
-  let closing = false;
   const sessionChanged = (): void => {
     const isOpen = !closing && shared.session.current() !== undefined;
     connections.keep(isOpen);
-    const key = shared.key.value();
-    // Models of the service win over aliases. Without a key of its own, lists that pass tell which it has.
-    if (isOpen && key !== undefined) void aliases?.ask(() => listModels(config, outbound, key));
+    models.sessionChanged();
   };
   sessionChanged();
-  const lookAtModels = async (): Promise<void> => {
-    const key = shared.key.value();
-    if (closing || key === undefined || shared.session.current() === undefined) return;
-    await listModels(config, outbound, key).then(models.heard, () => {}); // a service that is away says so elsewhere
-  };
-  const modelsTimer = setInterval(lookAtModels, MODELS_INTERVAL).unref();
   return {
     url,
     port: listener.port,
@@ -129,7 +121,7 @@ export async function startGatewayServer(
     async close() {
       front.close();
       clients?.close();
-      clearInterval(modelsTimer);
+      models.close();
       closing = true;
       sessionChanged();
       const { active, settled } = gateway;
@@ -296,69 +288,6 @@ async function clientsOf(
       else conditions.set('client_key_unusable', error.message, { of });
     },
   });
-}
-
-/** ms between two looks at the list of models, which need a key of our own. */
-const MODELS_INTERVAL = 3_600_000;
-
-/** Follows the models in use; `heard` takes the body of a list, `watching` notes the models of requests that were answered. */
-function modelsOf({ modelAlias }: Config, conditions: ConditionSink) {
-  const ids = { alias: 'alias_without_model', request: 'model_gone' } as const;
-  const models = watchModels({
-    aliased: new Set(modelAlias.values()),
-    gone: (use, of) => conditions.set(ids[use], `the model ${JSON.stringify(of)} is missing`, { of }),
-    back: (use, of) => conditions.clear(ids[use], { of }),
-  });
-  return {
-    heard(body: Uint8Array): void {
-      const listed = idsIn(body);
-      if (listed !== undefined) models.listed(listed);
-    },
-    watching: (metrics: SharedDeps['metrics']): SharedDeps['metrics'] => ({
-      ...metrics,
-      observe(observation) {
-        const { outcome, stats } = observation;
-        if (outcome === 'answered' && stats.model !== undefined) models.used(stats.model);
-        metrics.observe(observation);
-      },
-    }),
-  };
-}
-
-/** Other names for models; undefined without --model-alias. */
-const aliasesOf = (
-  { modelAlias }: Config,
-  { log, heard }: { readonly log: Logger; readonly heard: (list: Uint8Array) => void },
-) =>
-  modelAlias.size === 0
-    ? undefined
-    : createModelAliases(modelAlias, {
-        onList: heard,
-        onReal: (alias) =>
-          log.warn({ alias }, 'The service has a model of the name of an alias; requests for it go there'),
-        onUnknown(thrown) {
-          const { message: reason } = asPrivatemodeError(thrown);
-          log.warn({ reason }, 'Which models the service has is not known; aliases win over them for now');
-        },
-      });
-
-/** The body of the service's list of models, which nothing authenticates. Rejects with the codes of the network. */
-async function listModels(
-  { apiEndpoint: { host, port }, connectTimeout }: Config,
-  { dispatcher }: Outbound,
-  key: string,
-): Promise<Uint8Array> {
-  const { body } = await createHttpCall(dispatcher)({
-    method: 'GET',
-    url: `https://${urlHost(host)}:${port}/v1/models`,
-    headers: requestHeaders({
-      ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}` },
-      requestId: newRequestId('proxy'),
-    }),
-    maxBytes: 1024 * 1024,
-    timeout: connectTimeout,
-  });
-  return body;
 }
 
 /** Opens the port that `config` names. Returns the listener and its URL. Throws listen_failed. */

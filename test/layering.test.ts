@@ -65,10 +65,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ],
   'gateway-server': [
     'errors',
-    'api',
     'clients',
     'config',
-    'exchange',
     'gateway',
     'network',
     'observe',

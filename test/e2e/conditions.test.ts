@@ -219,6 +219,15 @@ describe('a condition of a running proxy', { timeout: 60_000 }, () => {
     assert.ok(!log.includes('swordfish'));
   });
 
+  it('is an alias whose model two lists lack, of its own or passing by', async (t) => {
+    const proxy = await scene(t, ['--model-alias=gpt-4=not-there,gpt-5=sim-echo']);
+    const list = () => fetch(`${proxy.stack.url}/v1/models`).then((response) => response.text());
+    await list();
+    await list();
+    await holds(proxy, 'alias_without_model', 'info', /the model "not-there" is missing$/);
+    assert.deepEqual(proxy.logged(), ['INFO alias_without_model']);
+  });
+
   it('is an admin listener that other machines can reach, which the log names at the start', async (t) => {
     const port = await freePort();
     const stack = await startStack({ flags: [`--admin-address=0.0.0.0:${port}`] });
