@@ -63,16 +63,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'verdict',
     'responses',
   ],
-  'gateway-server': [
-    'errors',
-    'clients',
-    'config',
-    'gateway',
-    'network',
-    'observe',
-    'responses',
-    'server',
-  ],
+  'gateway-server': ['errors', 'clients', 'config', 'gateway', 'network', 'observe', 'responses', 'server'],
   workers: [
     'errors',
     'crypto',

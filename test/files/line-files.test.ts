@@ -24,7 +24,7 @@ function scene() {
   return { batches, writes, told, failed: failure.promise };
 }
 
-describe('a batch of lines', () => {
+describe('a batch of lines', { timeout: 5_000 }, () => {
   it('that the disk does not take in time is reported while it waits, and once it is written', async () => {
     const { batches, writes, told, failed } = scene();
     const flushed = batches.flush();
