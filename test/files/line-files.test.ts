@@ -1,10 +1,12 @@
 /** Batches for a disk that fails or hangs. */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { writeInBatches } from '../../lib/files/line-files.ts';
 
 /** Batches of which each write takes until the test ends it. */
-function scene() {
+function scene(t: TestContext) {
+  const alive = setInterval(() => {}, 10); // the batches keep no process alive
+  t.after(() => clearInterval(alive));
   const writes: PromiseWithResolvers<number>[] = [];
   const told: string[] = [];
   const failure = Promise.withResolvers<void>();
@@ -25,24 +27,20 @@ function scene() {
 }
 
 describe('a batch of lines', { timeout: 5_000 }, () => {
-  it('that the disk does not take in time is reported while it waits, and once it is written', async () => {
-    const { batches, writes, told, failed } = scene();
+  it('that the disk does not take in time is reported while it waits, and once it is written', async (t) => {
+    const { batches, writes, told, failed } = scene(t);
     const flushed = batches.flush();
-    const alive = setInterval(() => {}, 10); // the batches keep no process alive
     await failed;
-    clearInterval(alive);
     assert.deepEqual(told, ['ETIMEDOUT']);
     writes[0]?.resolve(2);
     await flushed;
     assert.deepEqual(told, ['ETIMEDOUT', 'recovered, 2 lost']);
   });
 
-  it('that the disk hangs on and then refuses is reported once', async () => {
-    const { batches, writes, told, failed } = scene();
+  it('that the disk hangs on and then refuses is reported once', async (t) => {
+    const { batches, writes, told, failed } = scene(t);
     const flushed = batches.flush();
-    const alive = setInterval(() => {}, 10);
     await failed;
-    clearInterval(alive);
     writes[0]?.reject(Object.assign(new Error('full'), { code: 'ENOSPC' }));
     await flushed;
     batches.stop();
