@@ -303,7 +303,7 @@ async function openCounts({ config, env, log, counters, conditions }: Start): Pr
     return openRedisCounts({
       ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
       connected: () => log.info({ store }, 'Connected to the store of the limits'),
-      failed: ({ message }) => conditions.set('limits_store_away', `${message} (${store})`),
+      failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
       recovered: () => conditions.clear('limits_store_away'),
       unusable: (client, reason) =>
         conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),

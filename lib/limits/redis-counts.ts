@@ -9,8 +9,8 @@ export interface RedisCountsOptions {
   readonly url: string;
   /** While the store cannot be used, `closed` refuses requests, and `open` admits them and counts nothing. */
   readonly onFailure: 'closed' | 'open';
-  /** The store cannot be used; called once until it can be again. Neither URL nor password is in the error. */
-  readonly failed: (error: PrivatemodeError) => void;
+  /** The store cannot be used; called once until it can be again. Neither URL nor password is in the error, nor in the reason. */
+  readonly failed: (error: PrivatemodeError, reason: string) => void;
   /** It can be again. */
   readonly recovered: () => void;
   /** It can be used, for the first time. */
@@ -210,7 +210,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
 
   const connection = await openRedisConnection({
     ...{ url: options.url, ca: options.ca, prepare, recovered, connected },
-    failed: (reason) => failed(unavailable(reason)),
+    failed: (reason) => failed(unavailable(reason), reason),
   });
   const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
   // An error gives the connection up, which reports it.

@@ -122,7 +122,8 @@ export const CONDITIONS = {
     ends: 'The store of the limits can be used again',
     meaning:
       'The store of `--limits-store` cannot be used. Clients with limits get 503, or are not counted (`--limits-store-failure open`).',
-    remedy: 'Check that the store runs, and that this machine reaches it; the proxy reconnects by itself.',
+    remedy:
+      'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it? The proxy reconnects by itself.',
   },
   client_counts_unusable: {
     severities: ['warning'],

@@ -208,7 +208,7 @@ describe('a condition of a running proxy', { timeout: 60_000 }, () => {
       proxy,
       'limits_store_away',
       'critical',
-      new RegExp(`the connection failed \\(ECONNREFUSED\\) \\(127\\.0\\.0\\.1:${port}\\)$`),
+      new RegExp(`: 127\\.0\\.0\\.1:${port}: the connection failed \\(ECONNREFUSED\\)$`),
     );
     const store = await startStore(port);
     t.after(() => store.close());

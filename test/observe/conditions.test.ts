@@ -25,7 +25,7 @@ describe('a condition', () => {
     conditions.set('limits_store_away', 'no route');
     clock.at = 5_000;
     const remedy =
-      'Check that the store runs, and that this machine reaches it; the proxy reconnects by itself.';
+      'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it? The proxy reconnects by itself.';
     assert.deepEqual(conditions.list(), [
       {
         ...{ id: 'limits_store_away', severity: 'critical', since: 1_000 },
