@@ -1,6 +1,6 @@
 /** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
 import type { IncomingMessage } from 'node:http';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { TrustRoots } from './attestation/verify.ts';
 import { checkClients } from './clients/clients.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
@@ -315,7 +315,7 @@ async function openCounts({ config, env, log, counters, conditions }: Start): Pr
   }
   const stored = await openCountLog({
     workspace,
-    onFailure: (error) => conditions.set('counts_waiting', diskFailure(workspace, error)),
+    onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
   const { before, unreadable: lines } = stored;
@@ -330,7 +330,7 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
     ...{ workspace: config.workspace, version: VERSION, counters: counters.receipts },
     onFailure(error) {
       const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
-      conditions.set('receipts_waiting', diskFailure(config.workspace, error), { remedy });
+      conditions.set('receipts_waiting', diskFailure(resolve(config.workspace), error), { remedy });
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
     onLoss(lost) {
