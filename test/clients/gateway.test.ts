@@ -633,6 +633,23 @@ describe('the file of clients, while the gateway runs', () => {
     assert.match(String(failures[0]), /API key file .*bob\.key.* is empty/);
   });
 
+  it('says that a bad key file is over once it is good, or once nobody is named with it any more', async (t) => {
+    const gateway = await team(t);
+    const keyFile = join(gateway.directory, 'bob.key');
+    const told = (): string[] =>
+      gateway.changes
+        .filter((change) => typeof change === 'string')
+        .map((text) => text.replace(/.* is /, ''));
+    for (const text of ['', 'good-key', '']) {
+      writeFileSync(keyFile, text);
+      await gateway.clients.reload();
+    }
+    assert.deepEqual(told(), ['empty: it must hold the key', 'good', 'empty: it must hold the key']);
+    writeFileSync(gateway.file, JSON.stringify({ clients: [] }));
+    await gateway.clients.reload();
+    assert.deepEqual(told().at(-1), 'good');
+  });
+
   it('is refused where it names a key file that cannot be read', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, fileOf({ ann: { apiKey: '@ann.key' } }));
