@@ -81,6 +81,33 @@ describe('what the workers tell', () => {
     assert.match(String(lines[0]?.['msg']), /start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0/);
   });
 
+  it('is passed on where it is a condition, until the worker is gone, and where it is about the own key', async (t) => {
+    const worker = Object.assign(new EventEmitter(), { id: 1, isConnected: () => false, send: () => {} });
+    t.mock.method(cluster, 'setupPrimary', () => {});
+    t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
+    const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+    const { log } = recordingLogger();
+    const conditions = createConditions({ log });
+    const ownKey: string[] = [];
+    const starting = startWorkers({
+      ...{ count: 1, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
+      observeOwnKey: (event) => ownKey.push(event),
+    });
+    const say = (message: object): boolean => worker.emit('message', message);
+    say({ type: 'listening', url: '', port: 1 });
+    await starting;
+    const ids = (): string[] => conditions.list().map(({ id }) => id);
+    say({ type: 'condition', id: 'tls_pair_unusable', message: 'm' });
+    say({ type: 'condition', id: 'model_gone', message: 'm', options: { of: 'm1' } });
+    say({ type: 'condition', id: 'model_gone', options: { of: 'm1' } });
+    assert.deepEqual(ids(), ['tls_pair_unusable']);
+    worker.emit('disconnect');
+    assert.deepEqual(ids(), []);
+    for (const event of ['refused', 'answered']) say({ type: 'own-key', event });
+    assert.deepEqual(ownKey, ['refused', 'answered']);
+  });
+
   it('is what a worker said last where it does not answer within a second', async (t) => {
     let answering = true;
     const worker = Object.assign(new EventEmitter(), {
