@@ -33,7 +33,7 @@ import { type Counters, createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { watchOwnKey } from './observe/own-key.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { reportStart, sessionLog } from './observe/session-log.ts';
+import { noteStanding, reportStart, sessionLog } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { joinTraffic } from './observe/traffic.ts';
 import { type Collected, watchRequests } from './observe/watch-requests.ts';
@@ -214,7 +214,7 @@ async function openVerifiedSession(
   { onPermanent, lifetimes }: ProxyEnvironment,
   observers: readonly Observer[],
 ) {
-  const { config, outbound, key, named } = start;
+  const { config, conditions, outbound, key, named } = start;
   const roots = trustRoots(config);
   const session: AttestedSession = await openSession(config, outbound, roots, {
     apiKey: key.value(),
@@ -224,7 +224,12 @@ async function openVerifiedSession(
       const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
-      setImmediate(() => start.serving?.sessionChanged()); // once the session stands at what the event says
+      setImmediate(() => {
+        // once the session stands at what the event says
+        start.serving?.sessionChanged();
+        const { error, ...standing } = session.standing();
+        noteStanding(conditions, { ...standing, error: error && named(error) });
+      });
     },
   });
   const verification = createVerification({

@@ -24,7 +24,51 @@ const RENEW = 'Put the renewed certificate into the file; the proxy reads it aga
 
 /** Every condition, in the order of the table in docs/operations.md. The ids are stable: alerts match on them. */
 export const CONDITIONS = {
-  // The session: its rows stand here.
+  service_rejected: {
+    severities: ['critical', 'warning'],
+    begins: 'The service is rejected',
+    ends: 'The service is no longer rejected',
+    meaning:
+      'A check of the service failed: no request leaves. Warning after the first rejection, critical once a second one has confirmed it.',
+    remedy: 'Find out what changed, and who says so: docs/verification.md.',
+  },
+  manifest_unusable: {
+    severities: ['critical'],
+    begins: 'The manifest cannot be used',
+    ends: 'The manifest can be used again',
+    meaning:
+      'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
+    remedy: 'Update privatemode-proxy to the latest version, and check the file of --manifest-path.',
+  },
+  key_refused: {
+    severities: ['critical'],
+    begins: 'The service refuses the API key, so it cannot be verified',
+    ends: 'The service accepts the API key',
+    meaning: 'The service answers an attestation with 401, and no secret is good: no request leaves.',
+    remedy: 'Check the key of --api-key, or ask the service for a new one.',
+  },
+  client_too_old: {
+    severities: ['critical'],
+    begins: 'The service wants a newer client',
+    ends: 'The service no longer asks for a newer client',
+    meaning: 'The service answers an attestation with the version that it wants at least: no request leaves.',
+    remedy: 'Update privatemode-proxy to the latest version.',
+  },
+  service_unreachable: {
+    severities: ['critical'],
+    begins: 'The verification of the service does not come to an end',
+    ends: 'The verification of the service came to an end',
+    meaning:
+      'The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: no request leaves.',
+    remedy: 'The log names what fails; the proxy tries again by itself.',
+  },
+  renewal_fails: {
+    severities: ['warning'],
+    begins: 'The renewal of the secret fails',
+    ends: 'The renewal of the secret does not fail any more',
+    meaning: 'Requests are protected until the secret expires. Then none leaves, unless a renewal succeeds.',
+    remedy: 'The log names what fails; the proxy tries again by itself.',
+  },
 
   api_key_file_unusable: {
     severities: ['warning'],

@@ -1,6 +1,8 @@
-/** Logs a session: each event, and the progress of its start. */
+/** Logs a session: each event, its state where that is a condition, and the progress of its start. */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Observer, SessionEvent } from '../session/events.ts';
+import type { Standing, StateName } from '../session/standing.ts';
+import type { ConditionId, ConditionSink, Severity } from './conditions.ts';
 import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 
@@ -53,6 +55,29 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
         return session.warn(message);
     }
   };
+}
+
+/** The condition that a state is, where it is one: docs/states.md. */
+const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Severity]>>> = {
+  'not-renewable': ['renewal_fails', 'warning'],
+  'manifest-not-understood': ['manifest_unusable', 'critical'],
+  rejected: ['service_rejected', 'critical'],
+  'rejected-once': ['service_rejected', 'warning'],
+  'key-refused': ['key_refused', 'critical'],
+  'client-too-old': ['client_too_old', 'critical'],
+  unreachable: ['service_unreachable', 'critical'],
+};
+
+/** Reports the state of the session among the conditions, as often as it may have changed. */
+export function noteStanding(
+  conditions: ConditionSink,
+  { state, title, error }: Pick<Standing, 'state' | 'title' | 'error'>,
+): void {
+  const [holds, severity] = CONDITION_OF[state] ?? [];
+  for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.clear(id);
+  if (holds === undefined) return;
+  const message = error === undefined ? title : `${error.code}: ${error.message}`;
+  conditions.set(holds, message, { severity, remedy: error?.remedy });
 }
 
 const fields = ({ code, message }: PrivatemodeError) => ({ code, reason: message });

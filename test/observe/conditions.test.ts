@@ -148,7 +148,7 @@ describe('conditions of several workers', () => {
 
 describe('the table of conditions', () => {
   it('has words for each: when it begins, when it is over, what it means, and what to do', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 19);
+    assert.equal(Object.keys(CONDITIONS).length, 25);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);

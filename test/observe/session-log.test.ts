@@ -1,8 +1,13 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
 import { createLogger, statusLine } from '../../lib/observe/log.ts';
-import { reportStart } from '../../lib/observe/session-log.ts';
+import { noteStanding, reportStart } from '../../lib/observe/session-log.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
+import type { StateName } from '../../lib/session/standing.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
+import { standing } from '../support/remote/standing.ts';
 
 const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
 const EPOCH: SessionEvent = {
@@ -124,5 +129,40 @@ describe('the line that says what a start waits for', () => {
 
   it('does not change in its place where there is no terminal', () => {
     assert.equal(statusLine({ write: () => true }), undefined);
+  });
+});
+
+describe('the state of the session among the conditions', () => {
+  const EXPECTED: Readonly<Record<StateName, string | undefined>> = {
+    ended: undefined,
+    verified: undefined,
+    'not-renewable': 'renewal_fails warning',
+    'manifest-not-understood': 'manifest_unusable critical',
+    rejected: 'service_rejected critical',
+    'rejected-once': 'service_rejected warning',
+    'key-refused': 'key_refused critical',
+    'client-too-old': 'client_too_old critical',
+    unreachable: 'service_unreachable critical',
+    'awaiting-key': undefined,
+    starting: undefined,
+  };
+
+  it('is one at a time, with the error and its remedy, and is over in the next state', () => {
+    const { log } = recordingLogger();
+    const conditions = createConditions({ log });
+    const error = new PrivatemodeError('upstream_unreachable', 'no route', { remedy: 'Repair the route.' });
+    for (const [state, expected] of Object.entries(EXPECTED)) {
+      noteStanding(conditions, standing(state as StateName, error));
+      const found = conditions.list();
+      assert.deepEqual(
+        found.map(({ id, severity }) => `${id} ${severity}`),
+        expected === undefined ? [] : [expected],
+        state,
+      );
+      for (const { message, remedy } of found) {
+        assert.match(message, /: upstream_unreachable: no route$/);
+        assert.equal(remedy, 'Repair the route.');
+      }
+    }
   });
 });

@@ -6,6 +6,16 @@ import type { VerificationDocument } from '../../../lib/transparency/verificatio
 import { runCommand } from '../processes/command.ts';
 import type { Program } from '../processes/program.ts';
 
+/** The condition that goes with each state. */
+const CONDITIONS: Readonly<Partial<Record<StateName, readonly string[]>>> = {
+  'not-renewable': ['renewal_fails'],
+  rejected: ['service_rejected'],
+  'rejected-once': ['service_rejected'],
+  'key-refused': ['key_refused'],
+  'client-too-old': ['client_too_old'],
+  unreachable: ['service_unreachable'],
+};
+
 const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
 /** What each view shows. `admin`: the port of the admin listener on loopback. */
@@ -27,6 +37,10 @@ export async function everyView({ url }: Pick<Program, 'url'>, admin: number) {
     verified: [status.standing.verified, verification.verified],
     gauge: /^privatemode_proxy_verified (\d)$/m.exec(metrics)?.[1],
     secretInMetrics: /^privatemode_proxy_secret_remaining_seconds /m.test(metrics),
+    conditions: status.conditions.filter(({ severity }) => severity !== 'info').map(({ id }) => id),
+    conditionsInMetrics: [
+      ...metrics.matchAll(/^privatemode_proxy_condition\{id="(\w+)",severity="(?!info)/gm),
+    ].map(([, id]) => id),
     commandCode: command.code,
     headlines: [/<h2 id="verdict-title">(.*?)<\/h2>/.exec(page)?.[1], command.stdout.split('\n')[0]],
   };
@@ -40,6 +54,7 @@ export async function assertEveryView(
   { ready = STANDINGS[state].verified } = {},
 ): Promise<void> {
   const { verified, title } = STANDINGS[state];
+  const conditions = CONDITIONS[state] ?? [];
   const { headlines, ...shown } = await everyView(proxy, admin);
   assert.deepEqual(shown, {
     ready: ready ? [204, 204, 0] : [503, 503, 1],
@@ -47,6 +62,8 @@ export async function assertEveryView(
     verified: [verified, verified],
     gauge: verified ? '1' : '0',
     secretInMetrics: verified,
+    conditions,
+    conditionsInMetrics: conditions,
     commandCode: verified ? 35 : 10, // a simulator's roots are named by a flag
   });
   const expected = verified ? /roots/ : new RegExp(title);
