@@ -42,6 +42,8 @@ export interface GatewayServer {
   chunks(): number;
   /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
   certificateEnds(): number | undefined;
+  /** From now on /readyz is 503, and responses end their connections, so that clients and load balancers go elsewhere. */
+  announceStop(): void;
   /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
   close(): Promise<void>;
 }
@@ -118,6 +120,7 @@ export async function startGatewayServer(
     },
     chunks: gateway.chunks,
     certificateEnds: front.certificateEnds,
+    announceStop: () => listener.announceEnd(),
     async close() {
       front.close();
       clients?.close();

@@ -172,6 +172,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
       server.reload();
       void keyWatch?.reload();
     },
+    announceStop() {
+      session.announceEnd();
+      server.sessionChanged();
+      server.announceStop();
+    },
     close: () => running.disposeAsync(),
   };
 }

@@ -1,15 +1,19 @@
 /** The program's life in its process: started, ready, told to stop by signals or by an error, and ended. */
 import cluster from 'node:cluster';
 import { constants } from 'node:os';
+import { setTimeout as passed } from 'node:timers/promises';
 import type { Config } from '../config/config.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
 import { startProxy } from '../proxy.ts';
-import { serviceManager } from '../server/systemd.ts';
+import { inheritedSocket, serviceManager } from '../server/systemd.ts';
 import { VERSION } from '../version.ts';
 import { runWorker } from '../workers/worker.ts';
 
-/** Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT and a drain, with 1 after a permanent error. */
+/**
+ * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, --shutdown-delay and a drain, with 1 after a permanent
+ * error and a drain: it was not ready anyway, so there is nothing to wait for.
+ */
 export async function run(
   config: Config,
   warnings: readonly string[],
@@ -33,10 +37,12 @@ export async function run(
     },
   });
   let stopping = false;
+  const portClosing = new AbortController();
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
-    if (stopping) endNow(signal, log);
+    if (!stopping) end(0);
+    else if (portClosing.signal.aborted) endNow(signal, log);
+    else portClosing.abort();
     stopping = true;
-    end(0);
   };
   const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
   for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
@@ -46,12 +52,27 @@ export async function run(
   await manager.ready(`listening on ${proxy.url}`);
   const code = await ended;
   log.info('Shutting down server');
-  await Promise.all([manager.stopping(), proxy.close()]);
+  proxy.announceStop();
+  const managerTold = manager.stopping();
+  const delay = code === 0 ? delayOf(config) : 0;
+  if (delay > 0) {
+    log.info(
+      { delaySeconds: delay / 1000 },
+      'The port closes after the delay; a second signal closes it now',
+    );
+    await passed(delay, undefined, { signal: portClosing.signal }).catch(() => {});
+  }
+  portClosing.abort();
+  await Promise.all([managerTold, proxy.close()]);
   for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
   return code;
 }
 
-/** On a second signal: no stream is finished, and the exit code is that of the signal. */
+/** ms between the announcement and the end of the port. A socket of systemd takes connections all the time, for the next process. */
+const delayOf = ({ shutdownDelay }: Config): number =>
+  inheritedSocket(process.env) === undefined ? shutdownDelay : 0;
+
+/** On a second signal while responses end: no stream is finished, and the exit code is that of the signal. */
 function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
   log.warn({ signal }, 'A second signal, ending at once');
   for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');

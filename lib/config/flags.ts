@@ -122,6 +122,10 @@ const GROUPS = {
       default: '30s',
       help: 'On SIGTERM, time for running responses to finish.',
     }),
+    setting('shutdown-delay', duration(0), {
+      default: '0',
+      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway.',
+    }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
       help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
     }),

@@ -13,8 +13,16 @@ const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
 /** `/healthz`: the process is alive. */
 export const healthzAnswer = (): HealthAnswer => ({ status: 200, headers: TEXT, body: 'ok\n' });
 
-/** `/readyz`: whether a request could be sent now, and if not, why. */
+/** No `Retry-After`: this process will not be ready again. */
+const ENDED: HealthAnswer = {
+  status: 503,
+  headers: { ...TEXT, 'privatemode-proxy-error': 'shutting_down', connection: 'close' },
+  body: 'ended: the proxy was told to stop\n',
+};
+
+/** `/readyz`: whether to send requests here. 503 once the proxy was told to stop, or where a request could not be sent now, with the reason. */
 export function readyzAnswer({ state, ready, awaitsKey, error }: Standing): HealthAnswer {
+  if (state === 'ended') return ENDED;
   if (ready) {
     // With the key of the first client the service is verified; a probe must not keep that client away.
     const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};

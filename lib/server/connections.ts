@@ -16,7 +16,8 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   const responses = new Map<Socket, Set<ServerResponse>>();
   const used = new WeakSet<Socket>(); // sockets that have had a request
   const ending = new WeakSet<Socket>(); // sockets that end after the responses under way on them
-  let draining = false;
+  let announced = false; // responses end their connections
+  let draining = false; // and so does having none
 
   server.on('connection', (socket: Socket) => {
     accepted.add(socket);
@@ -32,13 +33,19 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     if (open === undefined) return; // gone already
     used.add(socket);
     open.add(res);
-    if (draining || ending.has(socket)) res.setHeader('connection', 'close');
+    if (announced || ending.has(socket)) res.setHeader('connection', 'close');
     res.once('close', () => {
       open.delete(res);
       if ((draining || ending.has(socket)) && open.size === 0) socket.destroySoon();
     });
   };
   server.on('request', track);
+  /** From now on each response whose head has not left says that its connection ends after it, as it does; others stay open. */
+  function announceEnd(): void {
+    announced = true;
+    for (const open of responses.values())
+      for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
+  }
   return {
     /** Whether the head of a response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
@@ -48,11 +55,12 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       remotePort === undefined
         ? undefined
         : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress),
+    announceEnd,
     /** From now on each connection ends after the response that is under way on it, and now where there is none. */
     endAfterResponses(): void {
+      announceEnd();
       draining = true;
       for (const [socket, open] of responses) {
-        for (const res of open) if (!res.headersSent) res.setHeader('connection', 'close');
         if (open.size > 0) continue;
         if (used.has(socket)) socket.destroy();
         else setTimeout(() => open.size === 0 && socket.destroy(), FIRST_REQUEST);

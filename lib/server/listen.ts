@@ -187,6 +187,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       (server as HttpsServer).setSecureContext(contextOptions(next, cas));
       if (cas !== undefined) certified?.replaced(cas);
     },
+    /** Accepts further connections, and tells clients by `Connection: close` in each response that they will not be kept. */
+    announceEnd: connections.announceEnd,
     /**
      * Refuses new connections and closes idle ones; resolves when the last connection has gone, and what waits for the end of a response
      * was told. Node's server is closed before that: as soon as its last connection has begun to close.

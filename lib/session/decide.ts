@@ -57,6 +57,8 @@ export interface SessionState {
   /** When a denial last forced a renewal, on the monotonic clock, and whether a secret was made since. */
   readonly forcedAt: number;
   readonly madeSince: boolean;
+  /** Whether the proxy was told to stop. Requests go on until it is closed. */
+  readonly ending: boolean;
   readonly closed: PrivatemodeError | undefined;
 }
 
@@ -67,6 +69,7 @@ export const newSession = (kind: ManifestSource['kind']): SessionState => ({
   begun: 0,
   forcedAt: Number.NEGATIVE_INFINITY,
   madeSince: false,
+  ending: false,
   ...{ secret: undefined, outage: undefined, unjudged: undefined, running: undefined },
   ...{ due: undefined, denied: undefined, closed: undefined },
 });
@@ -105,6 +108,7 @@ export type Happening =
   | { readonly type: 'awaited' }
   /** The time of the next renewal has come. */
   | { readonly type: 'due' }
+  | { readonly type: 'ending' }
   | { readonly type: 'closed'; readonly reason: PrivatemodeError };
 
 /** What the session has to do, in this order. */
@@ -160,6 +164,8 @@ export function decide(state: SessionState, happening: Happening, at: Moment): D
       return awaited(state, at);
     case 'due':
       return begin(state);
+    case 'ending':
+      return only({ ...state, ending: true });
     case 'closed':
       return {
         state: { ...state, closed: happening.reason, running: undefined, due: undefined },
@@ -205,10 +211,18 @@ export function forcedBy(
 }
 
 /** The state as others are told it: lib/session/standing.ts. */
-export function factsOf({ closed, key, secret, verdicts, unjudged, outage }: SessionState): SessionFacts {
+export function factsOf({
+  ending,
+  closed,
+  key,
+  secret,
+  verdicts,
+  unjudged,
+  outage,
+}: SessionState): SessionFacts {
   const last: LastOutcome = isRejected(verdicts) ? verdicts.last : (unjudged ?? verdicts.last);
   return {
-    closed: closed !== undefined,
+    closed: ending || closed !== undefined,
     ...{ key, secret, last },
     confirmed: verdicts.refusal !== undefined,
     error: verdicts.refusal ?? outage?.error,

@@ -55,6 +55,8 @@ export interface AttestedSession extends Session {
   facts(): SessionFacts;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
+  /** The proxy was told to stop: nobody is to send requests here any more. Those that come are sent as before, until `close`. */
+  announceEnd(): void;
   /** The configured key was replaced; a permanent cause is forgotten, and a failing session tries at once. */
   updateConfiguredKey(apiKey: string): void;
 }
@@ -343,6 +345,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
     facts: () => factsOf(state),
     standing: () => standingOf(factsOf(state), clock),
+    announceEnd: () => dispatch({ type: 'ending' }),
     lastVerdict: () => verdict,
     updateConfiguredKey: configure,
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {

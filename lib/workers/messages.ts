@@ -49,7 +49,9 @@ export type SessionNews =
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 
-type Order = { readonly type: 'collect'; readonly id: number } | { readonly type: 'reload' | 'drain' };
+type Order =
+  | { readonly type: 'collect'; readonly id: number }
+  | { readonly type: 'reload' | 'announce-stop' | 'drain' };
 /** The text of GET /verification, made when the worker asked for it: a worker that kept one would show it after its time. */
 export type Verification = { readonly type: 'verification'; readonly id: number } & (
   | { readonly answer: string }

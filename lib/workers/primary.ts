@@ -189,6 +189,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     reload(): void {
       for (const worker of workers) send(worker, { type: 'reload' });
     },
+    /** Has all workers tell that they stop. None that ends from now on is replaced. */
+    announceStop(): void {
+      closing = true;
+      for (const worker of workers) send(worker, { type: 'announce-stop' });
+    },
     /** Drains all workers; resolves when the last has exited. */
     async close(): Promise<void> {
       closing = true;

@@ -31,6 +31,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   const session = createRemoteSession(start.news, send);
   const counters = createCounters();
   let service: GatewayServer | undefined;
+  let announced = false;
   const watch =
     config.adminAddress &&
     (await watchRequests({
@@ -54,7 +55,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       else if (message.type === 'entered') gate?.receive(message);
       else if (message.type === 'collect') void collect(message.id);
       else if (message.type === 'reload') service?.reload();
-      else if (message.type === 'drain') end(0);
+      else if (message.type === 'announce-stop') {
+        announced = true;
+        service?.announceStop();
+      } else if (message.type === 'drain') end(0);
     }
   };
   void receive();
@@ -85,6 +89,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       fd: start.fd,
       gate,
     });
+    if (announced) service.announceStop(); // told while it was starting
     send({ type: 'listening', url: service.url, port: service.port });
   } catch (thrown) {
     send({ type: 'failed', error: errorToWire(thrown) });

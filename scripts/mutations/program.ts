@@ -3,6 +3,79 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
+    defence: 'a stop: load balancers that ask /readyz go on sending requests',
+    file: 'lib/observe/health.ts',
+    edits: [{ find: 'if (draining) return DRAINING;', replace: '' }],
+    tests: [
+      {
+        file: 'test/server/draining.test.ts',
+        names: [
+          'draining at SIGTERM both listeners say so with --workers 1, requests are served, and a second signal closes the port',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: workers do not say that the proxy stops',
+    file: 'lib/workers/primary.ts',
+    edits: [{ find: "send(worker, { type: 'announce-stop' })", replace: 'void worker' }],
+    tests: [
+      {
+        file: 'test/server/draining.test.ts',
+        names: [
+          'draining at SIGTERM both listeners say so with --workers 2, requests are served, and a second signal closes the port',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: clients keep connections that are about to end',
+    file: 'lib/server/connections.ts',
+    edits: [
+      { find: "if (announced || ending.has(socket)) res.setHeader('connection', 'close');", replace: '' },
+    ],
+    tests: [
+      {
+        file: 'test/server/draining.test.ts',
+        names: [
+          'a listener that announces its end ends connections after their next response, and accepts new ones',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: the port closes before --shutdown-delay is over',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'if (delay > 0) {', replace: 'if (delay > 1e12) {' }],
+    tests: [
+      {
+        file: 'test/server/draining.test.ts',
+        names: ['draining the port stays open for --shutdown-delay, and then closes by itself'],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: a second signal during --shutdown-delay ends running responses',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'portClosing.signal.aborted', replace: 'stopping' }],
+    tests: [
+      {
+        file: 'test/server/draining.test.ts',
+        names: [
+          'draining at SIGTERM both listeners say so with --workers 1, requests are served, and a second signal closes the port',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: behind a socket of systemd the delay only makes clients wait',
+    file: 'lib/commands/serve.ts',
+    edits: [
+      { find: 'inheritedSocket(process.env) === undefined ? shutdownDelay : 0', replace: 'shutdownDelay' },
+    ],
+    tests: [{ file: 'test/server/draining.test.ts', names: ['draining a socket of systemd needs no delay'] }],
+  },
+  {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/server/listen.ts',
     edits: [{ find: 'process.umask(SOCKET_UMASK)', replace: 'process.umask(0o022)' }],

@@ -369,6 +369,13 @@ const ROWS: readonly Row[] = [
     refuses: ['soon'],
   },
   {
+    flag: 'shutdown-delay',
+    key: 'shutdownDelay',
+    byDefault: 0,
+    accepts: [[['--shutdown-delay=5s'], 5_000]],
+    refuses: ['5', 'soon'],
+  },
+  {
     flag: 'workers',
     key: 'workers',
     byDefault: 1,

@@ -31,11 +31,13 @@ describe('readiness', () => {
       503,
       'rejected: manifest_mismatch: the manifest is another one\n',
     ],
+    ['once the proxy was told to stop', standing('ended'), 503, 'ended: the proxy was told to stop\n'],
   ];
   for (const [name, found, status, body] of rows) {
     it(`${name} is ${status}`, () => {
       const answer = readyzAnswer(found);
-      const code = /^\w+: (\w+): /.exec(body)?.[1] ?? (status === 503 ? 'not_ready' : undefined);
+      const otherwise = found.state === 'ended' ? 'shutting_down' : status === 503 ? 'not_ready' : undefined;
+      const code = /^\w+: (\w+): /.exec(body)?.[1] ?? otherwise;
       assert.equal(answer.headers['privatemode-proxy-error'], code);
       assert.deepEqual([answer.status, answer.body], [status, body]);
     });

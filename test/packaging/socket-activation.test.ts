@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type ActivatedService, createActivatedService } from '../support/processes/activated-service.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
-import { type ActivatedService, createActivatedService } from './support/activated-service.ts';
 import { streamsUnderLoad, tally } from './support/streams-under-load.ts';
 
 describe('a service behind a socket that outlives it', { timeout: 120_000 }, () => {

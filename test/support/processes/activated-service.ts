@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
-import { eventually } from '../../support/processes/eventually.ts';
-import { cleanEnvironment } from '../../support/processes/program.ts';
+import { eventually } from './eventually.ts';
+import { cleanEnvironment } from './program.ts';
 
 /**
  * Holds the socket as descriptor 3 and takes orders. The variables name the process that gets it, so each start goes
