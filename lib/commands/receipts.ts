@@ -4,13 +4,14 @@ import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
 import { parsePath, wants } from '../config/values.ts';
 import { plural, printable, safeJson } from '../text.ts';
 import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
+import { receiptsDirectory } from '../transparency/receipt-files.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {
     default: 'receipts',
-    help: 'Directory of the receipts, which is receipts in the workspace of the proxy.',
+    help: 'Directory of the receipts, which is receipts in the workspace of the proxy, or that workspace.',
   }),
   setting('since', text('YYYY-MM-DD', parseDay), {
     help: 'Skip the files of earlier days (UTC). If they are missing, a gap is listed.',
@@ -35,7 +36,8 @@ export const RECEIPTS: Command = {
 /** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
 async function verifyReceipts({ given, io: { stdout } }: Asked): Promise<number> {
   const { dir, since, publicKey, strict, json } = valuesOf(SETTINGS, given);
-  const report = await checkReceipts(dir, { since, publicKeyFile: publicKey, strict });
+  const directory = await receiptsDirectory(dir);
+  const report = await checkReceipts(directory, { since, publicKeyFile: publicKey, strict });
   stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report));
   if (!report.ok) return EXIT_CODES.defective;
   return report.customRoots === undefined ? EXIT_CODES.sound : EXIT_CODES.customRoots;

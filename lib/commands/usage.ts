@@ -3,6 +3,7 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
 import { plural, printable, safeJson } from '../text.ts';
+import { receiptsDirectory } from '../transparency/receipt-files.ts';
 import {
   sumUsage,
   USAGE_KEYS,
@@ -27,9 +28,9 @@ const SETTINGS = [
       help: 'Print one row per client, model or day, or per combination, as in client,day.',
     },
   ),
-  setting('dir', text('DIR', parsePath), {
+  setting('dir', list('DIR,…', parsePath), {
     default: 'receipts',
-    help: 'Directory of the receipts, which is receipts in the workspace of the proxy.',
+    help: 'Directories of receipts, such as receipts in the workspace of each proxy, or those workspaces; their sums are added. Repeatable.',
   }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
   setting('csv', BOOLEAN, { help: 'Print the rows as CSV (RFC 4180), without a total.' }),
@@ -49,9 +50,11 @@ async function printUsage({ given, io: { stdout, stderr } }: Asked): Promise<num
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
 
-  const report = await sumUsage(dir, { since, until, by });
+  if (dir.length === 0) throw invalid('--dir wants a path, and got none');
+  const directories = [...new Set(await Promise.all(dir.map(receiptsDirectory)))];
+  const report = await sumUsage(directories, { since, until, by });
   const render = json ? renderJson : csv ? renderCsv : renderText;
-  stdout.write(render(report, dir));
+  stdout.write(render(report, directories.join(', ')));
   for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
   if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
   return report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
@@ -121,12 +124,12 @@ const minute = (time: string | null): string => time?.slice(0, 16).replace('T', 
 const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
   by.map((key) => printable(row[key] ?? '(none)'));
 
-function renderText(report: UsageReport, directory: string): string {
+/** `where`: the directories, for a person. */
+function renderText(report: UsageReport, where: string): string {
   const { by, rows, total, files } = report;
   const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
   const lost = isLossy(report) ? `${lostText(report)}\n` : '';
-  if (files === 0)
-    return `${about('No receipts', periodText(report), `lie in ${directory}`)}. ${NO_RECEIPTS}\n`;
+  if (files === 0) return `${about('No receipts', periodText(report), `lie in ${where}`)}. ${NO_RECEIPTS}\n`;
   if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
   const cells = (keys: readonly string[], sums: UsageSums): string[] => [
     ...keys,
@@ -140,11 +143,7 @@ function renderText(report: UsageReport, directory: string): string {
     ],
     by.length,
   );
-  const heading = about(
-    plural(total.requests, 'request'),
-    periodText(report),
-    `by the receipts in ${directory}`,
-  );
+  const heading = about(plural(total.requests, 'request'), periodText(report), `by the receipts in ${where}`);
   return `${heading}\n\n${table}${lost}`;
 }
 

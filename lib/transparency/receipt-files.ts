@@ -1,6 +1,7 @@
 /** The files of a directory of receipts, and their lines, whatever else lies there. */
 import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { linesFromEnd, linesOf, type PlacedLine } from '../files/line-files.ts';
 import { type ReceiptLine, readLine } from './receipt.ts';
 
@@ -42,6 +43,20 @@ export async function listReceiptFiles(directory: string) {
     foreign: entries.filter((e) => !isReceipts.has(e) && !EXPECTED.test(e.name)).map(({ name }) => name),
   };
 }
+
+/**
+ * The directory of receipts that is meant by `directory`: itself, or `receipts` in it where it is the workspace of a proxy, which holds no
+ * receipts of its own. Never rejects; whoever reads the directory says what is wrong with it.
+ */
+export async function receiptsDirectory(directory: string): Promise<string> {
+  const entries = await readdir(directory, { withFileTypes: true }).catch(() => []);
+  const holdsReceipts = entries.some(({ name }) => EXPECTED.test(name) || readFileName(name) !== undefined);
+  const isWorkspace = entries.some((entry) => entry.name === RECEIPTS && entry.isDirectory());
+  return isWorkspace && !holdsReceipts ? join(directory, RECEIPTS) : directory;
+}
+
+/** Name of the directory in a workspace. */
+const RECEIPTS = 'receipts';
 
 function soundLine(line: PlacedLine, { instance, key }: Signer): SoundLine | undefined {
   const members = readLine(line.text, key);

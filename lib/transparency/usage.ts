@@ -1,4 +1,5 @@
-/** Who used what: the sums of the receipts of a directory (docs/receipts.md), by client, model and day. */
+/** Who used what: the sums of the receipts of directories (docs/receipts.md), by client, model and day. */
+import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { linesOf } from '../files/line-files.ts';
 import {
@@ -53,7 +54,7 @@ export interface UsageReport {
     readonly repeated: number;
     /** Lines that a crash cut off. */
     readonly cutOff: number;
-    /** The first line that is unreadable or repeated. */
+    /** The first line that is unreadable or repeated; `file` has its directory where several were read. */
     readonly first: { readonly file: string; readonly line: number } | null;
   };
 }
@@ -73,10 +74,13 @@ export const OTHER = '(other)';
 const DAY_MS = 24 * 3_600_000;
 
 /**
- * Sums the receipts of a directory. Reads them as a stream, in memory that does not grow with them. Checks no signature: that is what
+ * Sums the receipts of directories. Reads them as a stream, in memory that does not grow with them. Checks no signature: that is what
  * `receipts verify` does. A line counts once: those of an instance have rising numbers, and others are left out. Throws receipts_unreadable.
  */
-export async function sumUsage(directory: string, options: UsageOptions = {}): Promise<UsageReport> {
+export async function sumUsage(
+  directories: readonly string[],
+  options: UsageOptions = {},
+): Promise<UsageReport> {
   const { since, until, by = ['client'] } = options;
   const [from, to] = [since?.toISOString() ?? '', until?.toISOString() ?? '~'];
   // A receipt is written after its request has come, so never before that day, unless the clock is set back meanwhile.
@@ -110,17 +114,21 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
     ...nothing(),
   });
 
-  try {
+  const lastSeq = new Map<string, number>(); // by instance: a copy of its files in another directory repeats its lines
+  /** How a file is named in the report. */
+  const named = (directory: string, file: string): string =>
+    directories.length > 1 ? join(directory, file) : file;
+
+  async function addDirectory(directory: string): Promise<void> {
     const { instances, foreign } = await listReceiptFiles(directory);
     for (const file of foreign) {
       if (readFileName(file) === undefined || file < firstDay) continue;
       lines.unreadable += 1; // has the name of a receipt file, and is a link or the like
-      lines.first ??= { file, line: 0 };
+      lines.first ??= { file: named(directory, file), line: 0 };
     }
     for (const [instance, files] of instances) {
       const wanted = files.filter((file) => file >= firstDay);
       read += wanted.length;
-      let last = -1;
       for await (const { file, number, text, complete } of linesOf(directory, wanted)) {
         if (!complete) {
           lines.cutOff += 1;
@@ -128,9 +136,9 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
         }
         const line = parseLine(text);
         if (line === undefined || !isSummable(line)) lines.unreadable += 1;
-        else if (line.instance !== instance || line.seq <= last) lines.repeated += 1;
+        else if (line.instance !== instance || line.seq <= (lastSeq.get(instance) ?? -1)) lines.repeated += 1;
         else {
-          last = line.seq;
+          lastSeq.set(instance, line.seq);
           if (!isWithin(line.time)) continue;
           if (line.type === 'request') add(line);
           else if (line.type === 'refused')
@@ -141,13 +149,16 @@ export async function sumUsage(directory: string, options: UsageOptions = {}): P
           }
           continue;
         }
-        lines.first ??= { file, line: number };
+        lines.first ??= { file: named(directory, file), line: number };
       }
     }
-  } catch (cause) {
-    const { code = 'unknown cause' } = cause as NodeJS.ErrnoException;
-    const message = `the receipts in ${directory} cannot be read (${code})`;
-    throw new PrivatemodeError('receipts_unreadable', message, { cause, remedy: REMEDY });
+  }
+
+  for (const directory of directories) {
+    await addDirectory(directory).catch((cause: NodeJS.ErrnoException) => {
+      const message = `the receipts in ${directory} cannot be read (${cause.code ?? 'unknown cause'})`;
+      throw new PrivatemodeError('receipts_unreadable', message, { cause, remedy: REMEDY });
+    });
   }
   const period = { since: since?.toISOString() ?? null, until: until?.toISOString() ?? null };
   const inOrder = [...sorted([...rows.values()], by), ...(others ? [others] : [])];

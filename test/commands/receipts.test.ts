@@ -41,6 +41,19 @@ describe('receipts verify', () => {
     });
   });
 
+  it('finds the receipts of a workspace', async () => {
+    assert.deepEqual(await run('verify', '--dir', workspace), await run('verify', '--dir', directory));
+  });
+
+  it('takes a directory that holds anything of receipts as it is, whatever lies in it', async () => {
+    const emptied = temporaryDirectory('receipts-');
+    cpSync(join(directory, 'public.pem'), join(emptied, 'public.pem'));
+    cpSync(directory, join(emptied, 'receipts'), { recursive: true });
+    const { code, out } = await run('verify', '--dir', emptied);
+    assert.equal(code, 10);
+    assert.match(out, /^0 receipts in 0 lines/);
+  });
+
   it('fails for a directory whose receipts are all gone, unless earlier days are left out', async () => {
     const empty = temporaryDirectory('receipts-');
     cpSync(join(directory, 'public.pem'), join(empty, 'public.pem'));

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
@@ -271,8 +271,44 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.doesNotMatch((await run('--by=model')).out, /[\u0000-\u0009\u000b-\u001f\u202e]/);
   });
 
+  it('adds up several directories, each by itself or as the workspace that it is in', async () => {
+    const [first, second] = [temporaryDirectory('usage-'), temporaryDirectory('usage-')];
+    for (const [place, requests] of [
+      [first, 2],
+      [second, 3],
+    ] as const) {
+      workspace = place;
+      await write(
+        '2026-11-03T12:00:00Z',
+        Array.from({ length: requests }, () => receipt('2026-11-03T12:00:00.000Z')),
+      );
+    }
+    const counted = async (...dirs: string[]): Promise<[number, number]> => {
+      const { code, stdout } = await runCommand([
+        'usage',
+        '--json',
+        ...dirs.flatMap((dir) => ['--dir', dir]),
+      ]);
+      return [code as number, JSON.parse(stdout).total.requests];
+    };
+    assert.deepEqual(await counted(join(first, 'receipts')), [0, 2]);
+    assert.deepEqual(await counted(first), [0, 2], 'the workspace');
+    assert.deepEqual(await counted(join(first, 'receipts'), second), [0, 5]);
+    assert.deepEqual(await counted(`${first},${second}`), [0, 5]);
+    assert.deepEqual(await counted(first, join(first, 'receipts')), [0, 2], 'one directory, named twice');
+    const copy = temporaryDirectory('usage-');
+    cpSync(join(first, 'receipts'), copy, { recursive: true });
+    const twice = await runCommand(['usage', '--dir', first, '--dir', second, '--dir', copy]);
+    assert.deepEqual([twice.code, twice.stdout.split(' ')[0]], [10, '5'], 'a copy');
+    assert.match(twice.stderr, /the first is .*\/2026-11-03\.[a-z0-9]{12}\.jsonl line 1\./);
+    const none = await runCommand(['usage', '--dir=']);
+    assert.match(none.stderr, /^Error: --dir wants a path, and got none/);
+    const missing = await runCommand(['usage', '--dir', first, '--dir', 'nowhere-at-all']);
+    assert.match(missing.stderr, /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT\)/);
+  });
+
   it('refuses a directory that is not there, and a wrong flag in a process of its own, and prints no sums', async () => {
-    const { code, out, err } = await run('--dir=nowhere-at-all');
+    const { code, stdout: out, stderr: err } = await runCommand(['usage', '--dir=nowhere-at-all']);
     assert.deepEqual([code, out], [1, '']);
     assert.match(err, /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT\)/);
     const program = await runProgram('--since=2026-02-30');

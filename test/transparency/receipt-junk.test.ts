@@ -210,11 +210,11 @@ describe('junk among receipts', { timeout: 60_000 }, () => {
     const file = await chain();
     execFileSync('mkfifo', [path(LOOKS_ALIKE)]);
     writeFileSync(path('notes.txt'), 'x');
-    const { lines, total } = await sumUsage(here.directory);
+    const { lines, total } = await sumUsage([here.directory]);
     assert.deepEqual([total.requests, lines.unreadable, lines.first], [2, 1, { file: LOOKS_ALIKE, line: 0 }]);
     rmSync(path(LOOKS_ALIKE));
     renameSync(path(file), path('elsewhere'));
     symlinkSync(path('elsewhere'), path(file));
-    assert.deepEqual((await sumUsage(here.directory)).lines.first, { file, line: 0 });
+    assert.deepEqual((await sumUsage([here.directory])).lines.first, { file, line: 0 });
   });
 });
