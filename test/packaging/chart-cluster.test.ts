@@ -182,7 +182,7 @@ if (HELM.skip === false) {
         assert.equal(text.includes('topologySpreadConstraints:'), minor >= 18);
         assert.equal(text.includes('seccompProfile:'), minor >= 19);
         assert.equal(text.includes('seccomp.security.alpha.kubernetes.io/pod: runtime/default'), minor < 19);
-        assert.equal(text.includes('preStop:'), minor >= 30);
+        assert.ok(text.includes('--shutdown-delay=5s'));
         if (KUBECTL_VALIDATE.skip) return;
         const crds = temporaryDirectory('crds-');
         for (const [kind, ofSpec] of Object.entries(OPERATOR)) {

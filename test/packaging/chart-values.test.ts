@@ -241,16 +241,21 @@ if (HELM.skip === false) {
       assert.equal(containers[0].livenessProbe.httpGet.path, '/healthz');
     });
 
-    it('gives a pod the pause, the drain and a margin before it is killed', () => {
-      for (const [shutdownGraceSeconds, preStopSeconds] of [
+    it('gives a pod the delay, the drain and a margin before it is killed', () => {
+      for (const [shutdownGraceSeconds, shutdownDelaySeconds] of [
         [600, 5],
         [30, 0],
         [0, 20],
       ] as const) {
-        const pod = podOf(render({ shutdownGraceSeconds, preStopSeconds }).objects);
+        const pod = podOf(render({ shutdownGraceSeconds, shutdownDelaySeconds }).objects);
         assert.ok(pod.containers[0].args.includes(`--shutdown-grace=${shutdownGraceSeconds}s`));
-        assert.equal(pod.terminationGracePeriodSeconds, preStopSeconds + shutdownGraceSeconds + 15);
-        assert.equal(pod.containers[0].lifecycle !== undefined, preStopSeconds > 0);
+        const delays = pod.containers[0].args.filter((arg) => arg.startsWith('--shutdown-delay='));
+        assert.deepEqual(
+          delays,
+          shutdownDelaySeconds > 0 ? [`--shutdown-delay=${shutdownDelaySeconds}s`] : [],
+        );
+        assert.equal(pod.terminationGracePeriodSeconds, shutdownDelaySeconds + shutdownGraceSeconds + 15);
+        assert.equal(pod.containers[0].lifecycle, undefined);
       }
     });
 

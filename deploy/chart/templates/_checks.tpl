@@ -83,7 +83,7 @@
 {{- $problems = append $problems "limits.store.existingSecret: there are no limits to count without clients. Name the secret with their file in clients.existingSecret." }}
 {{- end }}
 
-{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "admin-address" "metrics-address" }}
+{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "admin-address" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}

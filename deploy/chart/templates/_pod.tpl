@@ -7,6 +7,9 @@
 {{- $args = append $args (printf "--log-format=%s" .Values.log.format) }}
 {{- $args = append $args (printf "--log-level=%v" .Values.log.level) }}
 {{- $args = append $args (printf "--shutdown-grace=%ds" (int .Values.shutdownGraceSeconds)) }}
+{{- if gt (int .Values.shutdownDelaySeconds) 0 }}
+{{- $args = append $args (printf "--shutdown-delay=%ds" (int .Values.shutdownDelaySeconds)) }}
+{{- end }}
 {{- if $config.apiEndpoint.enabled }}
 {{- $args = append $args (printf "--api-endpoint=%s" $config.apiEndpoint.apiEndpoint) }}
 {{- end }}

@@ -84,9 +84,11 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
     const load = streamsUnderLoad({ port: service.port, count: 150, everyMs: 30, model: 'sim-20x50' });
     for (let i = 0; i < REPLICAS; i++) {
       service.pods.push(await startPod());
-      const old = service.pods.shift() as Program;
-      await delay(200); // preStopSeconds: nothing new is routed to it any more
-      assert.equal(await old.stop(), 0, old.log());
+      const [old] = service.pods as [Program];
+      const stopped = old.stop();
+      await delay(200); // shutdownDelaySeconds: it is still routed to
+      service.pods.shift();
+      assert.equal(await stopped, 0, old.log());
     }
     assert.deepEqual(tally(await load), { complete: 150 });
   });
