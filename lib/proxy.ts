@@ -246,7 +246,7 @@ async function openVerifiedSession(
   return { session, verification };
 }
 
-/** The listener of --admin-address, if there is one. Returns what is to be called with each request that is over. */
+/** The listeners of --admin-address and --metrics-address, where there are any. Returns what is to be called with each request that is over. */
 async function openAdmin(
   start: Start,
   {
@@ -256,8 +256,9 @@ async function openAdmin(
   }: Awaited<ReturnType<typeof openVerifiedSession>> & { readonly instance: string | undefined },
 ): Promise<GatewayServerDeps['metrics']['observe']> {
   const { counters, conditions, log, opened, named } = start;
-  const { adminAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } = start.config;
-  if (adminAddress === undefined) return () => {};
+  const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } =
+    start.config;
+  if (adminAddress === undefined && metricsAddress === undefined) return () => {};
   const startedAt = Date.now();
   const collect = async (): Promise<readonly Collected[]> =>
     start.serving !== undefined && 'collect' in start.serving ? start.serving.collect() : [];
@@ -284,20 +285,24 @@ async function openAdmin(
     const traffic = joinTraffic(snapshots);
     return statusReport({ ...ABOUT, ...facts, traffic, session, standing: standing(), counters, instance });
   };
-  const policy = { allowedOrigins: [], ownNames: [adminAddress.host, ...allowedHosts] };
-  const admin = await startAdmin({
-    ...adminAddress,
+  const shown = {
     metrics: watch.metrics,
     readiness: standing,
     status,
     verification: verification.document,
-    admit: (req: IncomingMessage): void => refuseForeignPage(req, policy),
-  });
-  opened.defer(() => admin.close());
-  log.info(
-    { admin: `http://${urlHost(adminAddress.host)}:${admin.port}` },
-    'Serving status page and metrics',
-  );
+  };
+  for (const [flag, address] of [
+    ['admin-address', adminAddress],
+    ['metrics-address', metricsAddress],
+  ] as const) {
+    if (address === undefined) continue;
+    const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
+    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
+    const listener = await startAdmin({ flag, ...address, ...shown, admit });
+    opened.defer(() => listener.close());
+    const what = flag === 'admin-address' ? 'Serving status page and metrics' : 'Serving metrics';
+    log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
+  }
   return watch.observe;
 }
 

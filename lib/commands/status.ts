@@ -17,7 +17,6 @@ import { renderStatus, type StatusFacts } from './status-text.ts';
 const SETTINGS = [
   setting('admin-address', hostPort('HOST:PORT'), {
     help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
-    aliases: [{ name: 'metrics-address' }],
   }),
   setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
   setting('json', BOOLEAN, {

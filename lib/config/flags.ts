@@ -159,7 +159,9 @@ const GROUPS = {
     }),
     setting('admin-address', hostPort('HOST:PORT'), {
       help: 'Serve the status page, /status, /verification, /metrics (Prometheus), /healthz and /readyz on a listener of their own. If unset, there is no such listener.',
-      aliases: [{ name: 'metrics-address' }],
+    }),
+    setting('metrics-address', hostPort('HOST:PORT'), {
+      help: 'Serve /metrics, /healthz and /readyz, and nothing else, on a listener of their own: for a network that must not see the status page. If unset, there is no such listener.',
     }),
     setting('expose-verification', BOOLEAN, {
       default: 'false',

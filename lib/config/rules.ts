@@ -8,6 +8,19 @@ export interface Facts extends Settings {
 
 const isEverywhere = (host: string): boolean => host === '0.0.0.0' || host === '::';
 
+interface Address {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** Whether two listeners would take one port of one address; 0 is any free one. */
+const isSamePort = (one: Address | undefined, other: Address | undefined): boolean =>
+  one !== undefined &&
+  other !== undefined &&
+  one.port === other.port &&
+  one.port !== 0 &&
+  (one.host === other.host || isEverywhere(one.host) || isEverywhere(other.host));
+
 interface Rule {
   readonly applies: (facts: Facts) => boolean;
   /** Names the flags, and the way out. */
@@ -59,13 +72,23 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
   },
   {
     flags: ['admin-address', 'port'],
-    applies: ({ adminAddress, listenAddress, port }) =>
-      adminAddress?.port === port &&
-      port !== 0 &&
-      (adminAddress.host === listenAddress || [adminAddress.host, listenAddress].some(isEverywhere)) &&
-      socketPath(listenAddress) === undefined,
+    applies: ({ adminAddress, listenAddress: host, port }) =>
+      socketPath(host) === undefined && isSamePort(adminAddress, { host, port }),
     message:
       '--admin-address and --port name the same port: give the admin listener another one, such as 9090',
+  },
+  {
+    flags: ['metrics-address', 'port'],
+    applies: ({ metricsAddress, listenAddress: host, port }) =>
+      socketPath(host) === undefined && isSamePort(metricsAddress, { host, port }),
+    message: '--metrics-address and --port name the same port: give the metrics another one, such as 9090',
+  },
+  {
+    flags: ['admin-address', 'metrics-address'],
+    applies: ({ adminAddress, metricsAddress }) => isSamePort(adminAddress, metricsAddress),
+    message:
+      '--admin-address and --metrics-address name the same port: give them different ones, or drop --metrics-address, ' +
+      'since the admin listener serves the metrics too',
   },
   {
     flags: ['limits-store', 'clients'],

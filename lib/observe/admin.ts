@@ -23,13 +23,9 @@ type Route = (
   shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
 ) => HealthAnswer | Promise<HealthAnswer>;
 
-const ROUTES: Readonly<Record<string, Route>> = {
-  '/': async ({ status, verification, page }) => ({
-    status: 200,
-    ...page.renderStatusPage(verdictFacts(await status(), await verification())),
-  }),
-  '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
-  '/verification': async ({ verification }) => json(verificationText(await verification())),
+type Routes = Readonly<Record<string, Route>>;
+
+const METRICS_ROUTES: Routes = {
   '/metrics': async ({ metrics }) => ({
     status: 200,
     headers: { 'content-type': metrics.contentType },
@@ -39,7 +35,28 @@ const ROUTES: Readonly<Record<string, Route>> = {
   '/readyz': ({ readiness }) => readyzAnswer(readiness()),
 };
 
-const NOT_HERE = `use ${Object.keys(ROUTES).join(', ')}; the endpoints for applications are on the other port (--port)`;
+const ADMIN_ROUTES: Routes = {
+  '/': async ({ status, verification, page }) => ({
+    status: 200,
+    ...page.renderStatusPage(verdictFacts(await status(), await verification())),
+  }),
+  '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
+  '/verification': async ({ verification }) => json(verificationText(await verification())),
+  ...METRICS_ROUTES,
+};
+
+/** The listeners by the flags that ask for them: what each serves, and where the rest is. */
+const LISTENERS = {
+  'admin-address': {
+    routes: ADMIN_ROUTES,
+    elsewhere: 'the endpoints for applications are on the other port (--port)',
+  },
+  'metrics-address': {
+    routes: METRICS_ROUTES,
+    elsewhere:
+      'the status page is on the listener of --admin-address, the endpoints for applications on --port',
+  },
+} as const;
 
 const json = (body: string): HealthAnswer => ({
   status: 200,
@@ -48,21 +65,24 @@ const json = (body: string): HealthAnswer => ({
 });
 
 /**
- * The routes on a listener of their own (--admin-address), so that whoever may use the port of the applications does not see the traffic
- * of others. GET and HEAD only, and not for web pages: a page whose name is rebound to this address could read what they show. Throws
+ * The routes of `flag` on a listener of their own, so that whoever may use the port of the applications does not see the traffic of
+ * others, and whoever reads the metrics (--metrics-address) not the clients and requests on the status page (--admin-address). GET and HEAD only, and not for web pages: a page whose name is rebound to this address could read what they show. Throws
  * listen_failed.
  */
 export async function startAdmin({
+  flag,
   host,
   admit,
   ...options
 }: Shown & {
+  readonly flag: keyof typeof LISTENERS;
   readonly host: string;
   /** 0: any free one. */
   readonly port: number;
   /** Throws the error for a request that a foreign web page sends, by its head. */
   readonly admit: (req: IncomingMessage) => void;
 }) {
+  const { routes, elsewhere } = LISTENERS[flag];
   const page = loadStatusPage();
   const answer = async (req: IncomingMessage): Promise<HealthAnswer> => {
     try {
@@ -72,8 +92,9 @@ export async function startAdmin({
       return refusal(status, code, `${code}: ${message}`);
     }
     const path = req.url?.split('?', 1)[0] ?? '';
-    const route = Object.hasOwn(ROUTES, path) ? ROUTES[path] : undefined;
-    if (route === undefined) return refusal(404, 'unknown_path', NOT_HERE);
+    const route = Object.hasOwn(routes, path) ? routes[path] : undefined;
+    if (route === undefined)
+      return refusal(404, 'unknown_path', `use ${Object.keys(routes).join(', ')}; ${elsewhere}`);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
     return route({ ...options, page });
@@ -87,7 +108,7 @@ export async function startAdmin({
 
   server.listen(options.port, host);
   await once(server, 'listening').catch((cause) => {
-    throw listenFailed(`--admin-address ${host} port ${options.port}`, options.port, cause);
+    throw listenFailed(`--${flag} ${host} port ${options.port}`, options.port, cause);
   });
   const { port } = server.address() as AddressInfo;
   return {

@@ -33,7 +33,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   let service: GatewayServer | undefined;
   let announced = false;
   const watch =
-    config.adminAddress &&
+    (config.adminAddress ?? config.metricsAddress) &&
     (await watchRequests({
       counters,
       chunks: () => service?.chunks() ?? 0,

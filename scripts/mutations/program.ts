@@ -3,6 +3,32 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
+    defence: 'the listener of the metrics: it shows the status page',
+    file: 'lib/observe/admin.ts',
+    edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
+    tests: [
+      {
+        file: 'test/observe/metrics-listener.test.ts',
+        names: [
+          'the listener of --metrics-address has the metrics of all requests and no status page, beside one that has both, with --workers 1',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the listener of the metrics: it lacks what workers count',
+    file: 'lib/workers/worker.ts',
+    edits: [{ find: '(config.adminAddress ?? config.metricsAddress) &&', replace: 'config.adminAddress &&' }],
+    tests: [
+      {
+        file: 'test/observe/metrics-listener.test.ts',
+        names: [
+          'the listener of --metrics-address is enough for metrics, without an admin listener, with --workers 2',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a stop: load balancers that ask /readyz go on sending requests',
     file: 'lib/observe/health.ts',
     edits: [{ find: 'if (draining) return DRAINING;', replace: '' }],

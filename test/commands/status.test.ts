@@ -72,7 +72,10 @@ describe('the command status', { timeout: 30_000 }, () => {
     await listening(serving(), async (address) => {
       const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
       assert.equal((await status(['--port=1', '--api-key=@gone', '--workers=2'], env)).code, 0);
-      assert.equal((await status(['--metrics-address', address])).code, 0);
+      const both = ['--metrics-address=127.0.0.1:1', '--admin-address', address];
+      assert.equal((await status(both)).code, 0);
+      const metricsAlone = await status(['--metrics-address', address]);
+      assert.match(metricsAlone.stderr, /^Error: status asks the admin listener/);
       const everywhere = address.replace('127.0.0.1', '0.0.0.0');
       assert.equal((await status(['--admin-address', everywhere])).code, 0);
     });

@@ -464,9 +464,16 @@ const ROWS: readonly Row[] = [
     flag: 'admin-address',
     key: 'adminAddress',
     byDefault: undefined,
+    accepts: [[['--admin-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }]],
+    refuses: ['9090', ':9090', 'localhost', ''],
+  },
+  {
+    flag: 'metrics-address',
+    key: 'metricsAddress',
+    byDefault: undefined,
     accepts: [
-      [['--admin-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }],
-      [['--metrics-address=127.0.0.1:9090'], { host: '127.0.0.1', port: 9090 }],
+      [['--metrics-address=0.0.0.0:9090'], { host: '0.0.0.0', port: 9090 }],
+      [['--admin-address=127.0.0.1:9090', '--metrics-address=[::1]:9090'], { host: '::1', port: 9090 }],
     ],
     refuses: ['9090', ':9090', 'localhost', ''],
   },

@@ -29,6 +29,11 @@ describe('flags that contradict each other:', () => {
       'the same on all addresses of the admin listener',
       ['--admin-address=[::]:8080', '--listen-address=127.0.0.1'],
     ],
+    ['one port for the metrics and the applications', ['--metrics-address=0.0.0.0:8080']],
+    [
+      'one port for the metrics and the status page',
+      ['--admin-address=127.0.0.1:9090', '--metrics-address=[::]:9090'],
+    ],
     ['the same in older words', ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1']],
   ];
   for (const [name, argv] of contradictions) {

@@ -76,7 +76,7 @@ describe('the listener of --admin-address', () => {
   };
   beforeEach(async () => {
     readiness = standing('starting');
-    admin = await startAdmin({ host: '127.0.0.1', port: 0, ...shown, admit });
+    admin = await startAdmin({ flag: 'admin-address', host: '127.0.0.1', port: 0, ...shown, admit });
   });
   afterEach(() => admin.close());
   const admit = (req: IncomingMessage): void => {
@@ -119,7 +119,14 @@ describe('the listener of --admin-address', () => {
     const failing = async (): Promise<never> => {
       throw new Error('CANARY');
     };
-    admin = await startAdmin({ host: '127.0.0.1', port: 0, ...shown, status: failing, admit });
+    admin = await startAdmin({
+      flag: 'admin-address',
+      host: '127.0.0.1',
+      port: 0,
+      ...shown,
+      status: failing,
+      admit,
+    });
     const response = await ask('/status');
     assert.deepEqual([response.status, response.headers.get('privatemode-proxy-error')], [500, 'internal']);
     assert.ok(!(await response.text()).includes('CANARY'));
@@ -159,10 +166,33 @@ describe('the listener of --admin-address', () => {
       assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
   it('says at its start which address is taken', async () => {
-    await assert.rejects(startAdmin({ host: '127.0.0.1', port: admin.port, ...shown, admit }), {
-      code: 'listen_failed',
-      message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
+    await assert.rejects(
+      startAdmin({ flag: 'admin-address', host: '127.0.0.1', port: admin.port, ...shown, admit }),
+      {
+        code: 'listen_failed',
+        message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
+      },
+    );
+  });
+  it('is not needed for the metrics, which --metrics-address serves alone, for everybody who may see no clients and requests', async () => {
+    const metricsOnly = await startAdmin({
+      ...({ flag: 'metrics-address', host: '127.0.0.1', port: 0, ...shown, admit } as const),
     });
+    try {
+      const asked = (path: string) => fetch(`http://127.0.0.1:${metricsOnly.port}${path}`);
+      assert.match(await (await asked('/metrics')).text(), /^# HELP privatemode_proxy_/);
+      assert.deepEqual([(await asked('/healthz')).status, (await asked('/readyz')).status], [200, 503]);
+      for (const path of ['/', '/status', '/verification']) {
+        const response = await asked(path);
+        assert.equal(response.status, 404);
+        assert.equal(
+          await response.text(),
+          'use /metrics, /healthz, /readyz; the status page is on the listener of --admin-address, the endpoints for applications on --port\n',
+        );
+      }
+    } finally {
+      await metricsOnly.close();
+    }
   });
   it('answers a health check', async () => {
     readiness = standing('verified');

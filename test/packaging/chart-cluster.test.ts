@@ -108,6 +108,9 @@ const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const kinds = (objects: readonly KubernetesObject[]): Record<string, string> =>
   Object.fromEntries(objects.map(({ kind, apiVersion }) => [kind, apiVersion]));
 
+const objectsOf = (values: Values, wanted: string): KubernetesObject[] =>
+  render(values).objects.filter(({ kind }) => kind === wanted);
+
 const nameOf = (cluster: Cluster, values: Values = {}): string =>
   render(values, cluster).objects.find(({ kind }) => kind === 'Service')!.metadata.name;
 
@@ -139,13 +142,38 @@ if (HELM.skip === false) {
       assert.deepEqual(spec('Deployment')['selector'], { matchLabels: expected });
       assert.deepEqual(spec('PodDisruptionBudget')['selector'], { matchLabels: expected });
       assert.deepEqual(spec('NetworkPolicy')['podSelector'], { matchLabels: expected });
-      assert.deepEqual(spec('ServiceMonitor')['selector'], { matchLabels: expected });
+      const metrics = { ...expected, 'app.kubernetes.io/component': 'metrics' };
+      assert.deepEqual(spec('ServiceMonitor')['selector'], { matchLabels: metrics });
       const template = spec('Deployment')['template'] as {
         metadata: { labels: object };
         spec: { topologySpreadConstraints: { labelSelector: object }[] };
       };
       assert.deepEqual(template.metadata.labels, { ...expected, team: 'ml' });
       assert.deepEqual(template.spec.topologySpreadConstraints[0]?.labelSelector, { matchLabels: expected });
+    });
+
+    it('keeps the metrics inside the cluster, in a service of their own, whatever the type of the other one', () => {
+      const values = { service: { type: 'LoadBalancer', port: 9090 }, metrics: { enabled: true } };
+      const services = render(values, { release: 'r'.repeat(50) }).objects.filter(
+        ({ kind }) => kind === 'Service',
+      );
+      const shown = services.map(({ metadata: { name, labels }, spec }) => [
+        [/-metrics$/.test(name), name.length <= 63, labels['app.kubernetes.io/component']],
+        [spec['type'], (spec['ports'] as { targetPort: string }[]).map(({ targetPort }) => targetPort)],
+      ]);
+      assert.deepEqual(shown, [
+        [
+          [true, true, 'metrics'],
+          ['ClusterIP', ['metrics']],
+        ],
+        [
+          [false, true, undefined],
+          ['LoadBalancer', ['http']],
+        ],
+      ]);
+      const deployment = objectsOf(values, 'Deployment')[0];
+      assert.doesNotMatch(JSON.stringify(deployment), /--admin-address/);
+      assert.match(JSON.stringify(deployment), /--metrics-address=0\.0\.0\.0:9090/);
     });
 
     it('makes a deployment and a service, and nothing else unasked', () => {

@@ -14,6 +14,29 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     'if-placeholder',
   ],
   'a misspelt key in config': [config({ apikey: {} }), "/config'", 'apikey', 'not allowed'],
+  'a misspelt section of the clients': [
+    { client: { existingSecret: 'privatemode-clients' } },
+    "'client' not allowed",
+  ],
+  'a misspelt section of the limits': [{ limit: { maxInFlight: 5 } }, "'limit' not allowed"],
+  'a misspelt policy': [{ networkpolicy: { enabled: true } }, "'networkpolicy' not allowed"],
+  'a section of config at the top': [{ tls: { enabled: true } }, "'tls' not allowed"],
+  'an ingress and a service account, which other charts have': [
+    { ingress: { enabled: false }, serviceAccount: { create: true } },
+    'ingress: this chart has none',
+    'serviceAccount: this chart has none',
+    'serviceAccountName',
+  ],
+  'the pause of earlier versions': [{ preStopSeconds: 5 }, 'set shutdownDelaySeconds'],
+  'a policy that closes the port of the store': [
+    {
+      networkPolicy: { enabled: true },
+      clients: { existingSecret: 'c' },
+      limits: { store: { existingSecret: 'r' } },
+    },
+    'closes the port of limits.store',
+    'networkPolicy.extraEgress',
+  ],
   'a misspelt key below config': [config({ tls: { enable: true } }), '/config/tls', "'enable' not allowed"],
   'a misspelt key in a section of ours': [{ metrics: { enable: true } }, '/metrics', "'enable' not allowed"],
   'an origin with a path': [
@@ -165,8 +188,8 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     { metrics: { enabled: true, rules: { runbookPrefix: 'https://git.example' } } },
     '/metrics/rules/runbookPrefix',
   ],
-  'the old name of a flag that the chart sets': [
-    { extraArgs: ['--metrics-address=:1'] },
+  'the address of the metrics as a flag': [
+    { extraArgs: ['--metrics-address=0.0.0.0:1'] },
     '--metrics-address is set',
   ],
   'a digest that is none': [{ image: { digest: 'sha256:abc' } }, '/image/digest'],
@@ -195,6 +218,13 @@ if (HELM.skip === false) {
       render({ ...claim({ accessMode: 'ReadWriteMany' }), replicaCount: 3 });
       render({ ...claim({}), replicaCount: 1 });
       render({ replicaCount: 3 });
+      render({ global: { imageRegistry: 'r' }, enabled: true });
+      render({ extraArgs: ['--admin-address=127.0.0.1:9091'], metrics: { enabled: true } });
+      render({
+        networkPolicy: { enabled: true, extraEgress: [{ ports: [{ port: 6379 }] }] },
+        clients: { existingSecret: 'c' },
+        limits: { store: { existingSecret: 'r' } },
+      });
       render({ extraArgs: ['--workers=2', '--max-body-bytes=1000'] });
       render(config({ extraEnv: [{ name: 'X', valueFrom: { secretKeyRef: { name: 's', key: 'k' } } }] }));
     });

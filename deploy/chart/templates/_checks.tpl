@@ -3,6 +3,16 @@
 {{- $problems := list }}
 {{- $config := .Values.config }}
 
+{{- $none := dict
+  "ingress" "Make an Ingress of your own for the service; it has to stream answers."
+  "serviceAccount" "No token is mounted. Name an account that exists in serviceAccountName."
+  "preStopSeconds" "The proxy waits by itself: set shutdownDelaySeconds." }}
+{{- range $name, $instead := $none }}
+{{- if hasKey $.Values $name }}
+{{- $problems = append $problems (printf "%s: this chart has none. %s" $name $instead) }}
+{{- end }}
+{{- end }}
+
 {{- if include "privatemode-proxy.singleWriter" . }}
 {{- if .Values.autoscaling.enabled }}
 {{- $problems = append $problems (printf "autoscaling.enabled: the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or switch autoscaling off." $config.workspace.volumeClaimName $config.workspace.accessMode) }}
@@ -52,9 +62,6 @@
 {{- if eq (int .Values.metrics.port) (int $config.port) }}
 {{- $problems = append $problems "metrics.port and config.port are the same. The metrics need a port of their own." }}
 {{- end }}
-{{- if eq (int .Values.metrics.port) (int .Values.service.port) }}
-{{- $problems = append $problems "metrics.port and service.port are the same. The metrics need a port of their own." }}
-{{- end }}
 {{- end }}
 
 {{- if .Values.metrics.serviceMonitor.enabled }}
@@ -83,7 +90,11 @@
 {{- $problems = append $problems "limits.store.existingSecret: there are no limits to count without clients. Name the secret with their file in clients.existingSecret." }}
 {{- end }}
 
-{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "admin-address" "metrics-address" }}
+{{- if and .Values.networkPolicy.enabled .Values.limits.store.existingSecret (not .Values.networkPolicy.extraEgress) }}
+{{- $problems = append $problems "networkPolicy.enabled closes the port of limits.store, whose address the chart does not know. Let the proxy reach it by a rule in networkPolicy.extraEgress." }}
+{{- end }}
+
+{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}

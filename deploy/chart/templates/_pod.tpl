@@ -52,7 +52,7 @@
 {{- $args = append $args (printf "--limits-store-failure=%s" .Values.limits.storeFailure) }}
 {{- end }}
 {{- if .Values.metrics.enabled }}
-{{- $args = append $args (printf "--admin-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
+{{- $args = append $args (printf "--metrics-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
 {{- end }}
 {{- toYaml (concat $args (default list .Values.extraArgs)) }}
 {{- end }}
