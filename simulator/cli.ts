@@ -6,6 +6,7 @@ import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
 import { shellWord } from '../lib/text.ts';
 import { temporaryDirectory } from './directory.ts';
 import { FAULTS } from './faults.ts';
+import { INFERENCE_FAULTS } from './inference/faults.ts';
 import { type SimulatorOptions, startSimulator } from './simulator.ts';
 
 const text = { type: 'string' } as const;
@@ -36,8 +37,25 @@ const usage = (): string => {
   const faults = Object.entries(FAULTS).map(
     ([name, { kind, help }]) => `  ${`${name}=${kind}`.padEnd(34)}${help}`,
   );
-  return `Usage: privatemode-simulator [options]\n\n${rows.join('\n')}\n\nFaults:\n${faults.join('\n')}\n`;
+  const ofInference = Object.entries(INFERENCE_FAULTS).map(
+    ([name, { does, applies }]) => `  ${name.padEnd(26)}${does}${applies === 'stream' ? ' [streams]' : ''}`,
+  );
+  return [
+    'Usage: privatemode-simulator [options]',
+    rows.join('\n'),
+    `Faults:\n${faults.join('\n')}`,
+    `Faults of inference=, as NAME or NAME:ARGUMENT,ARGUMENT, several with + between them:\n${ofInference.join('\n')}`,
+    WHILE_IT_RUNS,
+  ].join('\n\n');
 };
+
+const WHILE_IT_RUNS = `While it runs, this machine can ask it (curl --cacert DIR/ca.pem -X METHOD https://localhost:PORT/_simulator/NAME):
+  POST rotate-manifest      publishes another manifest, and writes it to DIR/manifest.json
+  POST rotate-mesh          makes new mesh certificates, as a restart of the service does
+  POST drop-secrets         forgets all secrets that it gave
+  PUT faults                sets these faults in place of those in force: -d '{"inference":"flip_tag:3"}'
+  GET state                 shows manifest, secrets, requests and faults
+`;
 
 export interface Terminal {
   readonly stdout: Writable;
@@ -83,7 +101,7 @@ async function serve(
   try {
     const { port, url, directory, manifestSha256 } = simulator;
     stdout.write(`${JSON.stringify({ ready: true, port, url, dir: directory, manifestSha256 })}\n`);
-    tell?.(nextSteps(port, directory as string, options.apiKey));
+    tell?.(nextSteps(port, directory as string, options));
     if (!ended.aborted)
       await new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
   } finally {
@@ -91,7 +109,11 @@ async function serve(
   }
 }
 
-const nextSteps = (port: number, directory: string, apiKey = 'any'): string => `
+const nextSteps = (
+  port: number,
+  directory: string,
+  { apiKey = 'any', backend }: Pick<SimulatorOptions, 'apiKey' | 'backend'>,
+): string => `
 To start the proxy in front of it, in another terminal:
 
   export PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${port}
@@ -100,7 +122,11 @@ To start the proxy in front of it, in another terminal:
   npm start -- --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
     --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
 
-The model sim-echo repeats what it is sent; sim-20x100 sends 20 tokens, one every 100 ms. Each request is one line here:
+${
+  backend === undefined
+    ? 'The model sim-echo repeats what it is sent; sim-20x100 sends 20 tokens, one every 100 ms.'
+    : `Requests are answered by ${backend}.`
+} Each request is one line here:
 `;
 
 type Values = ReturnType<typeof parse>;

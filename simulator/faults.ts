@@ -49,7 +49,7 @@ export const FAULTS = {
   'secret-workload': row('flag', 'an inference workload answers in place of the secret service'),
   'secret-expired-certificate': row('flag', 'the secret service certificate has expired'),
   // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
-  inference: row('text', 'these faults, for every inference request'),
+  inference: row('text', 'these faults (below), for every inference request: flip_tag:3+gzip'),
   'inference-once': row('text', 'these faults, for the next inference request'),
 } as const;
 
@@ -93,7 +93,8 @@ function parseValue(name: FaultName, value: unknown): boolean | number | string 
   throw new PrivatemodeError('config_invalid', `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`);
 }
 
-export function createFaults(): Faults {
+/** `checkText` throws config_invalid for a text that names no faults of inference; the table of those is not read here. */
+export function createFaults(checkText: (text: string) => void = () => {}): Faults {
   const values = new Map<FaultName, boolean | number | string>();
 
   const put = (name: FaultName, value: boolean | number | string): void => {
@@ -111,7 +112,9 @@ export function createFaults(): Faults {
     },
     parse(name, value) {
       if (!isFaultName(name)) throw new PrivatemodeError('config_invalid', `there is no fault named ${name}`);
-      put(name, parseValue(name, value));
+      const parsed = parseValue(name, value);
+      if (typeof parsed === 'string') checkText(parsed);
+      put(name, parsed);
     },
     take(name) {
       const left = values.get(name);

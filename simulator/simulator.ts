@@ -12,6 +12,7 @@ import { hardwareIn, writeManifest, writeTrustAnchors } from './directory.ts';
 import { createFaults, type Faults } from './faults.ts';
 import { createHardware, type Hardware } from './hardware.ts';
 import type { ExchangeLog } from './inference/exchanges.ts';
+import { checkFaults } from './inference/faults.ts';
 import { createInferenceHandler } from './inference/handler.ts';
 import { toPem } from './pki/certificate.ts';
 import { issueServerCertificate } from './pki/tls.ts';
@@ -91,7 +92,7 @@ const HOUR = 3_600_000;
  */
 export async function startSimulator(options: SimulatorOptions = {}): Promise<Simulator> {
   const directory = options.directory === undefined ? undefined : resolve(options.directory);
-  const faults = createFaults();
+  const faults = createFaults(checkFaults);
   for (const [name, value] of Object.entries(options.faults ?? {})) faults.parse(name, value);
   const hardware =
     options.hardware ?? (directory === undefined ? await createHardware() : await hardwareIn(directory));

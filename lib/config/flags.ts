@@ -32,6 +32,11 @@ const GROUPS = {
       help: 'Manifest file to verify the remote against. If unset, the proxy fetches the manifest from the service and logs every one that it enforces.',
       aliases: [old('manifestPath')],
     }),
+    setting('cdn-base-url', text('URL', values.parseBaseUrl), {
+      default: 'https://cdn.confidential.cloud',
+      help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator (docs/operations.md, "Rehearsing without the service").',
+      aliases: [old('cdnBaseURL')],
+    }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
       help: "Accept a GPU even if its vendor's certificate status service (OCSP) cannot be reached or does not know a certificate.",
@@ -193,11 +198,6 @@ const HIDDEN = [
   setting('unsafe-trust-roots', text('DIR', values.parsePath), {
     help: 'Trust these hardware roots instead of the real ones.',
     commandLineOnly: true,
-  }),
-  setting('cdn-base-url', text('URL', values.parseBaseUrl), {
-    default: 'https://cdn.confidential.cloud',
-    help: 'Where the manifest comes from.',
-    aliases: [old('cdnBaseURL')],
   }),
   setting('amd-kds-url', text('URL', values.parseBaseUrl), {
     default: 'https://kdsintf.amd.com',

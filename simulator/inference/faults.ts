@@ -5,6 +5,7 @@
  * the retry of the same request (by name), or not for the next request (by switch).
  */
 import type { IncomingMessage } from 'node:http';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Faults } from '../faults.ts';
 import { DELIVERY_FAULTS } from './faults/delivery.ts';
 import { EVENT_FAULTS } from './faults/events.ts';
@@ -30,6 +31,18 @@ export interface ArmedFault extends Intervention {
 }
 
 const isFaultName = (name: string): name is InferenceFaultName => Object.hasOwn(INFERENCE_FAULTS, name);
+
+/** Throws config_invalid where a text such as `flip_tag:3+gzip` names a fault that does not exist. */
+export function checkFaults(text: string): void {
+  for (const asked of listed(text)) {
+    const [name = ''] = asked.split(':', 1);
+    if (!isFaultName(name))
+      throw new PrivatemodeError(
+        'config_invalid',
+        `there is no fault of inference named ${name}; --help lists them`,
+      );
+  }
+}
 
 /** `name` or `name:first,second`. Throws Rejection (400) for an unknown name. */
 export function armFault(asked: string): ArmedFault {

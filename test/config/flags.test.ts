@@ -570,7 +570,7 @@ describe('the table of flags:', () => {
 
   it('flags for simulators are not listed', () => {
     const listed = LISTED.map(({ name }) => name);
-    for (const name of ['unsafe-trust-roots', 'cdn-base-url', 'amd-kds-url', 'intel-pcs-url', 'ssEndpoint']) {
+    for (const name of ['unsafe-trust-roots', 'amd-kds-url', 'intel-pcs-url', 'ssEndpoint']) {
       assert.ok(!listed.includes(name), name);
     }
   });

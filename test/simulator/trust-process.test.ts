@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProgram } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -78,6 +79,10 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     assert.notEqual(read('manifest.json'), first);
     assert.equal(await published(), read('manifest.json'));
 
+    const setFaults = async (inference: string) =>
+      (await call(simulator, 'PUT', '/_simulator/faults', { body: JSON.stringify({ inference }) })).status;
+    assert.deepEqual([await setFaults('gzip'), await setFaults('gzip+bogus')], [200, 400]);
+
     child.kill('SIGTERM');
     assert.equal(await ended, 0);
     assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
@@ -140,6 +145,7 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     [['--secret-lifetime', '1h'], /--secret-lifetime/],
     [['--tee', 'sgx'], /--tee/],
     [['--fault', 'no-such=1'], /no-such/],
+    [['--fault', 'inference=flip_tag:3+bogus'], /no fault of inference named bogus; --help lists them/],
     [['--host', '192.0.2.1', '--dir'], /dir/],
   ] as const) {
     it(`ends with 1 and says why: ${args.join(' ')}`, async (t) => {
@@ -153,7 +159,9 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
   it('lists every option and fault in its help', async (t) => {
     const { ended, stdout } = launch(t, '--help');
     assert.equal(await ended, 0);
-    for (const word of ['--dir', '--api-key', '--secret-lifetime', 'evidence-debug=flag']) {
+    const inference = Object.keys(INFERENCE_FAULTS).map((name) => `\n  ${name} `);
+    assert.ok(inference.length > 30);
+    for (const word of ['--dir', '--api-key', '--secret-lifetime', 'evidence-debug=flag', ...inference]) {
       assert.ok(stdout().includes(word), word);
     }
   });
