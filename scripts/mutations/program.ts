@@ -31,7 +31,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a stop: load balancers that ask /readyz go on sending requests',
     file: 'lib/observe/health.ts',
-    edits: [{ find: 'if (draining) return DRAINING;', replace: '' }],
+    edits: [{ find: "if (state === 'ended') return ENDED;", replace: '' }],
     tests: [
       {
         file: 'test/server/draining.test.ts',

@@ -14,7 +14,7 @@ import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { Standing } from '../../lib/session/standing.ts';
 import { verificationDocument } from '../../lib/transparency/verification-document.ts';
-import { standing } from '../support/remote/standing.ts';
+import { standing, words } from '../support/remote/standing.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 describe('readiness', () => {
@@ -62,7 +62,7 @@ describe('the listener of --admin-address', () => {
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
     ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1 },
-    ...{ standing: standing('starting'), lastError: null, epoch: null, conditions: [], traffic },
+    ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic },
   };
   const verification = verificationDocument({
     ...{ version: '1', protocol: 'v1', now: new Date(0), roots: PRODUCTION_ROOTS, manifests: [] },

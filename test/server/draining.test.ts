@@ -114,7 +114,7 @@ describe('draining', { concurrency: true, timeout: 90_000 }, () => {
 
       const stopped = proxy.stop('SIGTERM');
       await eventually('the announcement', () => ANNOUNCED.test(proxy.log()));
-      const notReady = (text: string): boolean => /^HTTP\/1\.1 503[\s\S]*draining: /.test(text);
+      const notReady = (text: string): boolean => /^HTTP\/1\.1 503[\s\S]*ended: /.test(text);
       await eventually('all workers to know', async () => {
         const seen = await Promise.all(Array.from({ length: 6 }, () => asked(port, get('/readyz'))));
         return seen.every(notReady);
@@ -122,7 +122,7 @@ describe('draining', { concurrency: true, timeout: 90_000 }, () => {
       const adminSays = await asked(admin, get('/readyz'));
       assert.match(
         adminSays,
-        /^HTTP\/1\.1 503[\s\S]*privatemode-proxy-error: shutting_down[\s\S]*draining: /i,
+        /^HTTP\/1\.1 503[\s\S]*privatemode-proxy-error: shutting_down[\s\S]*ended: /i,
       );
       assert.match(await asked(port, get('/healthz')), /^HTTP\/1\.1 200/);
       for (const stream of [false, true]) {

@@ -85,7 +85,7 @@ describe('what the workers tell', () => {
     const worker = Object.assign(new EventEmitter(), { id: 1, isConnected: () => false, send: () => {} });
     t.mock.method(cluster, 'setupPrimary', () => {});
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
-    const session = { current: () => undefined, state: () => 'starting', lastError: () => undefined };
+    const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
     const ownKey: string[] = [];
