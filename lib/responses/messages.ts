@@ -142,8 +142,9 @@ export class Messages {
     this.#reasoning = this.#reasoning === undefined ? text : `${this.#reasoning}\n${text}`;
   }
 
-  call(id: string, origin: ToolOrigin | undefined, args: string): void {
-    const name = origin === undefined ? this.#tools.nameOfSearch() : this.#tools.nameOf(origin);
+  call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
+    const tools = this.#tools;
+    const name = origin === undefined ? tools.nameOfSearch(place) : tools.nameOf(`${place}.name`, origin);
     const message = this.#reasoning === undefined ? (this.#last ?? this.#assistant()) : this.#assistant();
     message.tool_calls ??= [];
     message.tool_calls.push({ id, type: 'function', function: { name, arguments: args } });
@@ -211,14 +212,14 @@ const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
     'function_call',
     (messages, place, item) => {
       const args = stringAt(`${place}.arguments`, item['arguments']);
-      messages.call(callIdAt(place, item), originOf('function', place, item), args);
+      messages.call(place, callIdAt(place, item), originOf('function', place, item), args);
     },
   ],
   [
     'custom_tool_call',
     (messages, place, item) => {
       const input = stringAt(`${place}.input`, item['input']);
-      messages.call(callIdAt(place, item), originOf('custom', place, item), JSON.stringify({ input }));
+      messages.call(place, callIdAt(place, item), originOf('custom', place, item), JSON.stringify({ input }));
     },
   ],
   [
@@ -226,7 +227,12 @@ const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
     (messages, place, item) => {
       demandClient(place, item);
       const args = item['arguments'] ?? {};
-      messages.call(callIdAt(place, item), undefined, typeof args === 'string' ? args : JSON.stringify(args));
+      messages.call(
+        place,
+        callIdAt(place, item),
+        undefined,
+        typeof args === 'string' ? args : JSON.stringify(args),
+      );
     },
   ],
   ['function_call_output', output],

@@ -22,6 +22,13 @@ const VALID_NAME = /^[\w-]{1,64}$/;
 const LONGEST_NAME = 64;
 const DIGEST_LENGTH = 8;
 
+/** Tools of one request, hosted types and names that only earlier calls have among them. Each is kept until the response has ended. */
+const MOST_TOOLS = 1024;
+/** Bytes of a namespace, and of a name. They are hashed and compared. */
+const MOST_NAME_BYTES = 256;
+/** Of the number behind names that would be the same: `_1024`. */
+const NUMBER_LENGTH = 5;
+
 /** The one parameter of a custom tool. */
 const CUSTOM_PARAMETERS = {
   type: 'object',
@@ -37,6 +44,10 @@ const SEARCH: ToolOrigin = { kind: 'tool_search', name: 'tool_search' };
 
 const keyOf = ({ kind, name, namespace }: ToolOrigin): string =>
   JSON.stringify([kind, namespace ?? null, name]);
+
+function demandShort(param: string, word: string): void {
+  if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw invalid(param, `at most ${MOST_NAME_BYTES} bytes`);
+}
 
 /** FNV-1a: the same tool needs the same name in every request, or the prompt cache of the service misses. It keeps no secret. */
 function digest(text: string): string {
@@ -54,13 +65,15 @@ export class Tools {
   readonly hosted = new Set<string>();
   readonly #names = new Map<string, string>(); // by keyOf
   readonly #added = new Set<string>(); // by their names in chat
+  readonly #numbers = new Map<string, number>(); // the next one, by the beginning of a name and its digest
 
   /** Adds the tools at `param`; returns their names in chat. A tool that was there before counts once: of two definitions, the first. */
   add(param: string, value: unknown): readonly string[] {
     const list = listAt(param, value).map((tool, at) => objectAt(`${param}[${at}]`, tool));
     // Functions keep their names where they can; so they choose first.
-    for (const { type, name } of list) {
-      if (type === 'function' && typeof name === 'string') this.nameOf({ kind: 'function', name });
+    for (const [at, { type, name }] of list.entries()) {
+      if (type === 'function' && typeof name === 'string')
+        this.nameOf(`${param}[${at}].name`, { kind: 'function', name });
     }
     return list.flatMap((tool, at) => this.#addOne(`${param}[${at}]`, tool));
   }
@@ -71,7 +84,8 @@ export class Tools {
       const name = stringAt(`${param}.name`, tool['name']);
       if (name === '') throw invalid(`${param}.name`, 'a name');
       const origin = { kind: type, name, namespace } as const;
-      return [this.#push(origin, type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool))];
+      const definition = type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool);
+      return [this.#push(`${param}.name`, origin, definition)];
     }
     if (namespace !== undefined) {
       throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
@@ -84,14 +98,19 @@ export class Tools {
       });
     }
     if (type === 'tool_search' && tool['execution'] === 'client') {
-      return [this.#push(SEARCH, { description: tool['description'], parameters: tool['parameters'] })];
+      const { description, parameters } = tool;
+      return [this.#push(param, SEARCH, { description, parameters })];
     }
-    this.hosted.add(type);
+    if (!this.hosted.has(type)) {
+      demandShort(`${param}.type`, type);
+      this.#demandRoom(param);
+      this.hosted.add(type);
+    }
     return [];
   }
 
-  #push(origin: ToolOrigin, { description, parameters, strict }: JsonObject): string {
-    const name = this.nameOf(origin);
+  #push(param: string, origin: ToolOrigin, { description, parameters, strict }: JsonObject): string {
+    const name = this.nameOf(param, origin);
     if (this.#added.has(name)) return name;
     this.#added.add(name);
     const definition = {
@@ -104,24 +123,49 @@ export class Tools {
     return name;
   }
 
-  /** The name under which chat knows a tool; the same for the same tool. */
-  nameOf(origin: ToolOrigin): string {
+  /** Throws a RequestRefusal where the request has as many tools as it may have. */
+  #demandRoom(param: string): void {
+    if (this.#names.size + this.hosted.size < MOST_TOOLS) return;
+    throw invalid(param, `at most ${MOST_TOOLS} different tools, those that earlier calls name among them`);
+  }
+
+  /**
+   * The name under which chat knows a tool; the same for the same tool. Throws a RequestRefusal that names `param` where the
+   * request has too many, or names that are too long.
+   */
+  nameOf(param: string, origin: ToolOrigin): string {
+    const { name, namespace } = origin;
+    demandShort(param, name);
+    if (namespace !== undefined) demandShort(param, namespace);
     const key = keyOf(origin);
     const known = this.#names.get(key);
     if (known !== undefined) return known;
-    const plain = origin.namespace === undefined ? origin.name : `${origin.namespace}__${origin.name}`;
-    let name = plain;
-    for (let round = 0; !VALID_NAME.test(name) || this.origins.has(name); round++) {
-      const readable = plain.slice(0, LONGEST_NAME - DIGEST_LENGTH - 1).replace(/[^\w-]/g, '_');
-      name = `${readable}_${digest(`${round}${key}`)}`;
-    }
-    this.#names.set(key, name);
-    this.origins.set(name, origin);
-    return name;
+    this.#demandRoom(param);
+    const plain = namespace === undefined ? name : `${namespace}__${name}`;
+    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : this.#digested(plain, key);
+    this.#names.set(key, chosen);
+    this.origins.set(chosen, origin);
+    return chosen;
   }
 
-  nameOfSearch(): string {
-    return this.nameOf(SEARCH);
+  /**
+   * A name that nobody has: the beginning of `plain` and a digest, and where that is taken a number. Whoever sends the request can
+   * make names with one digest, so numbers go on where they ended the last time: no name is tried twice.
+   */
+  #digested(plain: string, key: string): string {
+    const readable = plain.slice(0, LONGEST_NAME - DIGEST_LENGTH - 1).replace(/[^\w-]/g, '_');
+    const behind = `_${digest(`0${key}`)}`;
+    const first = readable + behind;
+    if (!this.origins.has(first)) return first;
+    const stem = readable.slice(0, LONGEST_NAME - behind.length - NUMBER_LENGTH) + behind;
+    let number = this.#numbers.get(stem) ?? 2;
+    while (this.origins.has(`${stem}_${number}`)) number += 1;
+    this.#numbers.set(stem, number + 1);
+    return `${stem}_${number}`;
+  }
+
+  nameOfSearch(param: string): string {
+    return this.nameOf(param, SEARCH);
   }
 
   /** `tools` and `tool_choice` of the chat request. To be called once, when all tools were added. */
@@ -143,24 +187,26 @@ export class Tools {
     }
     const { mode } = wanted;
     if (mode !== 'auto' && mode !== 'required') throw invalid('tool_choice.mode', '"auto" or "required"');
-    const allowed = new Set<string>();
+    const names = new Set<string>();
+    const namespaces = new Set<unknown>();
     for (const [at, tool] of listAt('tool_choice.tools', wanted['tools']).entries()) {
       const place = `tool_choice.tools[${at}]`;
       const named = objectAt(place, tool);
-      if (named['type'] !== 'namespace') allowed.add(this.#find(place, named));
-      else
-        for (const name of this.#added)
-          if (this.origins.get(name)?.namespace === named['name']) allowed.add(name);
+      if (named['type'] === 'namespace') namespaces.add(stringAt(`${place}.name`, named['name']));
+      else names.add(this.#find(place, named));
     }
-    if (allowed.size === 0) throw invalid('tool_choice.tools', 'tools that are in "tools"');
-    const isAllowed = (tool: JsonObject) => allowed.has((tool['function'] as { name: string }).name);
-    return { tools: functions.filter(isAllowed), tool_choice: mode };
+    const allowed = functions.filter((tool) => {
+      const { name } = tool['function'] as { name: string };
+      return names.has(name) || namespaces.has(this.origins.get(name)?.namespace);
+    });
+    if (allowed.length === 0) throw invalid('tool_choice.tools', 'tools that are in "tools"');
+    return { tools: allowed, tool_choice: mode };
   }
 
-  /** The name in chat of the tool that a choice names. */
+  /** The name in chat of the tool that a choice names. Throws a RequestRefusal where it names none that was added. */
   #find(param: string, { type, name, namespace }: JsonObject): string {
     const isOurs = type === 'function' || type === 'custom' || type === 'tool_search';
-    if (!isOurs || (type === 'tool_search' && !this.#added.has(this.nameOfSearch()))) {
+    if (!isOurs || (type === 'tool_search' && !this.#added.has(this.#names.get(keyOf(SEARCH)) ?? ''))) {
       throw unsupported(
         param,
         'the service runs no hosted tools',

@@ -311,6 +311,38 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence:
+      'the Responses API: tools whose names have one digest are numbered from the first number on, each time',
+    file: 'lib/responses/tools.ts',
+    edits: [{ find: 'this.#numbers.get(stem) ?? 2', replace: '2' }],
+    tests: [
+      {
+        file: 'test/responses/hostile-requests.test.ts',
+        names: [
+          'a Responses request whose lists are long costs steps in proportion to its bytes: tools, one digest',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a request names any number of tools',
+    file: 'lib/responses/tools.ts',
+    edits: [
+      {
+        find: 'if (this.#names.size + this.hosted.size < MOST_TOOLS) return;',
+        replace: 'if (Date.now() > 0) return;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/responses/hostile-requests.test.ts',
+        names: [
+          'a Responses request whose lists are long may name 1,024 different tools, and is refused with more: earlier calls',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: one item of any size is translated while everybody waits',
     file: 'lib/responses/request.ts',
     edits: [{ find: 'if (end - start > MOST_AT_ONCE) throw', replace: 'if (Date.now() < 0) throw' }],
