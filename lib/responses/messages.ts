@@ -1,24 +1,21 @@
 /** The items of `input` as the messages of a chat. */
+import type { ByteChain } from '../pipeline/json/byte-chain.ts';
+import { ChatOutput, type Hold, Joined, Quoted, type Text } from './chat-output.ts';
 import {
   invalid,
   isObject,
   isSet,
+  isString,
   type JsonObject,
   listAt,
   objectAt,
   stringAt,
   unsupported,
+  wordAt,
 } from './refusal.ts';
 import { readReasoning } from './response-object.ts';
 import type { ToolOrigin, Tools } from './tools.ts';
-
-interface AssistantMessage {
-  readonly role: 'assistant';
-  content?: unknown;
-  reasoning?: string;
-  reasoning_content?: string;
-  tool_calls?: object[];
-}
+import { decoded, Span } from './value-reader.ts';
 
 const INSTEAD = 'Send what it held as text, as a call with its output, or as an image.';
 
@@ -38,7 +35,7 @@ const PARTS: ReadonlyMap<unknown, (place: string, part: JsonObject) => object> =
   ['input_image', imagePart],
 ]);
 
-const textPart = (text: string) => ({ type: 'text', text });
+const textPart = (text: Text) => ({ type: 'text', text });
 
 function imagePart(place: string, { image_url, file_id, detail }: JsonObject): object {
   if (isSet(file_id)) {
@@ -56,8 +53,8 @@ function imagePart(place: string, { image_url, file_id, detail }: JsonObject): o
 }
 
 /** Content as chat has it: one text alone is a string. */
-function contentAt(place: string, value: unknown): string | object[] {
-  if (typeof value === 'string') return value;
+function contentAt(place: string, value: unknown): Text | object[] {
+  if (isString(value)) return value;
   const parts = listAt(place, value).map((part, at) => {
     const where = `${place}[${at}]`;
     const object = objectAt(where, part);
@@ -69,54 +66,54 @@ function contentAt(place: string, value: unknown): string | object[] {
   });
   const [only] = parts;
   if (only === undefined) return '';
-  return parts.length === 1 && 'text' in only ? (only.text as string) : parts;
+  return parts.length === 1 && 'text' in only ? (only.text as Text) : parts;
 }
 
 /** Text of content that may hold no image. */
-function textAt(place: string, value: unknown): string {
+function textAt(place: string, value: unknown): Text {
   const content = contentAt(place, value);
-  if (typeof content === 'string') return content;
-  return content
-    .map((part, at) => {
-      if ('text' in part) return part.text as string;
-      throw unsupported(
-        `${place}[${at}]`,
-        'instructions are text',
-        'Send the image in a message of the user.',
-      );
-    })
-    .join('\n');
+  if (!Array.isArray(content)) return content;
+  const texts = content.map((part, at) => {
+    if ('text' in part) return part.text as Text;
+    throw unsupported(`${place}[${at}]`, 'instructions are text', 'Send the image in a message of the user.');
+  });
+  return new Joined(texts.flatMap((text, at) => (at === 0 ? [text] : ['\n', text])));
 }
 
 /** Several model templates raise at a system message in mid-conversation, or drop it. */
-function asApplication(content: string | object[]): string | object[] {
+function asApplication(content: Text | object[]): Text | object[] {
   const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];
-  if (typeof content === 'string') return before + content + after;
+  if (!Array.isArray(content)) return new Joined([before, content, after]);
   return [textPart(before), ...content, textPart(after)];
 }
 
+/**
+ * Writes the messages into `output` as their items come. Neighbours can share a message of the assistant, and the instructions that lead
+ * share one of the system: such a message stays open, and is never kept.
+ */
 export class Messages {
-  readonly #instructions: string[] = [];
-  readonly #messages: object[] = [];
-  #begun = false; // a message came; no instruction goes before it any more
+  /** Messages so far. */
+  count = 0;
+  readonly #chain: ByteChain;
+  readonly #hold: Hold;
+  readonly #output: ChatOutput;
   readonly #tools: Tools;
-  #last: AssistantMessage | undefined; // if it is the last message
-  #reasoning: string | undefined; // for the assistant message that follows
+  #open: 'system' | 'assistant' | undefined;
+  #calls = 0; // of the message that is open
+  #reasoning: ChatOutput | undefined; // for the message of the assistant that follows, without its quotes
 
-  constructor(tools: Tools) {
+  /** `hold` reserves memory for what is kept until it is written. */
+  constructor(output: ChatOutput, tools: Tools, { chain, hold }: { chain: ByteChain; hold: Hold }) {
+    this.#output = output;
     this.#tools = tools;
+    this.#chain = chain;
+    this.#hold = hold;
   }
 
-  instruct(text: string): void {
-    this.#instructions.push(text);
-  }
-
-  /** The messages that will not change any more, or all, with one system message first; each once. */
-  take(ended: boolean): readonly object[] {
-    const isOpen = !ended && this.#last !== undefined;
-    const taken: object[] = this.#messages.splice(0, this.#messages.length - Number(isOpen));
-    const system = this.#begun || ended ? this.#instructions.splice(0) : [];
-    return system.length === 0 ? taken : [{ role: 'system', content: system.join('\n\n') }, ...taken];
+  instruct(text: Text): void {
+    if (this.#open === 'system') this.#output.raw('\\n\\n');
+    else this.#begin('{"role":"system","content":"', 'system');
+    this.#output.inside(text);
   }
 
   add(place: string, item: JsonObject): void {
@@ -128,48 +125,80 @@ export class Messages {
   }
 
   message(place: string, { role, content }: JsonObject): void {
-    if (role === 'user') this.#push({ role, content: contentAt(`${place}.content`, content) });
-    else if (role === 'assistant') {
-      this.#assistant().content = contentAt(`${place}.content`, content);
-    } else if (role !== 'system' && role !== 'developer') {
+    const leads = (this.count === 0 || this.#open === 'system') && this.#reasoning === undefined;
+    if (role === 'user') this.#whole({ role, content: contentAt(`${place}.content`, content) });
+    else if (role === 'assistant') this.#assistant(contentAt(`${place}.content`, content));
+    else if (role !== 'system' && role !== 'developer') {
       throw invalid(`${place}.role`, '"user", "assistant", "system" or "developer"');
-    } else if (!this.#begun && this.#reasoning === undefined) {
-      this.#instructions.push(textAt(`${place}.content`, content));
-    } else this.#push({ role: 'user', content: asApplication(contentAt(`${place}.content`, content)) });
+    } else if (leads) this.instruct(textAt(`${place}.content`, content));
+    else this.#whole({ role: 'user', content: asApplication(contentAt(`${place}.content`, content)) });
   }
 
-  reason(text: string): void {
-    this.#reasoning = this.#reasoning === undefined ? text : `${this.#reasoning}\n${text}`;
+  reason(texts: readonly Text[]): void {
+    const isFirst = this.#reasoning === undefined;
+    this.#reasoning ??= new ChatOutput(this.#chain, this.#hold);
+    for (const [at, text] of texts.entries()) {
+      if (at > 0 || !isFirst) this.#reasoning.raw('\\n');
+      this.#reasoning.inside(text);
+    }
   }
 
-  call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
+  /** What this translation once wrote; what others wrote is left out. */
+  reasonSealed(sealed: string | Span): void {
+    if (typeof sealed !== 'string') this.#hold(sealed.end - sealed.start);
+    const text = readReasoning(
+      typeof sealed === 'string' ? sealed : decoded(this.#chain, sealed.start, sealed.end),
+    );
+    if (text !== undefined) this.reason([text]);
+  }
+
+  call(place: string, id: Text, origin: ToolOrigin | undefined, args: Text | Quoted): void {
     const tools = this.#tools;
     const name = origin === undefined ? tools.nameOfSearch(place) : tools.nameOf(`${place}.name`, origin);
-    const message = this.#reasoning === undefined ? (this.#last ?? this.#assistant()) : this.#assistant();
-    message.tool_calls ??= [];
-    message.tool_calls.push({ id, type: 'function', function: { name, arguments: args } });
+    if (this.#open !== 'assistant' || this.#reasoning !== undefined) this.#assistant();
+    this.#output.raw(this.#calls === 0 ? ',"tool_calls":[' : ',');
+    this.#calls += 1;
+    this.#output.value({ id, type: 'function', function: { name, arguments: args } });
   }
 
-  output(id: string, content: string | object[]): void {
-    this.#push({ role: 'tool', tool_call_id: id, content });
+  output(id: Text, content: Text | object[]): void {
+    this.#whole({ role: 'tool', tool_call_id: id, content });
   }
 
-  #push(message: object): void {
-    this.#messages.push(message);
-    this.#begun = true;
-    this.#last = undefined;
+  /** Ends the message that is open. To be called once, after the last item. */
+  end(): void {
+    if (this.#open === 'system') this.#output.raw('"}');
+    else if (this.#open === 'assistant') this.#output.raw(this.#calls === 0 ? '}' : ']}');
+    this.#open = undefined;
+  }
+
+  #begin(text: string, open: 'system' | 'assistant' | undefined): void {
+    this.end();
+    this.#output.raw(this.count === 0 ? text : `,${text}`);
+    this.count += 1;
+    this.#open = open;
+    this.#calls = 0;
+  }
+
+  #whole(message: object): void {
+    this.#begin('', undefined);
+    this.#output.value(message);
     this.#reasoning = undefined;
   }
 
-  #assistant(): AssistantMessage {
+  #assistant(content?: Text | object[]): void {
+    const output = this.#output;
     const reasoning = this.#reasoning;
-    const message: AssistantMessage = {
-      role: 'assistant',
-      ...(reasoning !== undefined && { reasoning, reasoning_content: reasoning }),
-    };
-    this.#push(message);
-    this.#last = message;
-    return message;
+    this.#reasoning = undefined;
+    this.#begin('{"role":"assistant"', 'assistant');
+    for (const name of reasoning === undefined ? [] : ['reasoning', 'reasoning_content']) {
+      output.raw(`,"${name}":"`);
+      output.append(reasoning as ChatOutput);
+      output.raw('"');
+    }
+    if (content === undefined) return;
+    output.raw(',"content":');
+    output.value(content);
   }
 }
 
@@ -179,11 +208,11 @@ const originOf = (
   { name, namespace }: JsonObject,
 ): ToolOrigin => ({
   kind,
-  name: stringAt(`${place}.name`, name),
-  namespace: isSet(namespace) ? stringAt(`${place}.namespace`, namespace) : undefined,
+  name: wordAt(`${place}.name`, name),
+  namespace: isSet(namespace) ? wordAt(`${place}.namespace`, namespace) : undefined,
 });
 
-function callIdAt(place: string, { call_id }: JsonObject): string {
+function callIdAt(place: string, { call_id }: JsonObject): Text {
   const id = stringAt(`${place}.call_id`, call_id);
   if (id === '') throw invalid(`${place}.call_id`, 'the id of the call');
   return id;
@@ -203,6 +232,15 @@ function demandClient(place: string, { execution }: JsonObject): void {
   );
 }
 
+/** The arguments of the function that stands for a custom tool. */
+const inputArguments = (input: string | Span): Text | Quoted =>
+  input instanceof Span ? new Quoted('{"input":', input, '}') : JSON.stringify({ input });
+
+function searchArguments(args: unknown): Text | Quoted {
+  if (isString(args)) return args;
+  return args instanceof Span ? new Quoted('', args, '') : JSON.stringify(args ?? {});
+}
+
 type ItemRule = (messages: Messages, place: string, item: JsonObject, tools: Tools) => void;
 
 /** Items by their type; any other one is refused. */
@@ -219,20 +257,14 @@ const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
     'custom_tool_call',
     (messages, place, item) => {
       const input = stringAt(`${place}.input`, item['input']);
-      messages.call(place, callIdAt(place, item), originOf('custom', place, item), JSON.stringify({ input }));
+      messages.call(place, callIdAt(place, item), originOf('custom', place, item), inputArguments(input));
     },
   ],
   [
     'tool_search_call',
     (messages, place, item) => {
       demandClient(place, item);
-      const args = item['arguments'] ?? {};
-      messages.call(
-        place,
-        callIdAt(place, item),
-        undefined,
-        typeof args === 'string' ? args : JSON.stringify(args),
-      );
+      messages.call(place, callIdAt(place, item), undefined, searchArguments(item['arguments']));
     },
   ],
   ['function_call_output', output],
@@ -256,11 +288,10 @@ const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
             ? stringAt(`${place}.content[${at}].text`, part['text'])
             : stringAt(`${place}.content[${at}]`, part),
         );
-        messages.reason(texts.join('\n'));
+        messages.reason(texts);
         return;
       }
-      const text = typeof sealed === 'string' ? readReasoning(sealed) : undefined;
-      if (text !== undefined) messages.reason(text);
+      if (isString(sealed)) messages.reasonSealed(sealed);
     },
   ],
 ]);

@@ -1,5 +1,6 @@
 /** Why a request cannot be translated: where in it, and what to do. */
 import { PrivatemodeError } from '../errors.ts';
+import { Span } from './value-reader.ts';
 
 /** `code` of the error object, as the API names it. */
 export type RefusalCode = 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter';
@@ -26,7 +27,14 @@ export const invalid = (param: string, expected: string) =>
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 export const isObject = (value: unknown): value is JsonObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value);
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Span);
+
+/** Whether it is a string, also one that is not decoded. */
+export const isString = (value: unknown): value is string | Span =>
+  typeof value === 'string' || (value instanceof Span && value.kind === 'string');
+
+/** Whether it is an object that is passed on as it came. */
+export const isPassedOn = (value: unknown): value is Span => value instanceof Span && value.kind === 'object';
 
 /** Whether a member counts: a null is as good as none. */
 export const isSet = (value: unknown): boolean => value !== undefined && value !== null;
@@ -37,8 +45,19 @@ export function objectAt(param: string, value: unknown): JsonObject {
   return value;
 }
 
-export function stringAt(param: string, value: unknown): string {
-  if (typeof value !== 'string') throw invalid(param, 'a string');
+export function stringAt(param: string, value: unknown): string | Span {
+  if (!isString(value)) throw invalid(param, 'a string');
+  return value;
+}
+
+/** A name, or a word that the API knows: no text of many bytes is one. */
+export function wordAt(param: string, value: unknown): string {
+  if (typeof value !== 'string') throw invalid(param, isString(value) ? 'a shorter string' : 'a string');
+  return value;
+}
+
+export function passedOnAt(param: string, value: unknown): Span {
+  if (!isPassedOn(value)) throw invalid(param, 'an object');
   return value;
 }
 

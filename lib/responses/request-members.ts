@@ -1,6 +1,17 @@
 /** The members of a Responses request: which are taken, and what becomes of each in chat and in the Response. */
+import type { ByteChain } from '../pipeline/json/byte-chain.ts';
 import type { JsonKind } from '../pipeline/json/json-index.ts';
-import { invalid, isSet, type JsonObject, objectAt, stringAt, unsupported } from './refusal.ts';
+import {
+  invalid,
+  isSet,
+  isString,
+  type JsonObject,
+  objectAt,
+  passedOnAt,
+  stringAt,
+  unsupported,
+} from './refusal.ts';
+import type { Span } from './value-reader.ts';
 
 type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
 
@@ -41,6 +52,9 @@ const OTHERS = new Set(['input', 'tool_choice']);
 
 /** The names of those that are taken. */
 export const NAMES: readonly string[] = [...MEMBERS.keys(), ...OTHERS];
+
+/** Those whose objects and lists are looked into; `input` is, item by item. */
+export const READ: ReadonlySet<string> = new Set(['text', 'reasoning', 'tools', 'include', 'tool_choice']);
 
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
 
@@ -103,8 +117,8 @@ function formatOf(format: unknown): JsonObject | undefined {
   if (type !== 'json_schema') throw invalid('text.format.type', '"text", "json_object" or "json_schema"');
   const json_schema = {
     name: stringAt('text.format.name', name),
-    ...(typeof description === 'string' && { description }),
-    schema: objectAt('text.format.schema', schema),
+    ...(isString(description) && { description }),
+    schema: passedOnAt('text.format.schema', schema),
     ...(typeof strict === 'boolean' && { strict }),
   };
   return { type, json_schema };
@@ -146,14 +160,65 @@ const DEFAULTS = {
 };
 /** Nothing is stored, and what moderation asks for is not done. */
 const NOT_REPEATED = new Set(['store', 'background', 'moderation']);
+const BLANK = 0x20;
+/** Bytes; shorter parts are copied together. */
+const WORTH_A_TURN = 4 * 1024;
 
-/** What the Response object repeats of the request, as JSON text without the braces. */
-export function echoOf(members: ReadonlyMap<string, unknown>): string {
-  const repeated = Object.entries(DEFAULTS).map(([name, value]) => [
-    name,
-    NOT_REPEATED.has(name) ? value : (members.get(name) ?? value),
-  ]);
-  return JSON.stringify({ ...Object.fromEntries(repeated), user: members.get('user') }).slice(1, -1);
+/**
+ * What the Response object repeats of the request, as JSON text without the braces, on one line: a copy, because the request is freed before
+ * its response has ended. `hold` reserves memory for it first, or throws. Yields between long parts.
+ */
+export function* echoOf(
+  chain: ByteChain,
+  spans: ReadonlyMap<string, Span>,
+  hold: (bytes: number) => void,
+): Generator<void, Buffer> {
+  const parts: Uint8Array[] = [];
+  for (const [name, value] of [...Object.entries(DEFAULTS), ['user', undefined] as const]) {
+    const span = NOT_REPEATED.has(name) ? undefined : spans.get(name);
+    const text = span === undefined ? JSON.stringify(value) : '';
+    if (text === undefined) continue;
+    parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}"${name}":${text}`));
+    if (span !== undefined) parts.push(...chain.slices(span.start, span.end));
+  }
+  const echo = Buffer.allocUnsafe(reserved(parts, hold));
+  let at = 0;
+  for (const part of parts) {
+    echo.set(part, at);
+    // Between values: no string has line ends of its own, and no event may.
+    for (const end of ['\n', '\r']) {
+      for (let i = part.indexOf(end.charCodeAt(0)); i >= 0; i = part.indexOf(end.charCodeAt(0), i + 1)) {
+        echo[at + i] = BLANK;
+      }
+    }
+    at += part.length;
+    if (part.length >= WORTH_A_TURN) yield;
+  }
+  return echo;
+}
+
+function reserved(parts: readonly Uint8Array[], hold: (bytes: number) => void): number {
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  hold(length);
+  return length;
+}
+
+/** Digits of a number, without sign, point, leading zeros and exponent. */
+const digitsOf = (text: string): string => text.replace(/e.*/i, '').replace(/[-.]/g, '').replace(/^0+/, '');
+const MOST_DIGITS = 100;
+
+/** Whether every reader of this JSON number has the same: it is finite, and as many of its digits as are written are those of a double. */
+function isKept(text: string): boolean {
+  const digits = digitsOf(text);
+  const value = Number(text);
+  if (!Number.isFinite(value) || digits.length > MOST_DIGITS) return false;
+  return digits === '' || digits === digitsOf(value.toPrecision(digits.length));
+}
+
+/** Throws a RequestRefusal where this number, a member of the request, is not finite or would be another one for some readers. */
+export function demandKept(name: string, text: string): void {
+  if (!isKept(text))
+    throw invalid(name, 'a number that has an exact place among 64-bit floating-point numbers');
 }
 
 /** The members of the chat request but for messages and tools. */

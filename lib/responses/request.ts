@@ -1,12 +1,13 @@
 /** `POST /v1/responses` as a chat completion: the request (docs/protocol/responses.md). */
-import { PrivatemodeError } from '../errors.ts';
-import { type ByteChain, createByteChain } from '../pipeline/json/byte-chain.ts';
-import { createJsonIndex, type JsonVisitor } from '../pipeline/json/json-index.ts';
+import { createByteChain } from '../pipeline/json/byte-chain.ts';
+import { createJsonIndex } from '../pipeline/json/json-index.ts';
+import { ChatOutput, type Hold } from './chat-output.ts';
 import { Messages } from './messages.ts';
-import { invalid, isSet, listAt, objectAt, RequestRefusal } from './refusal.ts';
-import { chatOf, demandSupported, echoOf, isTaken, NAMES } from './request-members.ts';
+import { invalid, isSet, isString, listAt, objectAt, RequestRefusal } from './refusal.ts';
+import { chatOf, demandKept, demandSupported, echoOf, isTaken, NAMES, READ } from './request-members.ts';
 import type { ResponseContext } from './response-object.ts';
 import { Tools } from './tools.ts';
+import { createValueReader, Span } from './value-reader.ts';
 
 /** What is to be known of a request that was translated. */
 export interface TranslatedRequest {
@@ -16,60 +17,14 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
-/** Bytes of one item, or of another member: it is read and written at once, and everybody else waits for that. */
-const MOST_AT_ONCE = 8 * 1024 * 1024;
-/** Objects, arrays and strings in it: these take the reader 20 ms, and 8 MiB of `{},` more than ten times as long. */
-const MOST_VALUES = 200_000;
-/** Bytes that are looked through, or delivered, at a time. */
+/** Bytes that are looked through at a time: the most values in them take some ms. */
 const AT_A_TIME = 64 * 1024;
+/** Bytes of a number as it is written; no longer one is kept exactly. */
+const LONGEST_NUMBER = 400;
 const NOTHING = Buffer.alloc(0);
-
-/** Where in the body a value stands. */
-interface Span {
-  readonly start: number;
-  readonly end: number;
-}
-
-const tooLarge = (param: string, what: string) =>
-  new PrivatemodeError('body_too_large', `${param} ${what}`, {
-    remedy: 'Send smaller texts and images, each in an item of its own.',
-    api: { param, code: 'invalid_value' },
-  });
-
-/** The value there, which an index has found to be JSON. Throws body_too_large. */
-function valueAt(param: string, chain: ByteChain, { start, end }: Span): unknown {
-  if (end - start > MOST_AT_ONCE) throw tooLarge(param, `is larger than ${MOST_AT_ONCE} bytes`);
-  return JSON.parse(chain.bytes(start, end).toString('utf8'));
-}
-
-/** Counts the values in a member, in `input` those of each item. Throws body_too_large. */
-function createValueLimit(member: string): JsonVisitor {
-  const around = member === 'input' ? 1 : 0;
-  let depth = 0;
-  let values = 0;
-  const begin = (): void => {
-    if (depth === around) values = 0;
-    values += 1;
-    if (values > MOST_VALUES) throw tooLarge(member, `has more than ${MOST_VALUES} values in one place`);
-  };
-  return {
-    member,
-    opened() {
-      begin();
-      depth += 1;
-    },
-    closed() {
-      depth -= 1;
-    },
-    stringBegan() {
-      begin();
-      return false;
-    },
-    stringBytes: () => false,
-    escaped: () => false,
-    stringEnded() {},
-  };
-}
+/** What makes a list of items the value of a member, which a reader can be given. */
+const BEFORE_ITEMS = Buffer.from('{"input":');
+const AFTER_ITEMS = Buffer.from('}');
 
 /**
  * Takes the body of a request while it arrives, and translates it item by item. Throws invalid_json, duplicate_member,
@@ -78,51 +33,60 @@ function createValueLimit(member: string): JsonVisitor {
  */
 export class RequestTranslation {
   readonly #chain = createByteChain();
-  readonly #index = createJsonIndex({ visitors: NAMES.map(createValueLimit) });
+  readonly #index = createJsonIndex({ visitors: NAMES.map((name) => this.#readerOf(name)) });
+  readonly #read = new Map<string, unknown>();
   readonly #members = new Map<string, unknown>(); // that are set, but for an `input` of items
+  readonly #spans = new Map<string, Span>(); // of all that are set
   readonly #tools = new Tools();
-  readonly #messages = new Messages(this.#tools);
-  #text = ''; // of messages, not delivered yet
-  #written = 0; // messages
 
   feed(chunk: Uint8Array): void {
     this.#chain.push(chunk);
     this.#index.feed(chunk);
   }
 
-  /**
-   * The chat request as JSON, in pieces; what it returns is said of the whole. To be called once, after the last chunk. Between two
-   * pieces, of which some are empty, others may have their turn: none takes longer than one item does.
-   */
-  *pieces(): Generator<Buffer, TranslatedRequest> {
-    try {
-      return yield* this.#translate();
-    } catch (thrown) {
-      // The JSON writer of the engine recurses; its reader does not.
-      if (!(thrown instanceof RangeError)) throw thrown;
-      throw new PrivatemodeError('invalid_json', 'the request body is nested too deeply');
-    }
+  /** Of `input`, whose items are read when the tools are known, the limits alone. */
+  #readerOf(member: string) {
+    const take = (value: unknown): void => void this.#read.set(member, value);
+    return createValueReader(this.#chain, {
+      member,
+      take,
+      items: member === 'input',
+      reads: READ.has(member),
+    });
   }
 
-  *#translate(): ReturnType<RequestTranslation['pieces']> {
+  /**
+   * The chat request as JSON, in pieces; what it returns is said of the whole. To be called once, after the last chunk. Between two
+   * pieces, of which some are empty, others may have their turn: none takes longer than one item does. `hold` is called before memory is
+   * taken that lasts as long as the request, and may throw; pieces that are parts of the request take none.
+   */
+  *pieces(hold: Hold = () => {}): Generator<Uint8Array, TranslatedRequest> {
     const members = this.#members;
     const tools = this.#tools;
-    const items = yield* this.#readMembers();
+    this.#readMembers();
     demandSupported(members);
     if (members.has('tools')) tools.add('tools', members.get('tools'));
     const include = new Set(members.has('include') ? listAt('include', members.get('include')) : []);
     const logprobs = members.has('top_logprobs') || include.has('message.output_text.logprobs');
 
-    const head = JSON.stringify(chatOf(members, logprobs)).slice(0, -1);
-    yield* slices(`${head}${head === '{' ? '' : ','}"messages":[`);
-    yield* this.#readInput(items);
-    const chosen = JSON.stringify(tools.chosen(members.get('tool_choice'))).slice(1);
-    yield* slices(`]${chosen === '}' ? '' : ','}${chosen}`);
+    const output = new ChatOutput(this.#chain, hold);
+    output.raw('{');
+    for (const member of Object.entries(chatOf(members, logprobs))) writeMember(output, member, ',');
+    output.raw('"messages":[');
+    yield* this.#readInput(output, hold);
+    output.raw(']');
+    for (const [name, value] of Object.entries(tools.chosen(members.get('tool_choice')))) {
+      output.raw(`,"${name}":`);
+      output.value(value);
+    }
+    output.raw('}');
+    yield* output.take(true);
+    const model = members.get('model');
     return {
       streaming: members.get('stream') === true,
       context: {
-        model: (members.get('model') ?? '') as string,
-        echo: echoOf(members),
+        model: typeof model === 'string' ? model : '',
+        echo: yield* this.#echo(hold),
         origins: tools.origins,
         sealsReasoning: include.has('reasoning.encrypted_content'),
         logprobs,
@@ -131,27 +95,36 @@ export class RequestTranslation {
     };
   }
 
-  /** Reads the members but for an `input` of items, and returns the place of that. */
-  *#readMembers(): Generator<Buffer, Span | undefined> {
-    let items: Span | undefined;
-    for (const { name, kind, start, end } of this.#index.finish()) {
-      if (!isTaken(name, kind)) continue;
-      if (name === 'input' && kind === 'array') items = { start, end };
-      else this.#members.set(name, valueAt(name, this.#chain, { start, end }));
+  *#echo(hold: Hold): Generator<Uint8Array, Buffer> {
+    const copying = echoOf(this.#chain, this.#spans, hold);
+    for (;;) {
+      const { done, value } = copying.next();
+      if (done) return value;
       yield NOTHING;
     }
-    return items;
   }
 
-  *#readInput(items: Span | undefined): Generator<Buffer, void> {
-    const messages = this.#messages;
+  #readMembers(): void {
+    for (const { name, kind, start, end } of this.#index.finish()) {
+      if (!isTaken(name, kind)) continue;
+      if (kind === 'number') {
+        const text = end - start > LONGEST_NUMBER ? 'NaN' : this.#chain.bytes(start, end).toString();
+        demandKept(name, text);
+      }
+      this.#spans.set(name, new Span(kind, start, end));
+      if (name !== 'input' || kind !== 'array') this.#members.set(name, this.#read.get(name));
+    }
+  }
+
+  *#readInput(output: ChatOutput, hold: Hold): Generator<Uint8Array, void> {
+    const messages = new Messages(output, this.#tools, { chain: this.#chain, hold });
     const { instructions, input } = Object.fromEntries(this.#members);
-    if (typeof instructions === 'string' && instructions !== '') messages.instruct(instructions);
-    if (typeof input === 'string') messages.add('input', { role: 'user', content: input });
+    if (isString(instructions) && instructions !== '') messages.instruct(instructions);
+    if (isString(input)) messages.add('input', { role: 'user', content: input });
     else if (isSet(input)) throw invalid('input', 'a string or an array');
-    if (items !== undefined) yield* this.#readItems(items);
-    yield* this.#write(true);
-    if (this.#written > 0) return;
+    else if (this.#spans.has('input')) yield* this.#readItems(messages, output);
+    messages.end();
+    if (messages.count > 0) return;
     throw new RequestRefusal(
       'missing_required_parameter',
       'input',
@@ -160,33 +133,36 @@ export class RequestTranslation {
     );
   }
 
-  *#readItems({ start, end }: Span): Generator<Buffer, void> {
-    const index = createJsonIndex({ arrays: 'any' });
-    let at = 0;
-    for (const bytes of this.#chain.slices(start, end).flatMap(parts)) {
+  *#readItems(messages: Messages, output: ChatOutput): Generator<Uint8Array, void> {
+    const { start, end } = this.#spans.get('input') as Span;
+    const items: unknown[] = [];
+    const reader = createValueReader(this.#chain, {
+      member: 'input',
+      offset: start - BEFORE_ITEMS.length,
+      take: (item) => items.push(item),
+      items: true,
+      reads: true,
+    });
+    const index = createJsonIndex({ visitors: [reader] });
+    let count = 0;
+    for (const bytes of [BEFORE_ITEMS, ...this.#chain.slices(start, end), AFTER_ITEMS].flatMap(parts)) {
       index.feed(bytes);
       yield NOTHING;
-      for (; at < index.members.length; at++) {
-        const item = index.members[at] as Span;
-        const place = `input[${at}]`;
-        const value = valueAt(place, this.#chain, { start: start + item.start, end: start + item.end });
-        this.#messages.add(place, objectAt(place, value));
+      for (const item of items.splice(0)) {
+        const place = `input[${count}]`;
+        messages.add(place, objectAt(place, item));
+        count += 1;
         yield NOTHING;
-        yield* this.#write(false);
+        yield* output.take(false);
       }
     }
   }
+}
 
-  /** The messages that are complete; with `ended`, all that were not written yet. */
-  *#write(ended: boolean): Generator<Buffer, void> {
-    for (const message of this.#messages.take(ended)) {
-      this.#text += `${this.#written === 0 ? '' : ','}${JSON.stringify(message)}`;
-      this.#written += 1;
-    }
-    if (!ended && this.#text.length < AT_A_TIME) return;
-    yield* slices(this.#text);
-    this.#text = '';
-  }
+function writeMember(output: ChatOutput, [name, value]: [string, unknown], behind: string): void {
+  output.raw(`"${name}":`);
+  output.value(value);
+  output.raw(behind);
 }
 
 function parts(bytes: Uint8Array): Uint8Array[] {
@@ -194,5 +170,3 @@ function parts(bytes: Uint8Array): Uint8Array[] {
   for (let at = 0; at < bytes.length; at += AT_A_TIME) found.push(bytes.subarray(at, at + AT_A_TIME));
   return found;
 }
-
-const slices = (text: string): Buffer[] => parts(Buffer.from(text)) as Buffer[];

@@ -7,8 +7,8 @@ import type { ToolOrigin } from './tools.ts';
 export interface ResponseContext {
   /** The model that was asked for. */
   readonly model: string;
-  /** Members of the Response object that repeat the request, as JSON text without the braces. */
-  readonly echo: string;
+  /** Members of the Response object that repeat the request, as JSON text without the braces, on one line. */
+  readonly echo: Uint8Array;
   /** The tools by the names that chat knows. */
   readonly origins: ReadonlyMap<string, ToolOrigin>;
   /** Whether reasoning items have `encrypted_content`. */
@@ -188,8 +188,8 @@ export interface ResponseState {
   readonly error?: { readonly code: string; readonly message: string };
 }
 
-/** The Response object as JSON text. What repeats the request may be long, and is written once for all states. */
-export function responseText({ echo }: ResponseContext, head: ResponseHead, state: ResponseState): string {
+/** The Response object as JSON text, without its end: a comma, what repeats the request, and a brace. That may be long, and is never text. */
+export function responseText(head: ResponseHead, state: ResponseState): string {
   const { status, reason, output = [], usage, error = null } = state;
   const own = {
     id: head.id,
@@ -203,5 +203,5 @@ export function responseText({ echo }: ResponseContext, head: ResponseHead, stat
     output,
     usage: usageOf(usage),
   };
-  return `${JSON.stringify(own).slice(0, -1)},${echo}}`;
+  return `${JSON.stringify(own).slice(0, -1)},`;
 }

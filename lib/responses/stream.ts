@@ -94,7 +94,7 @@ export class ResponseStream implements Decrypter {
   }
 
   #deliver(): Uint8Array {
-    return Buffer.from(this.#translation.log.take());
+    return this.#translation.log.take();
   }
 
   #onEvent(data: string): void {

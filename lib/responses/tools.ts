@@ -1,13 +1,17 @@
 /** The tools of a request as the functions that chat completions have, under names that lead back to them. */
+import { Joined } from './chat-output.ts';
 import {
   invalid,
-  isObject,
+  isPassedOn,
   isSet,
+  isString,
   type JsonObject,
   listAt,
   objectAt,
+  passedOnAt,
   stringAt,
   unsupported,
+  wordAt,
 } from './refusal.ts';
 
 /** A tool of the application, as its calls name it. */
@@ -79,9 +83,9 @@ export class Tools {
   }
 
   #addOne(param: string, tool: JsonObject, namespace?: string): string[] {
-    const type = stringAt(`${param}.type`, tool['type']);
+    const type = wordAt(`${param}.type`, tool['type']);
     if (type === 'function' || type === 'custom') {
-      const name = stringAt(`${param}.name`, tool['name']);
+      const name = wordAt(`${param}.name`, tool['name']);
       if (name === '') throw invalid(`${param}.name`, 'a name');
       const origin = { kind: type, name, namespace } as const;
       const definition = type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool);
@@ -91,7 +95,7 @@ export class Tools {
       throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
     }
     if (type === 'namespace') {
-      const name = stringAt(`${param}.name`, tool['name']);
+      const name = wordAt(`${param}.name`, tool['name']);
       return listAt(`${param}.tools`, tool['tools']).flatMap((inner, at) => {
         const place = `${param}.tools[${at}]`;
         return this.#addOne(place, objectAt(place, inner), name);
@@ -115,8 +119,8 @@ export class Tools {
     this.#added.add(name);
     const definition = {
       name,
-      ...(typeof description === 'string' && { description }),
-      ...(isObject(parameters) && { parameters }),
+      ...((isString(description) || description instanceof Joined) && { description }),
+      ...((isPassedOn(parameters) || parameters === CUSTOM_PARAMETERS) && { parameters }),
       ...(typeof strict === 'boolean' && { strict }),
     };
     this.functions.push({ type: 'function', function: definition });
@@ -192,7 +196,7 @@ export class Tools {
     for (const [at, tool] of listAt('tool_choice.tools', wanted['tools']).entries()) {
       const place = `tool_choice.tools[${at}]`;
       const named = objectAt(place, tool);
-      if (named['type'] === 'namespace') namespaces.add(stringAt(`${place}.name`, named['name']));
+      if (named['type'] === 'namespace') namespaces.add(wordAt(`${place}.name`, named['name']));
       else names.add(this.#find(place, named));
     }
     const allowed = functions.filter((tool) => {
@@ -218,7 +222,7 @@ export class Tools {
         ? SEARCH
         : {
             kind: type,
-            name: stringAt(`${param}.name`, name),
+            name: wordAt(`${param}.name`, name),
             namespace: typeof namespace === 'string' ? namespace : undefined,
           };
     const found = this.#names.get(keyOf(origin));
@@ -229,19 +233,20 @@ export class Tools {
 }
 
 function ofFunction(param: string, { description, parameters, strict }: JsonObject): JsonObject {
-  if (isSet(parameters)) objectAt(`${param}.parameters`, parameters);
+  if (isSet(parameters)) passedOnAt(`${param}.parameters`, parameters);
   return { description, parameters, strict };
 }
 
 function ofCustom(param: string, { description, format }: JsonObject): JsonObject {
-  const texts = typeof description === 'string' ? [description] : [];
+  const texts = isString(description) ? [description] : [];
   if (isSet(format)) {
     const { type, syntax, definition } = objectAt(`${param}.format`, format);
     if (type === 'grammar') {
       const language = stringAt(`${param}.format.syntax`, syntax);
       const grammar = stringAt(`${param}.format.definition`, definition);
-      texts.push(`The input has to match this ${language} grammar:\n${grammar}`);
+      if (texts.length > 0) texts.push('\n\n');
+      texts.push('The input has to match this ', language, ' grammar:\n', grammar);
     } else if (type !== 'text') throw invalid(`${param}.format.type`, '"text" or "grammar"');
   }
-  return { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS, strict: undefined };
+  return { description: new Joined(texts), parameters: CUSTOM_PARAMETERS, strict: undefined };
 }

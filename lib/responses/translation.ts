@@ -36,11 +36,17 @@ const tooLarge = () =>
 class EventLog {
   /** Events so far. */
   events = 0;
+  #pieces: Uint8Array[] = []; // before the text
   #out = '';
 
-  /** The one place where events are made. `members` is JSON text without the braces. */
-  write(type: string, members: string): void {
-    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events},${members}}\n\n`;
+  /** The one place where events are made. `members` is JSON text without the braces, whose last object goes on with `rest` if that is given. */
+  write(type: string, members: string, rest?: Uint8Array): void {
+    this.#out += `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.events},${members}`;
+    if (rest !== undefined) {
+      this.#pieces.push(Buffer.from(this.#out), rest);
+      this.#out = '}';
+    }
+    this.#out += '}\n\n';
     this.events += 1;
   }
 
@@ -53,19 +59,22 @@ class EventLog {
     this.#out += ':\n\n';
   }
 
-  /** The text since the last time. */
-  take(): string {
-    const text = this.#out;
+  /** The bytes since the last time. */
+  take(): Uint8Array {
+    const text = Buffer.from(this.#out);
+    const bytes = this.#pieces.length === 0 ? text : Buffer.concat([...this.#pieces, text]);
+    this.#pieces = [];
     this.#out = '';
-    return text;
+    return bytes;
   }
 
   /** Does what writes events; if it throws, none of them was written. */
   atOnce(writes: () => void): void {
-    const [out, sequence] = [this.#out, this.events];
+    const [pieces, out, sequence] = [this.#pieces.length, this.#out, this.events];
     try {
       writes();
     } catch (thrown) {
+      this.#pieces.length = pieces;
       this.#out = out;
       this.events = sequence;
       throw thrown;
@@ -110,8 +119,7 @@ const membersText = (members: object): string => JSON.stringify(members).slice(1
 export class ChatTranslation {
   readonly log = new EventLog();
   isOver = false;
-  /** The last Response object, as JSON. */
-  response = '';
+  #last = ''; // the last Response object, without its end
   /** Bytes of text that are kept for the last events. */
   held = 0;
   #head: ResponseHead | undefined;
@@ -132,8 +140,13 @@ export class ChatTranslation {
   }
 
   #respond(type: string, head: ResponseHead, state: ResponseState): void {
-    this.response = responseText(this.#context, head, state);
-    this.log.write(type, `"response":${this.response}`);
+    this.#last = responseText(head, state);
+    this.log.write(type, `"response":${this.#last}`, this.#context.echo);
+  }
+
+  /** The last Response object, as JSON. */
+  get response(): Buffer {
+    return Buffer.concat([Buffer.from(this.#last), this.#context.echo, Buffer.from('}')]);
   }
 
   #begin(chunk?: JsonObject): ResponseHead {

@@ -29,21 +29,21 @@ export function createTranslator(requestId: string) {
   return {
     /**
      * A body that is scanned while it arrives, and translated piece by piece into `chat` when it is complete. `pause`, called between
-     * two pieces, may let others have their turn. Throws as RequestTranslation does. Its two texts stay in memory until it is sealed.
+     * two pieces, may let others have their turn. Throws as RequestTranslation does. What is made stays in memory until it is sealed, and the
+     * texts and schemas that are passed on are in it once.
      */
     request(chat: RequestBody, pause: () => Promise<void> | undefined = () => undefined): RequestBody {
       const translation = new RequestTranslation();
       return {
         feed: (chunk) => translation.feed(chunk),
         async finish(hold) {
-          const pieces = translation.pieces();
+          const pieces = translation.pieces(hold);
           for (;;) {
             const { done, value } = pieces.next();
             if (done) {
               request = value;
               return chat.finish(hold);
             }
-            hold?.(value.length);
             chat.feed(value);
             const turn = pause();
             if (turn !== undefined) await turn;
@@ -89,5 +89,5 @@ export function translateBody(body: Uint8Array, context: ResponseContext): Buffe
   const translation = new ChatTranslation(context);
   translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
   translation.accept();
-  return Buffer.from(translation.response);
+  return translation.response;
 }

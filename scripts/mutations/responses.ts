@@ -343,13 +343,52 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the Responses API: one item of any size is translated while everybody waits',
-    file: 'lib/responses/request.ts',
-    edits: [{ find: 'if (end - start > MOST_AT_ONCE) throw', replace: 'if (Date.now() < 0) throw' }],
+    defence: 'the Responses API: a text of any size is taken',
+    file: 'lib/responses/value-reader.ts',
+    edits: [{ find: 'if (length > MOST_STRING) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/responses/request.test.ts',
-        names: ['a Responses request as a chat completion refuses an item of more than 8 MiB'],
+        names: ['a Responses request as a chat completion takes a text of 8 MiB, and refuses more'],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: an item has any number of values',
+    file: 'lib/responses/value-reader.ts',
+    edits: [{ find: 'if (values > MOST_VALUES) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: [
+          'a Responses request as a chat completion takes an item of 100,000 numbers, and refuses more',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: texts are parsed and written whole while everybody waits',
+    file: 'lib/responses/value-reader.ts',
+    edits: [{ find: 'ended(length > SHORT ? new Span', replace: 'ended(Date.now() < 0 ? new Span' }],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: [
+          'a Responses request as a chat completion is never parsed or written as a whole: not its texts, nor what shares a message',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a number of the request becomes another one',
+    file: 'lib/responses/request-members.ts',
+    edits: [{ find: 'if (!isKept(text))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: [
+          'a Responses request as a chat completion refuses the number 18446744073709551615 of a member',
+        ],
       },
     ],
   },

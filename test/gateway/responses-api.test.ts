@@ -199,7 +199,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal(large.headers.get('privatemode-proxy-error'), 'body_too_large');
     assert.match(
       await large.text(),
-      /input\[0\] is larger than 8388608 bytes\. Send smaller.*"param":"input\[0\]"/,
+      /input\[0\] has a string of more than 8388608 bytes\. Send smaller.*"param":"input\[0\]"/,
     );
     assert.equal(stack.simulator.counts['inference'], before);
     const input = Array.from({ length: 12 }, () => ({ role: 'user', content: image(1024 * 1024) }));

@@ -13,7 +13,7 @@ export function translateRequest(body: Uint8Array): TranslatedRequest & { readon
   const translation = new RequestTranslation();
   translation.feed(body);
   const pieces = translation.pieces();
-  const written: Buffer[] = [];
+  const written: Uint8Array[] = [];
   for (;;) {
     const { done, value } = pieces.next();
     if (done) return { ...value, body: Buffer.concat(written) };

@@ -5,7 +5,7 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-format.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
-import { RequestTranslation } from '../../lib/responses/request.ts';
+import { RequestTranslation, type TranslatedRequest } from '../../lib/responses/request.ts';
 import { writeReasoning } from '../../lib/responses/response-object.ts';
 import { byteByByte } from '../support/remote/chunkings.ts';
 import { chatOf, type Json, translated, translateRequest } from './chat-side.ts';
@@ -31,7 +31,11 @@ const chatCall = (name: string, args: string, id = 'c1') => ({
   function: { name, arguments: args },
 });
 const says = (role: string, content: unknown) => ({ type: 'message', role, content });
+const echoIn = ({ echo }: TranslatedRequest['context']): string => Buffer.from(echo).toString();
 const IMAGE = { type: 'input_image', image_url: 'data:image/png;base64,AA==', detail: 'original' };
+
+const kept = (text: string): [string, boolean] => [text, true];
+const changed = (text: string): [string, boolean] => [text, false];
 
 describe('a Responses request as a chat completion', () => {
   const MEMBERS: readonly [name: string, request: Json, chat: Json][] = [
@@ -434,15 +438,117 @@ describe('a Responses request as a chat completion', () => {
     });
   }
 
-  it('passes deep nesting on, or refuses it where the engine cannot write it', () => {
-    const deep = `${'['.repeat(2e5)}${']'.repeat(2e5)}`;
-    const request = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"a":${deep}}}]}`;
-    try {
-      assert.ok(translateRequest(Buffer.from(request)).body.includes(deep));
-    } catch (thrown) {
-      assert.equal((thrown as Json)['code'], 'invalid_json');
+  it('passes deep nesting on, and refuses what the service would not read', () => {
+    const nested = (depth: number) => `${'['.repeat(depth)}${']'.repeat(depth)}`;
+    const request = (deep: string) =>
+      Buffer.from(
+        `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"a":${deep}}}]}`,
+      );
+    const deep = nested(9_990);
+    assert.ok(translateRequest(request(deep)).body.includes(deep));
+    assert.throws(() => translateRequest(request(nested(10_000))), { code: 'invalid_json' });
+  });
+
+  const ODD = '{"maximum" : 18446744073709551615,\r\n "a": 1.0, "b":1e400, "a":-0.10,"\\u0061":"\\/\\ud800"}';
+  const PASSED_ON: readonly [what: string, request: string, times?: number][] = [
+    ['the parameters of a tool', `"tools":[{"type":"function","name":"f","parameters":${ODD}}]`],
+    [
+      'those of a tool in a namespace',
+      `"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"f","parameters":${ODD}}]}]`,
+    ],
+    [
+      'those of an additional tool',
+      `"input":[{"type":"additional_tools","tools":[{"type":"function","name":"f","parameters":${ODD}}]},{"role":"user","content":"x"}]`,
+    ],
+    [
+      'the parameters of a search',
+      `"tools":[{"type":"tool_search","execution":"client","parameters":${ODD}}]`,
+    ],
+    ['a schema', `"text":{"format":{"type":"json_schema","name":"n","schema":${ODD}}}`],
+  ];
+  for (const [what, members] of PASSED_ON) {
+    it(`passes ${what} on as the bytes that came`, () => {
+      const input = members.startsWith('"input"') ? '' : '"input":"x",';
+      const { body } = translateRequest(Buffer.from(`{"model":"m",${input}${members}}`));
+      assert.equal(body.toString().split(ODD).length - 1, 1);
+    });
+  }
+
+  it('repeats what came as it came, on one line', () => {
+    const request = `{"model":"m","input":"x","metadata":${ODD},"temperature":0.70}`;
+    const echo = echoIn(translateRequest(Buffer.from(request)).context);
+    assert.ok(echo.includes(`"metadata":${ODD.replace('\r\n', '  ')}`));
+    assert.ok(echo.includes('"temperature":0.70,'));
+    assert.doesNotMatch(echo, /[\r\n]/);
+  });
+
+  it('passes the arguments of a search on as they came, as text', () => {
+    const call = '{"type":"tool_search_call","call_id":"c","execution":"client","arguments":';
+    for (const args of [ODD, '[1.50]', '18446744073709551615', ODD.replace('{', `{${' '.repeat(100_000)}`)]) {
+      const { body } = translateRequest(Buffer.from(`{"model":"m","input":[${call}${args}}]}`));
+      const [{ tool_calls: calls }] = JSON.parse(body.toString()).messages;
+      assert.equal(calls[0].function.arguments, args);
     }
   });
+
+  it('passes long texts on whole, wherever they stand', () => {
+    const text = `\u00e9"\\\n\ud83d\ude00${'x'.repeat(5_000)}`;
+    const custom = { type: 'custom', name: 'p', description: text };
+    const grammar = { type: 'grammar', syntax: 'lark', definition: text };
+    const { messages, tools } = chatOf({
+      instructions: text,
+      tools: [{ ...custom, format: grammar }, fn('f', { description: text })],
+      input: [
+        says('developer', [
+          { type: 'input_text', text },
+          { type: 'input_text', text },
+        ]),
+        says('user', text),
+        says('developer', text),
+        { type: 'reasoning', content: [{ type: 'reasoning_text', text }, text] },
+        { type: 'reasoning', encrypted_content: writeReasoning(text) },
+        call({ arguments: text, call_id: text }),
+        { type: 'custom_tool_call', call_id: 'c2', name: 'p', input: text },
+        { type: 'function_call_output', call_id: text, output: text },
+      ],
+    });
+    const thought = `${text}\n${text}\n${text}`;
+    const assistant = {
+      role: 'assistant',
+      reasoning: thought,
+      reasoning_content: thought,
+      tool_calls: [chatCall('f', text, text), chatCall('p', JSON.stringify({ input: text }), 'c2')],
+    };
+    assert.deepEqual(messages, [
+      { role: 'system', content: `${text}\n\n${text}\n${text}` },
+      { role: 'user', content: text },
+      {
+        role: 'user',
+        content: `<application_instructions>\n${text}\n</application_instructions>`,
+      },
+      assistant,
+      { role: 'tool', tool_call_id: text, content: text },
+    ]);
+    const described = `${text}\n\nThe input has to match this lark grammar:\n${text}`;
+    assert.equal(tools[0].function.description, described);
+    assert.equal(tools[1].function.description, text);
+  });
+
+  const NUMBERS: readonly [text: string, kept: boolean][] = [
+    ...['0', '-0.0', '0.7', '0.70', '1e-3', '2E0', '1.5e+0', '0.30000000000000004', '5e-324'].map(kept),
+    ...['0.69999999999999996', '9007199254740992', '18446744073709551616', '0.699999988079071'].map(kept),
+    ...['1e400', '-1e400', '1e-400', '18446744073709551615', '9007199254740993'].map(changed),
+    ...['0.70000000000000000001', `0.${'1'.repeat(101)}`, `1${'0'.repeat(500_000)}`].map(changed),
+  ];
+  for (const [text, isKept] of NUMBERS) {
+    it(`${isKept ? 'keeps' : 'refuses'} the number ${text.slice(0, 30)} of a member`, () => {
+      for (const name of ['temperature', 'top_p', 'max_output_tokens', 'top_logprobs']) {
+        const translate = () => translateRequest(Buffer.from(`{"model":"m","input":"x","${name}":${text}}`));
+        if (!isKept) assert.throws(translate, { code: 'not_supported', status: 400 }, name);
+        else assert.match(translate().body.toString(), new RegExp(`:${text.replace('+', '\\+')}[,}]`));
+      }
+    });
+  }
 
   const MIB = 1024 * 1024;
   const saysText = (bytes: number) =>
@@ -470,33 +576,92 @@ describe('a Responses request as a chat completion', () => {
     for (const { length } of translation.pieces()) {
       assert.ok(length <= 65_536, String(length));
       since = length === 0 ? since + 1 : 0;
-      assert.ok(since < 10, 'a piece or two for each item');
+      assert.ok(since < 12, 'a piece or two for each item');
     }
-    const parse = JSON.parse;
-    let longest = 0;
-    JSON.parse = (text: string) => {
-      longest = Math.max(longest, text.length);
-      return parse(text);
-    };
-    try {
-      translated({ input });
-    } finally {
-      JSON.parse = parse;
-    }
-    assert.ok(longest < 301_000, String(longest));
   });
 
-  const values = (count: number) => Array.from({ length: count }, () => '');
-  const TOO_LARGE: readonly [name: string, param: string, request: Json][] = [
-    ['an item of more than 8 MiB', 'input[1]', { input: [user, saysText(8 * MIB + 1)] }],
-    ['another member of more than 8 MiB', 'instructions', { instructions: 'x'.repeat(8 * MIB) }],
-    ['an item of many values', 'input', { input: [user, { ...user, x: values(200_000) }] }],
-    ['a member of many values', 'tools', { tools: [fn('f', { parameters: { a: values(200_000) } })] }],
+  it('is never parsed or written as a whole: not its texts, nor what shares a message', (t) => {
+    let longest = 0;
+    const { parse, stringify } = JSON;
+    t.mock.method(JSON, 'parse', (text: string) => {
+      longest = Math.max(longest, text.length);
+      return parse(text);
+    });
+    const calls = Array.from({ length: 3_000 }, () => call({ arguments: `"${'x'.repeat(300)}` }));
+    const body = stringify({
+      ...{ model: 'm', instructions: 'i\n'.repeat(100_000) },
+      tools: [fn('f', { parameters: { enum: Array(50_000).fill('\n') } })],
+      input: [
+        saysText(300_000),
+        ...calls,
+        { type: 'custom_tool_call', call_id: 'c', name: 'p', input: '"'.repeat(1e5) },
+      ],
+    });
+    t.mock.method(JSON, 'stringify', (value: unknown) => {
+      const text = stringify(value);
+      longest = Math.max(longest, text?.length ?? 0);
+      return text;
+    });
+    translateRequest(Buffer.from(body));
+    t.mock.restoreAll();
+    assert.ok(longest < 4_096, String(longest));
+  });
+
+  const strings = (count: number) => Array.from({ length: count }, () => '');
+  const numbers = (count: number) => Array.from({ length: count }, () => 0);
+  const text = (bytes: number) => ({ type: 'input_text', text: 'x'.repeat(bytes) });
+  const schema = (value: unknown) => ({ tools: [fn('f', { parameters: { a: value } })] });
+  const SIZES: readonly [name: string, param: string, accepted: Json, refused: Json][] = [
+    [
+      'a text of 8 MiB',
+      'input[1]',
+      { input: [user, says('user', [text(8 * MIB), text(8 * MIB)])] },
+      { input: [user, says('user', [text(8 * MIB + 1)])] },
+    ],
+    [
+      'instructions of 8 MiB',
+      'instructions',
+      { instructions: 'x'.repeat(8 * MIB) },
+      { instructions: 'x'.repeat(8 * MIB + 1) },
+    ],
+    ...[strings, numbers].flatMap((values): [string, string, Json, Json][] => [
+      [
+        `an item of 100,000 ${values.name}`,
+        'input[1]',
+        {
+          input: [
+            { ...user, x: values(99_000) },
+            { ...user, x: values(99_000) },
+          ],
+        },
+        { input: [user, { ...user, x: values(100_000) }] },
+      ],
+      [`a member of 100,000 ${values.name}`, 'tools', schema(values(99_000)), schema(values(100_000))],
+      [
+        `metadata of 100,000 ${values.name}`,
+        'metadata',
+        { metadata: { a: values(99_000) } },
+        { metadata: { a: values(100_000) } },
+      ],
+    ]),
+    [
+      'an item of 1 MiB beside its strings',
+      'input[0]',
+      { input: [{ ...user, x: { ['k'.repeat(1_000_000)]: 'v'.repeat(1_000_000) } }] },
+      { input: [{ ...user, x: { ['k'.repeat(MIB)]: 1 } }] },
+    ],
+    [
+      'input of 100,000 items',
+      'input',
+      { input: Array(100_000).fill(user) },
+      { input: Array(100_001).fill(user) },
+    ],
   ];
-  for (const [name, param, request] of TOO_LARGE) {
-    it(`refuses ${name}`, () => {
+  for (const [name, param, accepted, refused] of SIZES) {
+    it(`takes ${name}, and refuses more`, () => {
+      assert.doesNotThrow(() => translated(accepted));
       assert.throws(
-        () => translated(request),
+        () => translated(refused),
         ({ code, status, api }) => {
           assert.deepEqual([code, status, api.param], ['body_too_large', 413, param]);
           return true;
@@ -505,11 +670,11 @@ describe('a Responses request as a chat completion', () => {
     });
   }
 
-  it('takes items of 8 MiB, and many values in all of them together', () => {
-    const most = saysText(8 * MIB);
-    assert.equal(JSON.stringify(most).length, 8 * MIB);
-    const many = { ...user, x: values(150_000) };
-    assert.equal(chatOf({ input: [most, many, many, user] })['messages'].length, 4);
+  it('refuses blanks of more than 1 MiB in an item, and digits', () => {
+    for (const value of [`{${' '.repeat(MIB)}}`, '1'.repeat(MIB + 1)]) {
+      const body = Buffer.from(`{"model":"m","input":[{"role":"user","content":"x","a":${value}}]}`);
+      assert.throws(() => translateRequest(body), { code: 'body_too_large' });
+    }
   });
 
   it('refuses a member that comes twice, of which the service would have the first and others the last', () => {
@@ -540,7 +705,7 @@ describe('a Responses request as a chat completion', () => {
       '{"model":"m","input":"x","metadata":{"__proto__":{"a":1}},"tools":[{"type":"function","name":"f","parameters":{"__proto__":{"b":1}}}]}';
     const { body, context } = translateRequest(Buffer.from(request));
     assert.ok(body.toString().includes('"parameters":{"__proto__":{"b":1}}'));
-    assert.ok(context.echo.includes('"metadata":{"__proto__":{"a":1}}'));
+    assert.ok(echoIn(context).includes('"metadata":{"__proto__":{"a":1}}'));
     assert.equal(({} as Json)['a'], undefined);
   });
 });

@@ -342,7 +342,7 @@ describe('a Responses stream', () => {
   it('takes back what is done if the last events cannot be written', (t) => {
     const write = JSON.stringify;
     t.mock.method(JSON, 'stringify', (value: Json) => {
-      if (value['status'] === 'completed' && value['object'] === 'response')
+      if (value?.['status'] === 'completed' && value['object'] === 'response')
         throw new RangeError('Invalid string length');
       return write(value);
     });

@@ -33,16 +33,19 @@ export interface JsonMember {
 export interface JsonVisitor {
   /** The top-level member whose value is visited. */
   readonly member: string;
-  /** An object or an array begins; the innermost ends, `empty` where it had neither member nor element. */
-  opened(isObject: boolean): void;
-  closed(empty: boolean): void;
-  /** A key or a string value begins. True where its characters matter. */
-  stringBegan(isKey: boolean): boolean;
+  /** An object or an array begins at `start`; the innermost ends before `end`, `empty` where it had neither member nor element. */
+  opened(isObject: boolean, start: number): void;
+  closed(empty: boolean, end: number): void;
+  /** A number or a literal begins; it ends before `end`. */
+  scalarBegan?(kind: JsonKind, start: number): void;
+  scalarEnded?(end: number): void;
+  /** A key or a string value begins, with its quote at `start`. True where its characters matter. */
+  stringBegan(isKey: boolean, start: number): boolean;
   /** Its next bytes, between `start` and `end`, up to an escape. False where no more of it matters. */
   stringBytes(bytes: Uint8Array, start: number, end: number): boolean;
   /** The code unit of an escape: of \uXXXX, or of a simple one, 0 for any control character. False as above. */
   escaped(code: number, isUnicode: boolean): boolean;
-  stringEnded(isKey: boolean): void;
+  stringEnded(isKey: boolean, end: number): void;
 }
 
 export type JsonIndex = ReturnType<typeof createJsonIndex>;
@@ -109,7 +112,7 @@ export function createJsonIndex({
 
   const open = (container: number, at: number): void => {
     if (stack.length === MAX_DEPTH) throw invalidJson(at, 'nesting is too deep');
-    visited?.opened(container === OBJECT);
+    visited?.opened(container === OBJECT, at);
     stack.push(container);
     state = container === OBJECT ? FIRST_KEY : FIRST_ELEMENT;
   };
@@ -124,10 +127,15 @@ export function createJsonIndex({
     visited = undefined;
   };
 
+  const scalarEnded = (end: number): void => {
+    visited?.scalarEnded?.(end);
+    valueEnded(end);
+  };
+
   const close = (byte: number, at: number): void => {
     if (stack.at(-1) !== byte - TO_CLOSER) throw invalidJson(at);
     stack.pop();
-    visited?.closed(state !== AFTER_VALUE);
+    visited?.closed(state !== AFTER_VALUE, at + 1);
     if (stack.length === 0) state = DONE;
     else valueEnded(at + 1);
   };
@@ -149,9 +157,18 @@ export function createJsonIndex({
     const kind = KINDS[byte];
     if (kind === undefined) throw invalidJson(at);
     if (stack.length === 1) memberBegan(kind, at);
-    if (kind === 'string') stringBegan(false);
+    if (kind === 'string') stringBegan(false, at);
     else if (kind === 'object' || kind === 'array') open(byte, at);
-    else if (kind === 'number') state = nextState(NUMBER_START, byte);
+    else scalarBegan(kind, byte, at);
+  };
+
+  const scalarBegan = (
+    kind: Exclude<JsonKind, 'string' | 'object' | 'array'>,
+    byte: number,
+    at: number,
+  ): void => {
+    visited?.scalarBegan?.(kind, at);
+    if (kind === 'number') state = nextState(NUMBER_START, byte);
     else {
       literal = kind;
       progress = 1;
@@ -167,7 +184,7 @@ export function createJsonIndex({
     } else if (state === VALUE) valueBegan(byte, at);
     else if (state === KEY || state === FIRST_KEY) {
       if (byte === QUOTE) {
-        stringBegan(true);
+        stringBegan(true, at);
         nameFrom = at + 1 - base;
       } else if (state === FIRST_KEY) close(byte, at);
       else throw invalidJson(at);
@@ -183,10 +200,10 @@ export function createJsonIndex({
     } else throw invalidJson(at, state === TOP ? 'no object' : 'text after the object');
   };
 
-  const stringBegan = (isKey: boolean): void => {
+  const stringBegan = (isKey: boolean, at: number): void => {
     state = STRING;
     inKey = isKey;
-    heard = visited?.stringBegan(isKey) === true ? visited : undefined;
+    heard = visited?.stringBegan(isKey, at) === true ? visited : undefined;
   };
 
   /** The next byte of an escape, after which the state is `next`. */
@@ -199,7 +216,7 @@ export function createJsonIndex({
 
   const stringEnded = (chunk: Uint8Array, i: number): void => {
     heard = undefined;
-    visited?.stringEnded(inKey);
+    visited?.stringEnded(inKey, base + i + 1);
     if (inKey) state = COLON;
     else valueEnded(base + i + 1);
     if (!inKey || stack.length > 1) return;
@@ -230,7 +247,7 @@ export function createJsonIndex({
       } else if (state === LITERAL) {
         if (byte !== literal.charCodeAt(progress)) throw invalidJson(base + i);
         progress += 1;
-        if (progress === literal.length) valueEnded(base + i + 1);
+        if (progress === literal.length) scalarEnded(base + i + 1);
       } else {
         const next = nextState(state, byte);
         if (state < MINUS) {
@@ -240,7 +257,7 @@ export function createJsonIndex({
         } else if (next !== 0) state = next;
         else if (!mayEnd(state)) throw invalidJson(base + i);
         else {
-          valueEnded(base + i);
+          scalarEnded(base + i);
           i -= 1; // the byte is of what follows
         }
       }
