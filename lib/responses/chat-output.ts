@@ -25,6 +25,14 @@ export class Quoted {
   }
 }
 
+/** Bytes of the request that become part of a string when they are delivered: most of them may need an escape. */
+class Unescaped {
+  readonly bytes: Uint8Array;
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+  }
+}
+
 /** Bytes that are made, or delivered, at a time. */
 const AT_A_TIME = 64 * 1024;
 /** Bytes; shorter stretches of the request are copied. */
@@ -40,7 +48,7 @@ export type Hold = (bytes: number) => void;
 export class ChatOutput {
   readonly #chain: ByteChain;
   readonly #hold: Hold;
-  #pieces: Uint8Array[] = [];
+  #pieces: (Uint8Array | Unescaped)[] = [];
   #text = ''; // that is not in a piece yet
 
   constructor(chain: ByteChain, hold: Hold) {
@@ -91,24 +99,30 @@ export class ChatOutput {
     else this.#quote(text);
   }
 
-  /** Adds what another one collected, which may be added again. */
-  append({ pieces }: { readonly pieces: readonly Uint8Array[] }): void {
-    for (const piece of pieces) this.#share(piece);
+  /** Adds texts that another one collected, which may be added again. */
+  append({ pieces }: { readonly pieces: readonly (Uint8Array | Unescaped)[] }): void {
+    for (const piece of pieces) if (piece instanceof Uint8Array) this.#share(piece);
   }
 
   #quote({ before, value, after }: Quoted): void {
     this.raw(escapedText(before));
+    this.#flush();
     for (const slice of this.#chain.slices(value.start, value.end)) {
-      // Valid JSON: of control characters it has blanks alone. Each byte as a character, so that none is cut.
-      for (const part of parts(slice)) {
-        const text = Buffer.from(part.buffer, part.byteOffset, part.length).toString('latin1');
-        const escaped = text.replace(/["\\\n\r\t]/g, (found) => ESCAPES[found] as string);
-        this.#flush();
-        this.#hold(escaped.length);
-        this.#pieces.push(...parts(Buffer.from(escaped, 'latin1')));
-      }
+      for (const part of parts(slice)) this.#pieces.push(new Unescaped(part));
     }
     this.raw(escapedText(after));
+  }
+
+  *#escaped({ bytes }: Unescaped): Generator<Uint8Array, void> {
+    this.#hold(2 * bytes.length);
+    const made = Buffer.allocUnsafe(2 * bytes.length);
+    let used = 0;
+    for (const byte of bytes) {
+      const letter = ESCAPES[byte] as number;
+      if (letter !== 0) made[used++] = BACKSLASH;
+      made[used++] = letter === 0 ? byte : letter;
+    }
+    yield* parts(made.subarray(0, used));
   }
 
   #copy(start: number, end: number): void {
@@ -130,27 +144,29 @@ export class ChatOutput {
   }
 
   /** All pieces. */
-  get pieces(): readonly Uint8Array[] {
+  get pieces(): readonly (Uint8Array | Unescaped)[] {
     this.#flush();
     return this.#pieces;
   }
 
   /** The pieces that are full, or with `ended` all that are left; each once. */
-  take(ended: boolean): readonly Uint8Array[] {
+  *take(ended: boolean): Generator<Uint8Array, void> {
     if (ended) this.#flush();
     const taken = this.#pieces;
     this.#pieces = [];
-    return taken;
+    for (const piece of taken) {
+      if (piece instanceof Unescaped) yield* this.#escaped(piece);
+      else yield piece;
+    }
   }
 }
 
-const ESCAPES: Readonly<Record<string, string>> = {
-  '"': '\\"',
-  '\\': '\\\\',
-  '\n': '\\n',
-  '\r': '\\r',
-  '\t': '\\t',
-};
+const BACKSLASH = 0x5c;
+/** What stands behind a backslash for a byte of valid JSON, which has no other control characters; 0 for those that need none. */
+const ESCAPES = new Uint8Array(256);
+for (const [byte, letter] of ['""', '\\\\', '\nn', '\rr', '\tt'].map((pair) => Buffer.from(pair))) {
+  ESCAPES[byte as number] = letter as number;
+}
 
 function* parts(bytes: Uint8Array): Generator<Uint8Array> {
   for (let at = 0; at < bytes.length; at += AT_A_TIME) yield bytes.subarray(at, at + AT_A_TIME);

@@ -393,6 +393,19 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: all items of a request are read in one turn',
+    file: 'lib/responses/request.ts',
+    edits: [{ find: 'const AT_A_TIME = 64 * 1024;', replace: 'const AT_A_TIME = 64 * 1024 * 1024;' }],
+    tests: [
+      {
+        file: 'test/responses/hostile-requests.test.ts',
+        names: [
+          'a Responses request whose lists are long holds others no longer where more items come: calls in one message',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: metadata of the client leaves',
     file: 'lib/responses/request-members.ts',
     edits: [

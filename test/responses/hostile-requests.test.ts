@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
+import { RequestTranslation } from '../../lib/responses/request.ts';
 import { countSteps } from '../support/processes/count-steps.ts'; // before what it counts
 import { type Json, translated } from './chat-side.ts';
 
@@ -133,6 +134,21 @@ const LISTS: Readonly<Record<string, List>> = {
 const stepsOf = (work: () => void): number =>
   countSteps((file) => /^lib\/(?:responses|pipeline\/json)\//.test(file), work);
 
+/** The most steps between two pieces of the chat request. The body comes in one piece: nothing may depend on how it is cut. */
+function longestTurn(request: Json): number {
+  const translation = new RequestTranslation();
+  translation.feed(Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request })));
+  let longest = 0;
+  const pieces = translation.pieces();
+  for (let done = false; !done; ) {
+    const steps = stepsOf(() => {
+      done = pieces.next().done === true;
+    });
+    longest = Math.max(longest, steps);
+  }
+  return longest;
+}
+
 describe('a Responses request whose lists are long', () => {
   for (const [what, { kind, namespace = null, request }] of Object.entries(LISTS)) {
     for (const [which, make] of Object.entries(NAMES)) {
@@ -145,6 +161,45 @@ describe('a Responses request whose lists are long', () => {
         assert.ok(many! < 1.5 * few!, `${few} steps a byte, then ${many}`);
       });
     }
+  }
+
+  const text = 'x'.repeat(1_000);
+  const SHARED: Readonly<Record<string, object>> = {
+    'calls in one message': { ...call('f'), arguments: text },
+    'instructions in one message': { role: 'developer', content: text },
+    'reasoning of one message': { type: 'reasoning', content: [text] },
+    'tools in many items': { type: 'additional_tools', tools: [{ ...fn('f'), description: text }] },
+  };
+  for (const [what, item] of Object.entries(SHARED)) {
+    it(`holds others no longer where more items come: ${what}`, () => {
+      const [few, many] = [200, 800].map((count) =>
+        longestTurn({ input: [...Array(count).fill(item), user] }),
+      );
+      assert.ok(many! < 1.5 * few!, `${few} steps, then ${many}`);
+    });
+  }
+
+  const PARTS = Array(33_000).fill({ type: 'input_text', text: '' });
+  const LARGEST: Readonly<Record<string, Json>> = {
+    'a message of many parts': { input: [{ role: 'user', content: PARTS }] },
+    'instructions of many parts': { input: [{ role: 'system', content: PARTS }, user] },
+    'reasoning of many texts': { input: [{ type: 'reasoning', content: Array(99_000).fill('') }, user] },
+    'many tools of one name': { tools: Array(24_000).fill(fn('f')) },
+    'many choices of one tool': {
+      tools: [fn('f')],
+      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: Array(24_000).fill(fn('f')) },
+    },
+    'a custom call that is all quotes': {
+      input: [{ type: 'custom_tool_call', call_id: 'c', name: 'f', input: '"'.repeat(1_000_000) }],
+    },
+    'a schema of many numbers': { tools: [{ ...fn('f'), parameters: { enum: Array(99_000).fill(0) } }] },
+    'a text of 8 MiB': { input: 'x'.repeat(8 * 1024 * 1024) },
+  };
+  for (const [what, request] of Object.entries(LARGEST)) {
+    it(`holds others for a few million steps at most: ${what}`, () => {
+      const steps = longestTurn(request);
+      assert.ok(steps < 3_000_000, String(steps));
+    });
   }
 
   it('gives names of one digest each a name of its own, also where another tool has the number already', () => {
