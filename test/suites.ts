@@ -122,6 +122,7 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/gateway/hostile-bodies.test.ts': 'memory of hostile bodies',
   'test/gateway/hostile-load.test.ts': 'memory, and how long others wait',
   'test/gateway/hostile-pieces.test.ts': 'memory, and how long one turn takes',
+  'test/gateway/responses-memory.test.ts': 'memory of a process that translates large requests',
   'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
   'test/pipeline/memory.test.ts': 'memory of long events and of short chunks',

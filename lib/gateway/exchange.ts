@@ -14,6 +14,7 @@ import { type Admission, admit } from './admission.ts';
 import { corsHeaders } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Life } from './life.ts';
+import type { HeldRoom } from './memory-budget.ts';
 import type { ObservedResponse } from './observed-response.ts';
 
 /** Its parts are made by admission, and nobody replaces them. `life` and `accounts` change by their methods. */
@@ -52,6 +53,8 @@ export interface Requested {
   readonly asked: Asked;
   /** Translates the response; undefined: it goes to the application as it was decrypted. */
   readonly translator: Translator | undefined;
+  /** Memory for what its response repeats of the request. */
+  readonly repeated?: HeldRoom | undefined;
   /** The model that is asked about, where an alias covers it: the service is asked for its list, and the entry made of that. */
   readonly aboutModel: string | undefined;
 }

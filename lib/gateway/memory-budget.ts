@@ -8,6 +8,12 @@ export type MemoryBudget = ReturnType<typeof createBudget>;
 /** The part of the budget that one request or response has. */
 export type Reservation = ReturnType<MemoryBudget['open']>;
 
+/** Memory that is reserved for a translated response, and how much. */
+export interface HeldRoom {
+  readonly reservation: Reservation | undefined;
+  readonly bytes: number;
+}
+
 interface BudgetOptions {
   /** Gets the number of reserved bytes. */
   readonly counters: Pick<Counters, 'bufferedBytes'>;

@@ -4,7 +4,7 @@ import { type DecryptOptions, DecryptStream } from '../pipeline/decrypt-stream.t
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses/translator.ts';
 import type { Exchange } from './exchange.ts';
-import type { Reservation } from './memory-budget.ts';
+import type { HeldRoom, Reservation } from './memory-budget.ts';
 
 /** The body of the response as a stream that decrypts it. `count`: where its bytes are counted; default: the accounts of the exchange. */
 export function openResponse(
@@ -33,16 +33,30 @@ function responseReservation({ deps, res }: Exchange): Reservation | undefined {
 /** Bytes; a stream that is translated reserves so many at a time. */
 const HELD_STEP = 64 * 1024;
 
-/** Reserves memory for a translated stream, as its translation grows. */
-export function roomForHeld(exchange: Exchange, translator: Translator): DecryptOptions['room'] {
+/**
+ * Reserves memory for what a translated response repeats of its request: it is there from now on, and the room of the request may go. Rejects
+ * as Reservation.reserve does.
+ */
+export async function roomForRepeated(exchange: Exchange, translator: Translator): Promise<HeldRoom> {
   const reservation = responseReservation(exchange);
-  let reserved = 0;
+  const bytes = translator.held();
+  await reservation?.reserve(bytes, exchange.life.signal);
+  return { reservation, bytes };
+}
+
+/** Reserves memory for a translated stream beside what it repeats, as its translation grows. */
+export function roomForHeld(
+  { life: { signal } }: Exchange,
+  translator: Translator,
+  { reservation, bytes }: HeldRoom,
+): DecryptOptions['room'] {
+  let reserved = bytes;
   return () => {
     const more = translator.held() - reserved;
     if (reservation === undefined || more <= 0) return undefined;
     const step = Math.max(more, HELD_STEP);
     reserved += step;
-    return reservation.reserve(step, exchange.life.signal);
+    return reservation.reserve(step, signal);
   };
 }
 

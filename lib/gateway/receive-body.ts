@@ -12,6 +12,7 @@ import {
 } from '../pipeline/request-body.ts';
 import type { Exchange, ForwardedExchange, Requested } from './exchange.ts';
 import { ClientGone } from './life.ts';
+import { roomForRepeated } from './open-response.ts';
 import { isArriving } from './own-response.ts';
 
 /** A body that has arrived. */
@@ -69,11 +70,15 @@ export async function receive<T extends object>(
     clearInterval(rateCheck);
     signal.removeEventListener('abort', interrupted);
   };
+  const release = (): void => {
+    for (const chunk of chunks.splice(0)) releaseMemory(chunk);
+    reservation.release();
+  };
   const fail = (error: Error): void => {
     if (failed) return;
     failed = true;
     settle();
-    reservation.release();
+    release();
     reject(error);
   };
   const interrupted = (): void => fail(signal.reason);
@@ -104,10 +109,6 @@ export async function receive<T extends object>(
     }
   };
   const gone = (): void => fail(new ClientGone());
-  const release = (): void => {
-    for (const chunk of chunks.splice(0)) releaseMemory(chunk);
-    reservation.release();
-  };
   req.on('data', take);
   req.once('error', gone);
   req.once('close', gone);
@@ -120,7 +121,7 @@ export async function receive<T extends object>(
     if (failed) return;
     new Promise<T>((done) => done(incoming.finish(reservation.grow))).then(
       (prepared) => resolve({ ...prepared, release }),
-      reject,
+      fail,
     );
   });
   return promise;
@@ -135,7 +136,8 @@ export interface TakenIn {
 /**
  * Receives the request body of the exchange, if its endpoint has one, and finds out what the request asks for: a model by another name
  * (--model-alias), a translation (the Responses API). Rejects with client_forbidden, once the body
- * is complete, if its client may not use that model. Where no body
+ * is complete, if its client may not use that model, and with too_many_responses or response_too_large where no memory is left for what the
+ * response repeats. Where no body
  * belongs (GET requests may carry one), it is read and dropped, and nothing of it is forwarded. The response does not wait for it and ends
  * the connection, because nothing limits how long such a body takes.
  */
@@ -155,6 +157,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   const translator =
     match.endpoint.translatedTo === undefined ? undefined : deps.createTranslator?.(caller.requestId);
   const body = await receive(exchange, translator?.request(incoming, turnsOf(exchange)) ?? incoming);
+  const repeated = translator && (await roomForRepeated(exchange, translator).catch(refusedAfter(body)));
   accounts.note({ toolsLeftOut: translator?.leftOut() });
   accounts.stage('received');
   const { model, streaming, choices, format, usage } = body;
@@ -162,8 +165,16 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   if (shared !== undefined && hasBillingLine(body)) deps.salt.onSpoilt?.(caller.log);
   if (client !== undefined) requireModel(client, model, accounts.noted.alias);
   const asked = { streaming, choices, format, usage };
-  return { requested: { asked, translator, aboutModel: undefined }, body };
+  return { requested: { asked, translator, repeated, aboutModel: undefined }, body };
 }
+
+/** Frees the body, which nobody will send, and passes the reason on. */
+const refusedAfter =
+  (body: ReceivedBody) =>
+  (reason: unknown): never => {
+    body.release();
+    throw reason;
+  };
 
 /** The salt of requests that bring none, and what replaces the one that a request brings: with --clients those of its client. */
 export const saltOf = ({ deps, caller: { client } }: Exchange) =>

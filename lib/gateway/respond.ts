@@ -160,7 +160,7 @@ const NOTHING = Buffer.alloc(0);
 /** An event stream: every event goes on as soon as its chunk has been decrypted. */
 async function respondStream(
   exchange: ForwardedExchange,
-  { asked, translator }: Requested,
+  { asked, translator, repeated }: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
   const { deps, res, match, life, accounts } = exchange;
@@ -171,7 +171,7 @@ async function respondStream(
   const decrypter = new EventDecrypter(match.endpoint, cipher as RequestCipher, asked);
   life.reached('before_first_token');
   const events = openResponse(exchange, response, translator?.decrypter(decrypter) ?? decrypter, {
-    room: translator && roomForHeld(exchange, translator),
+    room: translator && repeated && roomForHeld(exchange, translator, repeated),
     onFirstBytes: () => {
       life.reached('mid_stream');
       accounts.stage('first_event');

@@ -50,9 +50,16 @@ export function decoded(chain: ByteChain, start: number, end: number): string {
   return text.includes('\\') ? (JSON.parse(`"${text}"`) as string) : text;
 }
 
+/** An object of the request: it inherits no name, and unlike what Object.create(null) makes it is no hash table from the start. */
+class Members {
+  [name: string]: unknown;
+}
+Object.setPrototypeOf(Members.prototype, null);
+Reflect.deleteProperty(Members.prototype, 'constructor');
+
 /** An object or a list that is being read, and the name of the member that comes next. */
 interface Frame {
-  readonly into: unknown[] | Record<string, unknown>;
+  readonly into: unknown[] | Members;
   name: string;
 }
 
@@ -127,7 +134,7 @@ export function createValueReader(
       const frame = frames.at(-1);
       const isRead = frame === undefined ? reads : Array.isArray(frame.into) || LOOKED_INTO.has(frame.name);
       if (skipped > 0) skipped += 1;
-      else if (isRead) frames.push({ into: isObject ? Object.create(null) : [], name: '' });
+      else if (isRead) frames.push({ into: isObject ? new Members() : [], name: '' });
       else {
         skipped = 1;
         skippedFrom = start;

@@ -4,22 +4,27 @@ import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
 import type { Exchange, ForwardedExchange } from '../../lib/gateway/exchange.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
 import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import type { ParsedBody } from '../../lib/pipeline/request-body.ts';
+import type { ParsedBody, RequestBody } from '../../lib/pipeline/request-body.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
 const newAccounts = (): Accounts => new Accounts({ log: recordingLogger().log, counters: createCounters() });
+const refuse = (): never => {
+  throw new PrivatemodeError('invalid_json', 'no');
+};
 const PARSED = { model: 'm' } as ParsedBody;
 
 const receive = (
   req: Readable,
   signal = new AbortController().signal,
+  refusing: Partial<RequestBody> = {},
 ): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
   const stage = {
@@ -27,6 +32,7 @@ const receive = (
       fed += Buffer.from(chunk).toString();
     },
     finish: () => PARSED,
+    ...refusing,
   };
   const exchange = {
     deps: {
@@ -64,6 +70,20 @@ describe('a body that is taken in', () => {
       [0, 6_000, 5],
     );
     assert.equal(shared.length, 50_000);
+  });
+
+  it('is freed when it is refused, while it arrives or when it is complete', async () => {
+    const refusals: readonly Partial<RequestBody>[] = [
+      { feed: refuse },
+      { finish: refuse },
+      { finish: () => Promise.reject(new PrivatemodeError('invalid_json', 'no')) },
+    ];
+    for (const stage of refusals) {
+      const chunks = [Buffer.alloc(5_000), Buffer.alloc(6_000)];
+      const { body } = receive(Readable.from(chunks, { objectMode: false }), undefined, stage);
+      await assert.rejects(body, { code: 'invalid_json' });
+      assert.equal(chunks[0]?.length, 0);
+    }
   });
 
   it('is given up where the signal aborts, before it begins or while it arrives, and then drops its listener on the signal', async () => {
@@ -119,6 +139,7 @@ describe('a body that is translated', () => {
         },
       }),
       leftOut: () => undefined,
+      held: () => 0,
     };
     const exchange = {
       deps: {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
+import { createTranslator } from '../../lib/responses/translator.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,
@@ -15,7 +16,14 @@ import {
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { chatStream, chunked, http, LAST_CHUNK, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import {
+  chatStream,
+  chunked,
+  http,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const MIB = 1024 * 1024;
 const JSON_TYPE = { 'Content-Type': 'application/json' };
@@ -146,5 +154,33 @@ describe('whole responses', { timeout: 60_000 }, () => {
     assert.equal(short.status, 200, short.body);
     const long = await askStack(stack.url, { ...question, model: 'sim-2000x0' });
     assert.deepEqual([long.status, long.error?.code], [502, 'response_too_large']);
+  });
+});
+
+describe('memory for what a translated response repeats of its request', { timeout: 30_000 }, () => {
+  const asking = (bytes: number): Buffer =>
+    post(JSON.stringify({ model: 'm', input: 'x', stream: true, metadata: { a: 'y'.repeat(bytes) } }), {
+      path: '/v1/responses',
+    });
+
+  it('is reserved before the request is sent, and free when the client has left', async (t) => {
+    const { gateway, upstream, client, sending } = await gatewayFixture(t, {
+      settings: { maxBufferedBytes: MIB },
+      patience: { memoryWait: 100 },
+      deps: { createTranslator },
+    });
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      assert.ok(gateway.heldResponses.bufferedBytes > 600_000, String(gateway.heldResponses.bufferedBytes));
+      await scripted.write(STREAM_HEAD);
+    });
+    const holding = client();
+    holding.send(asking(200_000));
+    await eventually('the head of its response', () => holding.received() !== '');
+    assert.ok(gateway.heldResponses.bufferedBytes > 600_000);
+    assertError(await answerTo(sending(asking(200_000))), 503, 'too_many_responses');
+    assert.equal(upstream.requests.length, 1);
+    holding.socket.destroy();
+    await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
   });
 });
