@@ -1,5 +1,6 @@
 /** The chunks of one chat completion as the events of one Response: what is open, what is done, and when. */
 import { PrivatemodeError } from '../errors.ts';
+import { createJsonIndex } from '../pipeline/json/json-index.ts';
 import { CustomInput } from './custom-input.ts';
 import { isObject, type JsonObject } from './refusal.ts';
 import {
@@ -93,6 +94,8 @@ interface TextItem {
 interface Call {
   id: unknown;
   args: string;
+  /** Characters of `args` that deltas have told. */
+  told: number;
   item: (CallHead & { readonly index: number }) | undefined;
   custom: CustomInput | undefined;
 }
@@ -111,6 +114,41 @@ interface PlacedPart extends Part {
 
 /** The members as JSON text without the braces. */
 const membersText = (members: object): string => JSON.stringify(members).slice(1, -1);
+
+/** Arguments that say there are none. */
+const NONE = 'null';
+
+/** What of the arguments no delta has told; nothing yet while they may become NONE. */
+function untold(call: Call): string {
+  if (NONE.startsWith(call.args)) return '';
+  const rest = call.args.slice(call.told);
+  call.told = call.args.length;
+  return rest;
+}
+
+/** The arguments of a function, and what of them no delta has told: some models send none where they mean an object without members. */
+function wholeArguments({ args, told }: Call): { readonly input: string; readonly rest: string } {
+  const input = args === '' || args === NONE ? '{}' : args;
+  return { input, rest: input.slice(told) };
+}
+
+/** Whether the text begins a JSON object and ends within it. Other texts may be JSON that the model got wrong: it reads what its tool says. */
+function isCut(args: string): boolean {
+  if (!/^\s*\{/.test(args)) return false;
+  const index = createJsonIndex({ arrays: 'any' }); // in a list, so that names may be any
+  try {
+    index.feed(Buffer.from(`[${args}`));
+  } catch {
+    return false;
+  }
+  try {
+    index.feed(Buffer.from(']'));
+    index.finish();
+    return false;
+  } catch {
+    return true;
+  }
+}
 
 /**
  * An agent runs a tool once its item is done, whatever comes after. So `accept`, which says that the chat completion was whole, is what
@@ -235,7 +273,7 @@ export class ChatTranslation {
     this.#hold(text.length);
     let call = this.#calls.get(index);
     if (call === undefined) {
-      call = { id, args: '', item: undefined, custom: undefined };
+      call = { id, args: '', told: 0, item: undefined, custom: undefined };
       this.#calls.set(index, call);
     }
     call.id ??= id;
@@ -243,12 +281,12 @@ export class ChatTranslation {
     if (call.item !== undefined) {
       if (isText(name) && name !== call.item.chatName)
         throw malformed('a call of the response changes its name');
-      this.#callDelta(call, call.custom?.feed(text) ?? text);
+      this.#callDelta(call, call.custom?.feed(text) ?? untold(call));
     } else if (isText(name)) {
       call.item = { ...this.#callHead(name, call.id), index: this.#items.length };
       if (call.item.origin.kind === 'custom') call.custom = new CustomInput();
       this.#add(call, callItem(call.item, 'in_progress', ''));
-      this.#callDelta(call, call.custom?.feed(call.args) ?? call.args);
+      this.#callDelta(call, call.custom?.feed(call.args) ?? untold(call));
     }
   }
 
@@ -296,7 +334,7 @@ export class ChatTranslation {
 
   /**
    * The chat completion was whole: now, and only now, calls and message are done. Throws stream_unfinished where the service ended it in
-   * a way that the API does not know, and response_malformed where a call is not one; then nothing is done.
+   * a way that the API does not know, or a call within its arguments, and response_malformed where a call is not one; then nothing is done.
    */
   accept(): void {
     try {
@@ -318,7 +356,9 @@ export class ChatTranslation {
     const ends = new Map<Call, { readonly input: string; readonly rest: string }>();
     for (const call of status === 'completed' ? this.#calls.values() : []) {
       if (call.item === undefined) throw malformed('a call of the response has no name');
-      ends.set(call, call.custom?.finish() ?? { input: call.args, rest: '' });
+      if (isCut(call.args))
+        throw new PrivatemodeError('stream_unfinished', 'the arguments of a call were cut');
+      ends.set(call, call.custom?.finish() ?? wholeArguments(call));
     }
     const head = this.#begin();
     this.#endReasoning();

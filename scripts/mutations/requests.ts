@@ -177,6 +177,19 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a waiting line: who has waited too long stays in it, and everybody behind waits for ever',
+    file: 'lib/limits/waiting-line.ts',
+    edits: [{ find: 'return this.delete(waiting);', replace: 'return this.has(waiting);' }],
+    tests: [
+      {
+        file: 'test/gateway/memory-budget.test.ts',
+        names: [
+          'the memory of uploads gives up a body that waited too long, and lets in those that it held up',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the memory of uploads: large ones may take all of it',
     file: 'lib/gateway/memory-budget.ts',
     edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],

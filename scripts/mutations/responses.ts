@@ -287,6 +287,19 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: a call whose arguments were cut is done, and agents run it',
+    file: 'lib/responses/translation.ts',
+    edits: [{ find: 'if (isCut(call.args))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/responses/stream.test.ts',
+        names: [
+          'a Responses stream fails at arguments that were cut, although the service says that they are whole: {"a":1,',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: a call changes its name after its first piece has been told',
     file: 'lib/responses/translation.ts',
     edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
@@ -343,17 +356,6 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the Responses API: a text of any size is taken',
-    file: 'lib/responses/value-reader.ts',
-    edits: [{ find: 'if (length > MOST_STRING) throw', replace: 'if (Date.now() < 0) throw' }],
-    tests: [
-      {
-        file: 'test/responses/request.test.ts',
-        names: ['a Responses request as a chat completion takes a text of 8 MiB, and refuses more'],
-      },
-    ],
-  },
-  {
     defence: 'the Responses API: an item has any number of values',
     file: 'lib/responses/value-reader.ts',
     edits: [{ find: 'if (values > MOST_VALUES) throw', replace: 'if (Date.now() < 0) throw' }],
@@ -401,6 +403,47 @@ export const RESPONSES: readonly Mutation[] = [
         file: 'test/responses/hostile-requests.test.ts',
         names: [
           'a Responses request whose lists are long holds others no longer where more items come: calls in one message',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: what is made of a request is reserved by nobody',
+    file: 'lib/responses/chat-output.ts',
+    edits: [{ find: 'this.#hold(Buffer.byteLength(this.#text));', replace: '' }],
+    tests: [
+      {
+        file: 'test/responses/request.test.ts',
+        names: [
+          'a Responses request as a chat completion reserves what is made before it is, and nothing for what is passed on',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: what a response repeats takes memory that nobody reserved',
+    file: 'lib/gateway/open-response.ts',
+    edits: [{ find: 'await reservation?.reserve(bytes, exchange.life.signal);', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/response-memory.test.ts',
+        names: [
+          'memory for what a translated response repeats of its request is reserved before the request is sent, and free when the client has left',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a body that was refused keeps its memory although its reservation is gone',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [
+      { find: '    settle();\n    release();\n', replace: '    settle();\n    reservation.release();\n' },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/receive-body.test.ts',
+        names: [
+          'a body that is taken in is freed when it is refused, while it arrives or when it is complete',
         ],
       },
     ],

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { errorResponse } from '../../lib/api/error-format.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { createRequestBody, type ParsedBody } from '../../lib/pipeline/request-body.ts';
 import { RequestRefusal } from '../../lib/responses/refusal.ts';
 import { RequestTranslation, type TranslatedRequest } from '../../lib/responses/request.ts';
@@ -605,6 +606,45 @@ describe('a Responses request as a chat completion', () => {
     translateRequest(Buffer.from(body));
     t.mock.restoreAll();
     assert.ok(longest < 4_096, String(longest));
+  });
+
+  it('reserves what is made before it is, and nothing for what is passed on', () => {
+    const long = 'x'.repeat(100_000);
+    const request = Buffer.from(
+      JSON.stringify({
+        ...{ model: 'm', metadata: { a: long } },
+        input: [
+          ...Array.from({ length: 1_000 }, () => call({ arguments: 'y'.repeat(500) })),
+          says('user', long),
+          { type: 'custom_tool_call', call_id: 'c', name: 'p', input: '"'.repeat(50_000) },
+          { type: 'reasoning', encrypted_content: writeReasoning(long) },
+          says('assistant', long),
+        ],
+      }),
+    );
+    const translation = new RequestTranslation();
+    translation.feed(request);
+    let held = 0;
+    let made = 0;
+    const pieces = translation.pieces((bytes) => {
+      held += bytes;
+    });
+    for (let next = pieces.next(); ; next = pieces.next()) {
+      if (next.done) {
+        made += next.value.context.echo.length;
+        break;
+      }
+      if (next.value.buffer !== request.buffer) made += next.value.length;
+      assert.ok(held >= made, `${made} bytes were made, ${held} reserved`);
+    }
+    assert.ok(made > 1_000_000 && held >= made, `${made}, ${held}`);
+    assert.ok(held < made + 500_000, `${held} of ${made}`);
+    const refusing = new RequestTranslation();
+    refusing.feed(request);
+    const full = () => {
+      throw new PrivatemodeError('too_many_uploads', 'full');
+    };
+    assert.throws(() => [...refusing.pieces(full)], { code: 'too_many_uploads' });
   });
 
   const strings = (count: number) => Array.from({ length: count }, () => '');

@@ -71,6 +71,13 @@ function demandSequence(events: readonly Json[]): void {
 
 const lastOf = (events: readonly Json[]): Json => events.at(-1)!;
 
+/** All pieces of arguments, together. */
+const argumentsTold = (events: readonly Json[]): string =>
+  events
+    .filter(({ type }) => type === 'response.function_call_arguments.delta')
+    .map(({ delta }) => delta)
+    .join('');
+
 describe('a Responses stream', () => {
   it('has the events of the table, all that is done at the end', () => {
     const { events, failure } = run(chatStream(ALL, 'tool_calls'), TOOLS);
@@ -264,8 +271,66 @@ describe('a Responses stream', () => {
     });
   }
 
+  const DELETE = '{"command":"rm -rf /home/user';
+  const CUT = [
+    '{',
+    ' {"a"',
+    '{"":',
+    '{"a":1,"a":2',
+    '{"a":1',
+    '{"a":"\\',
+    '{"a":tru',
+    '{"a":[{}',
+    '{"a":1,',
+    DELETE,
+  ];
+  for (const args of CUT) {
+    it(`fails at arguments that were cut, although the service says that they are whole: ${args}`, () => {
+      for (const name of ['f', 'patch', 'tool_search']) {
+        const pieces = [callPiece(0, '{"path":"x"}', 'c0', 'f'), callPiece(1, args, 'c', name)];
+        const { events, failure } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+        assert.ok(!events.some(promisesWhole));
+        assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'stream_unfinished']);
+      }
+    });
+  }
+
+  it('passes on whatever a model takes for arguments, if they are not cut', () => {
+    const others = [
+      '{"a":1}',
+      ' {} ',
+      '{"a":1}}',
+      '{a:1}',
+      "{'a'",
+      'rm',
+      '[1',
+      '"x',
+      '1',
+      'nul',
+      'nullx',
+      '{"a":1,"a":2}',
+    ];
+    for (const args of others) {
+      const pieces = [callPiece(0, '', 'c', 'f'), ...[...args].map((piece) => callPiece(0, piece))];
+      const { events } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].arguments, args);
+      assert.equal(argumentsTold(events), args);
+    }
+  });
+
+  it('has an object without members where a model sends no arguments, or null', () => {
+    for (const args of ['', 'null']) {
+      const pieces = ['', ...args].map((piece, i) => callPiece(0, piece, ...(i === 0 ? ['c', 'f'] : [])));
+      const { events } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].arguments, '{}');
+      assert.equal(argumentsTold(events), '{}');
+      const search = run(chatStream([callPiece(0, args, 'c', 'tool_search')], 'tool_calls'), TOOLS);
+      assert.deepEqual(lastOf(search.events)['response'].output[0].arguments, {});
+    }
+  });
+
   it('takes what a model makes of custom arguments that are none as the input', () => {
-    for (const args of ['*** Begin', '{"patch":"x"}', '{"input":7}', '["input"]', '', '{"input"']) {
+    for (const args of ['*** Begin', '{"patch":"x"}', '{"input":7}', '["input"]', '', '{"input":}', 'null']) {
       const { events } = run(chatStream([callPiece(0, args, 'c', 'patch')], 'tool_calls'), TOOLS);
       assert.equal(lastOf(events)['response'].output[0].input, args);
     }
