@@ -11,7 +11,7 @@ import {
   stringAt,
   unsupported,
 } from './refusal.ts';
-import type { Span } from './value-reader.ts';
+import { type Span, tooLarge } from './value-reader.ts';
 
 type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
 
@@ -161,12 +161,15 @@ const DEFAULTS = {
 /** Nothing is stored, and what moderation asks for is not done. */
 const NOT_REPEATED = new Set(['store', 'background', 'moderation']);
 const BLANK = 0x20;
+/** Bytes of what is repeated: each state of a Response object has all of it, written at once. */
+const MOST_REPEATED = 32 * 1024 * 1024;
 /** Bytes; shorter parts are copied together. */
 const WORTH_A_TURN = 4 * 1024;
 
 /**
  * What the Response object repeats of the request, as JSON text without the braces, on one line: a copy, because the request is freed before
  * its response has ended. `hold` reserves memory for it first, or throws. Yields between long parts.
+ * Throws body_too_large.
  */
 export function* echoOf(
   chain: ByteChain,
@@ -181,7 +184,10 @@ export function* echoOf(
     parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}"${name}":${text}`));
     if (span !== undefined) parts.push(...chain.slices(span.start, span.end));
   }
-  const echo = Buffer.allocUnsafe(reserved(parts, hold));
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  if (length > MOST_REPEATED) throw tooLarge('request', `more than ${MOST_REPEATED} bytes beside its input`);
+  hold(length);
+  const echo = Buffer.allocUnsafe(length);
   let at = 0;
   for (const part of parts) {
     echo.set(part, at);
@@ -195,12 +201,6 @@ export function* echoOf(
     if (part.length >= WORTH_A_TURN) yield;
   }
   return echo;
-}
-
-function reserved(parts: readonly Uint8Array[], hold: (bytes: number) => void): number {
-  const length = parts.reduce((sum, part) => sum + part.length, 0);
-  hold(length);
-  return length;
 }
 
 /** Digits of a number, without sign, point, leading zeros and exponent. */

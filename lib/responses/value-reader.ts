@@ -38,7 +38,8 @@ const LITERALS: ReadonlyMap<JsonKind, unknown> = new Map<JsonKind, unknown>([
   ['null', null],
 ]);
 
-const tooLarge = (param: string, what: string) =>
+/** `what` completes the sentence "… has". */
+export const tooLarge = (param: string, what: string) =>
   new PrivatemodeError('body_too_large', `${param} has ${what}`, {
     remedy: 'Send smaller texts and images, and more items of less each.',
     api: { param, code: 'invalid_value' },

@@ -47,7 +47,7 @@ const LOADS: Readonly<Record<string, Load>> = {
     count: 10,
     request() {
       const text = long(6 * MIB);
-      const metadata = `{${Array.from({ length: 8 }, (_, i) => `"m${i}":"${text}"`).join()}}`;
+      const metadata = `{${Array.from({ length: 5 }, (_, i) => `"m${i}":"${text}"`).join()}}`;
       return Buffer.from(`{"model":"m","stream":true,"input":"x","metadata":${metadata}}`);
     },
   },

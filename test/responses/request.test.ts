@@ -651,6 +651,7 @@ describe('a Responses request as a chat completion', () => {
   const numbers = (count: number) => Array.from({ length: count }, () => 0);
   const text = (bytes: number) => ({ type: 'input_text', text: 'x'.repeat(bytes) });
   const schema = (value: unknown) => ({ tools: [fn('f', { parameters: { a: value } })] });
+  const repeated = (bytes: number) => ({ a: Array.from({ length: 8 }, () => 'x'.repeat(bytes / 8)) });
   const SIZES: readonly [name: string, param: string, accepted: Json, refused: Json][] = [
     [
       'a text of 8 MiB',
@@ -690,6 +691,7 @@ describe('a Responses request as a chat completion', () => {
       { input: [{ ...user, x: { ['k'.repeat(1_000_000)]: 'v'.repeat(1_000_000) } }] },
       { input: [{ ...user, x: { ['k'.repeat(MIB)]: 1 } }] },
     ],
+    ['32 MiB to be repeated', 'request', { metadata: repeated(31 * MIB) }, { metadata: repeated(32 * MIB) }],
     [
       'input of 100,000 items',
       'input',
