@@ -25,13 +25,8 @@ export class Quoted {
   }
 }
 
-/** Bytes of the request that become part of a string when they are delivered: most of them may need an escape. */
-class Unescaped {
-  readonly bytes: Uint8Array;
-  constructor(bytes: Uint8Array) {
-    this.bytes = bytes;
-  }
-}
+/** Makes bytes when they are delivered, piece by piece. */
+type Making = () => Generator<Uint8Array, void>;
 
 /** Bytes that are made, or delivered, at a time. */
 const AT_A_TIME = 64 * 1024;
@@ -48,7 +43,7 @@ export type Hold = (bytes: number) => void;
 export class ChatOutput {
   readonly #chain: ByteChain;
   readonly #hold: Hold;
-  #pieces: (Uint8Array | Unescaped)[] = [];
+  #pieces: (Uint8Array | Making)[] = [];
   #text = ''; // that is not in a piece yet
 
   constructor(chain: ByteChain, hold: Hold) {
@@ -100,29 +95,46 @@ export class ChatOutput {
   }
 
   /** Adds texts that another one collected, which may be added again. */
-  append({ pieces }: { readonly pieces: readonly (Uint8Array | Unescaped)[] }): void {
+  append({ pieces }: { readonly pieces: readonly (Uint8Array | Making)[] }): void {
     for (const piece of pieces) if (piece instanceof Uint8Array) this.#share(piece);
   }
 
   #quote({ before, value, after }: Quoted): void {
     this.raw(escapedText(before));
     this.#flush();
-    for (const slice of this.#chain.slices(value.start, value.end)) {
-      for (const part of parts(slice)) this.#pieces.push(new Unescaped(part));
-    }
+    this.#pieces.push(() => (value.kind === 'string' ? this.#writtenAnew(value) : this.#escaped(value)));
     this.raw(escapedText(after));
   }
 
-  *#escaped({ bytes }: Unescaped): Generator<Uint8Array, void> {
-    this.#hold(2 * bytes.length);
-    const made = Buffer.allocUnsafe(2 * bytes.length);
-    let used = 0;
-    for (const byte of bytes) {
-      const letter = ESCAPES[byte] as number;
-      if (letter !== 0) made[used++] = BACKSLASH;
-      made[used++] = letter === 0 ? byte : letter;
+  /** The bytes of a value within a string. */
+  *#escaped({ start, end }: Span): Generator<Uint8Array, void> {
+    for (const bytes of this.#chain.slices(start, end).flatMap((slice) => [...parts(slice)])) {
+      this.#hold(2 * bytes.length);
+      const made = Buffer.allocUnsafe(2 * bytes.length);
+      let used = 0;
+      for (const byte of bytes) {
+        const letter = ESCAPES[byte] as number;
+        if (letter !== 0) made[used++] = BACKSLASH;
+        made[used++] = letter === 0 ? byte : letter;
+      }
+      yield* parts(made.subarray(0, used));
     }
-    yield* parts(made.subarray(0, used));
+  }
+
+  /** A string within a string: the model reads it with as few escapes as JSON needs, however its client wrote it. */
+  *#writtenAnew({ start, end }: Span): Generator<Uint8Array, void> {
+    const output = new ChatOutput(this.#chain, this.#hold);
+    output.raw('\\"');
+    for (let at = start + 1; at < end - 1; ) {
+      const bytes = this.#chain.bytes(at, Math.min(end - 1, at + AT_A_TIME));
+      const length = wholeCharacters(bytes, at + bytes.length === end - 1);
+      const text = JSON.parse(`"${bytes.toString('utf8', 0, length)}"`) as string;
+      output.raw(escapedText(escapedText(text)));
+      yield* output.take(true);
+      at += length;
+    }
+    output.raw('\\"');
+    yield* output.take(true);
   }
 
   #copy(start: number, end: number): void {
@@ -144,7 +156,7 @@ export class ChatOutput {
   }
 
   /** All pieces. */
-  get pieces(): readonly (Uint8Array | Unescaped)[] {
+  get pieces(): readonly (Uint8Array | Making)[] {
     this.#flush();
     return this.#pieces;
   }
@@ -155,7 +167,7 @@ export class ChatOutput {
     const taken = this.#pieces;
     this.#pieces = [];
     for (const piece of taken) {
-      if (piece instanceof Unescaped) yield* this.#escaped(piece);
+      if (typeof piece === 'function') yield* piece();
       else yield piece;
     }
   }
@@ -166,6 +178,28 @@ const BACKSLASH = 0x5c;
 const ESCAPES = new Uint8Array(256);
 for (const [byte, letter] of ['""', '\\\\', '\nn', '\rr', '\tt'].map((pair) => Buffer.from(pair))) {
   ESCAPES[byte as number] = letter as number;
+}
+
+const LETTER_U = 0x75;
+/** The longest that one character can be: two \\uXXXX. */
+const LONGEST_CHARACTER = 12;
+const HIGH_SURROGATE = /^\\u[dD][89abAB]/;
+
+/** Bytes at the beginning of a JSON string's text that end with a character, not within; all of them if they are `all` there is. */
+function wholeCharacters(bytes: Buffer, all: boolean): number {
+  if (all) return bytes.length;
+  const enough = bytes.length - LONGEST_CHARACTER;
+  let at = 0;
+  while (at < enough) {
+    if (bytes[at] !== BACKSLASH) at += 1;
+    else if (bytes[at + 1] !== LETTER_U) at += 2;
+    else {
+      const isPair = HIGH_SURROGATE.test(bytes.toString('latin1', at, at + 4)) && bytes[at + 7] === LETTER_U;
+      at += isPair ? LONGEST_CHARACTER : LONGEST_CHARACTER / 2;
+    }
+  }
+  while (((bytes[at] ?? 0) & 0xc0) === 0x80) at += 1;
+  return at;
 }
 
 function* parts(bytes: Uint8Array): Generator<Uint8Array> {

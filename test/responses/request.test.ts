@@ -492,6 +492,22 @@ describe('a Responses request as a chat completion', () => {
     }
   });
 
+  it('writes the input of a custom tool with few escapes, however it came', () => {
+    for (const unit of ['\u00e9', '\ud83d\ude00', '\\', 'a\n', '\ud800']) {
+      const input = `x${unit.repeat(100_000)}`;
+      const plain = JSON.stringify({ type: 'custom_tool_call', call_id: 'c', name: 'p', input });
+      const ascii = plain.replace(
+        /[^\x20-\x7e]/g,
+        (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`,
+      );
+      for (const item of [plain, ascii]) {
+        const { body } = translateRequest(Buffer.from(`{"model":"m","input":[${item}]}`));
+        const [{ tool_calls: calls }] = JSON.parse(body.toString()).messages;
+        assert.ok(calls[0].function.arguments === JSON.stringify({ input }), unit);
+      }
+    }
+  });
+
   it('passes long texts on whole, wherever they stand', () => {
     const text = `\u00e9"\\\n\ud83d\ude00${'x'.repeat(5_000)}`;
     const custom = { type: 'custom', name: 'p', description: text };
@@ -605,7 +621,7 @@ describe('a Responses request as a chat completion', () => {
     });
     translateRequest(Buffer.from(body));
     t.mock.restoreAll();
-    assert.ok(longest < 4_096, String(longest));
+    assert.ok(longest < 140_000, String(longest)); // twice a piece of 64 KiB, which needs escapes
   });
 
   it('reserves what is made before it is, and nothing for what is passed on', () => {
