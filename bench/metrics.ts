@@ -16,6 +16,7 @@ import { pipelinedStall } from './metrics/pipelined-stall.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
 import { requestRate } from './metrics/request-rate.ts';
 import { responses } from './metrics/responses.ts';
+import { responsesTurn } from './metrics/responses-turn.ts';
 import { timeToReady } from './metrics/start.ts';
 import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
@@ -42,6 +43,7 @@ export const METRICS: readonly Metric[] = [
   oneByteChunks,
   features,
   responses,
+  responsesTurn,
   clients,
   workers,
   timeToReady,
