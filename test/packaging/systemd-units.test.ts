@@ -69,6 +69,23 @@ describe('systemd units', () => {
     assert.equal(parsed(flags, files, { [variable!]: value! }).config.tlsClientCa, '/creds/ca.pem');
   });
 
+  it('has a service that docs/replicas.md takes off its socket, with flags that the proxy accepts and the time to stop', () => {
+    const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
+    const command = /^(sed [\s\S]*?) \| sudo tee/m.exec(page)?.[1] as string;
+    const { status, stdout: unit } = run('/bin/sh', ['-c', command], { cwd: ROOT });
+    assert.equal(status, 0);
+    assert.doesNotMatch(unit, /\.socket/);
+    assert.deepEqual(settings(unit, 'After'), ['network-online.target']);
+    const words = settings(unit, 'ExecStart')[0]!
+      .replaceAll('%d', '/creds')
+      .replaceAll('%S', '/state')
+      .split(' ');
+    const { config } = parsed(words.slice(1, -1), { '/creds/api-key': 'key' });
+    assert.deepEqual([config.listenAddress, config.shutdownDelay], ['0.0.0.0', 15_000]);
+    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000;
+    assert.ok(patience >= config.shutdownDelay + config.shutdownGrace + 10_000);
+  });
+
   for (const name of SERVICES) {
     it(`${name} takes its port from the socket unit, says when it is ready, and is watched`, () => {
       const unit = read(name);
