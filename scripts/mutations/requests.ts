@@ -114,6 +114,20 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the length of a tag: OpenSSL accepts one of four bytes',
+    file: 'lib/crypto/node/aead.ts',
+    edits: [
+      { find: 'if (tag.length !== TAG_BYTES) return undefined;', replace: '' },
+      { find: 'const GCM_OPTIONS = { authTagLength: TAG_BYTES };', replace: 'const GCM_OPTIONS = {};' },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/aead.test.ts',
+        names: ['AES-256-GCM refuses tags of fewer than 16 bytes, down to none'],
+      },
+    ],
+  },
+  {
     defence: 'the length of a signature: one without its leading zeros is good',
     file: 'lib/crypto/node/signature.ts',
     edits: [

@@ -86,6 +86,17 @@ export const TEAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the places of --max-in-flight: a place that is given back twice lets one more in',
+    file: 'lib/limits/fair-queue.ts',
+    edits: [{ find: 'if (hasLeft) return;', replace: '' }],
+    tests: [
+      {
+        file: 'test/limits/fair-queue.test.ts',
+        names: ['the queue of --max-in-flight gives a place back once'],
+      },
+    ],
+  },
+  {
     defence: 'the places that are kept: a client that floods gets them too',
     file: 'lib/limits/fair-queue.ts',
     edits: [
