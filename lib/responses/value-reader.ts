@@ -158,7 +158,7 @@ export function createValueReader(
       scalarKind = kind;
     },
     scalarEnded(end) {
-      if (skipped > 0) return demandSmall(end);
+      if (skipped > 0) return; // its size is seen when the next value begins, or when that which is skipped ends
       const span = () => new Span('number', offset + valueFrom, offset + end);
       ended(scalarKind === 'number' ? span() : LITERALS.get(scalarKind), end);
     },
@@ -180,7 +180,7 @@ export function createValueReader(
       }
       if (length > MOST_STRING) throw tooLarge(place(), `a string of more than ${MOST_STRING} bytes`);
       stringBytes += length;
-      if (skipped > 0) return demandSmall(end);
+      if (skipped > 0) return;
       const [start, until] = [offset + valueFrom, offset + end];
       ended(length > SHORT ? new Span('string', start, until) : decoded(chain, start, until), end);
     },
