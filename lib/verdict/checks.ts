@@ -69,5 +69,14 @@ const TITLES: ReadonlyMap<string, string> = new Map(
   [...CHECK_SECTIONS.flatMap(({ rows }) => rows), OPENS].map(({ id, title }) => [id, title]),
 );
 
+const REPORT_DATA =
+  'Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged.';
+
+/** What the failure of a check means to a person, by id, where what was expected and found are digests, which do not say it. */
+export const MEANINGS: ReadonlyMap<string, string> = new Map([
+  ['snp.report_data', REPORT_DATA],
+  ['tdx.policy.report_data', REPORT_DATA],
+]);
+
 /** The title of a check for a person; its id where the program does not know it. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;

@@ -2,7 +2,7 @@
 import type { Check } from '../attestation/check.ts';
 import { type Paint, painter, plural, printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
-import { HEADINGS, placeOf, titleOf } from './checks.ts';
+import { HEADINGS, MEANINGS, placeOf, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
 import type { Judgement } from './verdict.ts';
 
@@ -106,10 +106,12 @@ function checkLines(
   if (outcome !== 'fail') {
     return [`${start}${titleOf(id).padEnd(width)}  ${paint('plain', shortened(printable(found), room))}`];
   }
+  const meaning = MEANINGS.get(id);
   return [
     `${start}${paint('bad', titleOf(id))}`,
     `      expected  ${printable(expected)}`,
     `      found     ${printable(found)}`,
+    ...(meaning === undefined ? [] : [`      meaning   ${meaning}`]),
     `      check     ${id} (${source}), ${code}`,
   ];
 }

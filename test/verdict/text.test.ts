@@ -87,6 +87,18 @@ describe('the verdict for a person', () => {
     );
   });
 
+  it('says of report data that failed what they bind, since digests do not', () => {
+    for (const id of ['snp.report_data', 'tdx.policy.report_data']) {
+      const text = renderText(judgement([check(id, 'fail', 'ab'.repeat(64))]), REPORT);
+      assert.match(
+        text,
+        /^ +found {5}(?:ab){64}\n +meaning {3}Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged\.\n +check /m,
+      );
+    }
+    const other = renderText(judgement([check('snp.host_data', 'fail', 'ab')]), REPORT);
+    assert.doesNotMatch(other, /meaning/);
+  });
+
   it('says what to do about evidence that failed, by where it came from', () => {
     const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
     const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
