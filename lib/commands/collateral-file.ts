@@ -22,8 +22,14 @@ export type StoredCollateral = { readonly [M in Member]?: string };
 
 const LIMITS = { depth: 4, values: 1000 };
 
-/** Ignores unknown members. Throws what `refuse` makes of the defect in a text that is not such an object. */
-export function parseCollateral(bytes: Uint8Array, refuse: (defect: string) => Error): StoredCollateral {
+/**
+ * What a file has stored, and the names of its other members, which count for nothing: whoever misspelt one thinks that it is used.
+ * Throws what `refuse` makes of the defect in a text that is not such an object.
+ */
+export function parseCollateral(
+  bytes: Uint8Array,
+  refuse: (defect: string) => Error,
+): { readonly stored: StoredCollateral; readonly unknown: readonly string[] } {
   const json = parseStrictJson(bytes, LIMITS, refuse);
   if (!(json instanceof Map)) throw refuse('not a JSON object');
   const stored: Partial<Record<Member, string>> = {};
@@ -36,7 +42,8 @@ export function parseCollateral(bytes: Uint8Array, refuse: (defect: string) => E
   for (const name of HEX) {
     if (!/^(?:[0-9a-fA-F]{2})*$/.test(stored[name] ?? '')) throw refuse(`${name} is not hex`);
   }
-  return stored;
+  const unknown = Array.from(json.keys()).filter((name) => !(MEMBERS as readonly string[]).includes(name));
+  return { stored, unknown };
 }
 
 /** Answers from what was stored, and from nothing else. `place` begins the message about a missing member. */

@@ -9,6 +9,7 @@ import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, fileUnreadable, PrivatemodeError } from '../errors.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
 import { parseStrictJson } from '../strict-json.ts';
+import { printable } from '../text.ts';
 import { judge, notJudged, type Subject } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import type { Judgement } from '../verdict/verdict.ts';
@@ -45,11 +46,14 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<V
     ...{ subject: `${evidence} (offline)`, manifestFrom: manifest, rootsFrom: rootsFrom(roots) },
     atGiven: at !== undefined,
   } as const;
-  const warning = future + foreignRoots('--roots', roots);
-  return { judgement: await judgeFiles(request, at ?? now), report, warning };
+  const unused: string[] = [];
+  const judgement = await judgeFiles(request, at ?? now, unused);
+  const warning = future + unused.join('') + foreignRoots('--roots', roots);
+  return { judgement, report, warning };
 }
 
-async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement> {
+/** `unused`: takes warnings about what the files hold and nothing reads. */
+async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): Promise<Judgement> {
   const rootsKind = request.roots === undefined ? 'vendor' : 'custom';
   let subject: Subject;
   try {
@@ -63,7 +67,7 @@ async function judgeFiles(request: OfflineRequest, at: Date): Promise<Judgement>
       nonce,
       manifest: readManifest(request.manifest),
       roots: rootsIn(request.roots),
-      collateral: collateralIn(request.collateral),
+      collateral: collateralIn(request.collateral, unused),
       at,
       secret: secret && (async () => secret),
       canBeOpened,
@@ -134,8 +138,14 @@ function rootsIn(directory: string | undefined): Subject['roots'] {
   );
 }
 
-function collateralIn(path: string | undefined): Subject['collateral'] {
+function collateralIn(path: string | undefined, unused: string[]): Subject['collateral'] {
   if (path === undefined) return storedCollateral({}, 'there is no --collateral file: it');
-  const stored = parseCollateral(readInput(path), (defect) => unusable(path, defect));
+  const { stored, unknown } = parseCollateral(readInput(path), (defect) => unusable(path, defect));
+  const names = unknown.map((name) => JSON.stringify(name)).join(', ');
+  if (unknown.length > 0) {
+    unused.push(
+      `Warning: ${printable(`--collateral ${path} has members that verify does not know and ignores: ${names}`)}\n`,
+    );
+  }
   return storedCollateral(stored, path);
 }

@@ -22,7 +22,7 @@ async function askAll(source: ReturnType<typeof storedCollateral>): Promise<unkn
 
 describe('a collateral file', () => {
   it('answers what its vendor answered', async () => {
-    const fromFile = storedCollateral(parseCollateral(TDX, refuse), 'the file');
+    const fromFile = storedCollateral(parseCollateral(TDX, refuse).stored, 'the file');
     const fromVendor = collateralSource(vectorCollateral('synthetic_tdx', 'collateral.json'));
     assert.deepEqual(await askAll(fromFile), await askAll(fromVendor));
   });
@@ -41,6 +41,13 @@ describe('a collateral file', () => {
     await assert.rejects(source.intelRootCrl({ url: '' }), missing('root_ca_crl'));
   });
 
+  it('names the members that it does not know, which it ignores', () => {
+    const { stored, unknown } = parseCollateral(Buffer.from('{"foo":"00","vcek":"01","Ark_crl":7}'), refuse);
+    assert.deepEqual({ ...stored }, { vcek: '01' });
+    assert.deepEqual(unknown, ['foo', 'Ark_crl']);
+    assert.deepEqual(parseCollateral(TDX, refuse).unknown, []);
+  });
+
   it('records what was asked for, so that it reads the same again', async () => {
     const { source, recorded } = recordCollateral(
       collateralSource(vectorCollateral('synthetic_tdx', 'collateral.json')),
@@ -48,7 +55,7 @@ describe('a collateral file', () => {
     assert.deepEqual(recorded(), {});
     const answers = await askAll(source);
     assert.deepEqual({ ...recorded() }, JSON.parse(Buffer.from(TDX).toString('utf8')));
-    const written = parseCollateral(Buffer.from(JSON.stringify(recorded())), refuse);
+    const { stored: written } = parseCollateral(Buffer.from(JSON.stringify(recorded())), refuse);
     assert.deepEqual(await askAll(storedCollateral(written, 'the file')), answers);
   });
 

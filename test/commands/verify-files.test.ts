@@ -83,6 +83,22 @@ describe('a saved exchange under verify', () => {
     assert.match(stdout, /Only the evidence was verified/);
   });
 
+  it('has a warning of members of its collateral that count for nothing, and is judged all the same', async () => {
+    const path = join(temporaryDirectory('verify-unknown-'), 'collateral.json');
+    writeFileSync(path, '{"foo":"00","a\\u001b[2J":1}');
+    const { code, stderr } = await verifyCommand([...GOOD, '--collateral', path, '--json']);
+    assert.equal(code, 0);
+    const names = String.raw`"foo", "a\u001b[2J"`;
+    assert.ok(
+      stderr.includes(
+        `Warning: --collateral ${path} has members that verify does not know and ignores: ${names}\n`,
+      ),
+      stderr,
+    );
+    const { stderr: known } = await verifyCommand(flagsOf('synthetic_tdx'));
+    assert.doesNotMatch(known, /does not know/);
+  });
+
   it('of another manifest is a mismatch', async () => {
     const other = await verifyCommand([
       ...GOOD,
