@@ -34,6 +34,7 @@ const SAVED = {
   'secret-request': 'secret_request.json',
   'secret-response': 'secret_response.json',
   verdict: 'verdict.json',
+  about: 'verdict_about.json',
   readme: 'README.txt',
   roots: 'roots',
 } as const;
@@ -61,6 +62,7 @@ export async function saveExchange(
     [SAVED.manifest]: exchange.manifest,
     [SAVED.collateral]: json(exchange.collateral),
     [SAVED.readme]: readme(exchange, judgement, endpoint),
+    [SAVED.about]: json(aboutVerdict(endpoint)),
     [SAVED.verdict]: renderJson(judgement),
   };
   try {
@@ -83,6 +85,11 @@ function messageFiles({ nonce, document, secret }: LiveExchange): Record<string,
   }
   return files;
 }
+
+const VERIFIER = `privatemode-proxy v${VERSION}`;
+
+/** On whom the verdict is and who made it; apart from verdict.json, whose bytes stay those that `verify --json` prints. */
+const aboutVerdict = (endpoint: string) => ({ subject: endpoint, verifier: VERIFIER });
 
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 const json = (value: unknown): string => `${JSON.stringify(value, undefined, 2)}\n`;
@@ -135,7 +142,7 @@ function readme(exchange: LiveExchange, judgement: Judgement, endpoint: string):
           : '';
   const under =
     roots === 'custom' ? ' under hardware roots that are NOT those of AMD and Intel (a simulator)' : '';
-  return `An exchange with ${endpoint}, judged by privatemode-proxy v${VERSION}: ${OUTCOMES[outcome].word}${under}.
+  return `An exchange with ${endpoint}, judged by ${VERIFIER}: ${OUTCOMES[outcome].word}${under}.
 
 To verify it again, on any machine and without a network, in this directory:
 
@@ -151,8 +158,8 @@ accepted exchange shows is that the deployment which the manifest names answered
 valid at the time given.
 
 Some bytes are covered by no check and may have been changed since: the coordinator's version, and about a third of the
-attestation document, which is copies of vendor certificates that the verifier ignores. Nothing protects ${SAVED.verdict}
-and this file: verify again instead of reading them. Compare the manifest's SHA-256 with one that you trust:
+attestation document, which is copies of vendor certificates that the verifier ignores. Nothing protects ${SAVED.verdict},
+${SAVED.about} and this file: verify again instead of reading them. Compare the manifest's SHA-256 with one that you trust:
 ${manifestSha256 ?? 'unknown'}
 
 ${SAVED.nonce}, ${SAVED.evidence}
@@ -164,5 +171,7 @@ ${SAVED.collateral}
     What had to be fetched from AMD or Intel to judge it; {} if the evidence brought everything.
 ${exchanged}${SAVED.verdict}
     Every check, as it came out then.
+${SAVED.about}
+    The host that was asked, and the program that judged it.
 ${roots === 'custom' ? foreign : ''}`;
 }

@@ -125,6 +125,18 @@ describe('verify of a live service', () => {
     );
   });
 
+  it('saves whom the verdict is on and who made it, in a file beside it, and the verdict as it is printed', async () => {
+    const saved = join(directory, 'saved-about');
+    const { stdout } = await verify('snp', '--save', saved, '--json');
+    const about = readFileSync(join(saved, 'verdict_about.json'), 'utf8');
+    const { version } = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'));
+    assert.deepEqual(JSON.parse(about), {
+      subject: `https://localhost:${simulators.snp.port}`,
+      verifier: `privatemode-proxy v${version}`,
+    });
+    assert.equal(readFileSync(join(saved, 'verdict.json'), 'utf8'), stdout);
+  });
+
   it('saves with a README that claims no date, and names the attempt in every message', async () => {
     const saved = join(directory, 'saved-readme');
     await verify('snp', '--save', saved);
@@ -193,7 +205,7 @@ describe('verify of a live service', () => {
     assert.deepEqual(names, [
       ...['README.txt', 'attest_request.json', 'attest_response.json', 'collateral.json', 'manifest.json'],
       ...['roots', 'roots/ARK-Genoa.pem', 'roots/Intel-SGX-Root-CA.pem', 'roots/SEV-Genoa.pem'],
-      ...['secret_request.json', 'secret_response.json', 'verdict.json'],
+      ...['secret_request.json', 'secret_response.json', 'verdict.json', 'verdict_about.json'],
     ]);
     assert.equal(statSync(saved).mode & 0o777, 0o700);
     for (const name of names.filter((each) => each !== 'roots')) {
