@@ -13,7 +13,8 @@ import { printable } from '../text.ts';
 import { judge, notJudged, type Subject } from '../verdict/judge.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import type { Judgement } from '../verdict/verdict.ts';
-import { parseCollateral, storedCollateral } from './collateral-file.ts';
+import { parseCollateral, type StoredCollateral, storedCollateral } from './collateral-file.ts';
+import { outlivedAt } from './outlived-collateral.ts';
 import type { OfflineRequest } from './verify-flags.ts';
 
 /**
@@ -56,18 +57,21 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<V
 async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): Promise<Judgement> {
   const rootsKind = request.roots === undefined ? 'vendor' : 'custom';
   let subject: Subject;
+  let stored: StoredCollateral;
   try {
     const { nonce } = readMessage(request.nonce, NONCE);
     const secret = request.secret && {
       ...readMessage(request.secret.request, MESSAGES['secret-request'], nonce),
       ...readMessage(request.secret.response, MESSAGES['secret-response'], nonce),
     };
+    const { collateral } = request;
+    stored = collateral === undefined ? {} : collateralIn(collateral, unused);
     subject = {
       ...readMessage(request.evidence, MESSAGES.evidence, nonce),
       nonce,
       manifest: readManifest(request.manifest),
       roots: rootsIn(request.roots),
-      collateral: collateralIn(request.collateral, unused),
+      collateral: storedCollateral(stored, collateral ?? 'there is no --collateral file: it'),
       at,
       secret: secret && (async () => secret),
       canBeOpened,
@@ -77,7 +81,8 @@ async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): 
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
     return notJudged(thrown, { at, roots: rootsKind, manifestSha256: undefined });
   }
-  return judge(subject);
+  const judgement = await judge(subject);
+  return { ...judgement, outlived: await outlivedAt(subject, stored, judgement) };
 }
 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
@@ -138,8 +143,7 @@ function rootsIn(directory: string | undefined): Subject['roots'] {
   );
 }
 
-function collateralIn(path: string | undefined, unused: string[]): Subject['collateral'] {
-  if (path === undefined) return storedCollateral({}, 'there is no --collateral file: it');
+function collateralIn(path: string, unused: string[]): StoredCollateral {
   const { stored, unknown } = parseCollateral(readInput(path), (defect) => unusable(path, defect));
   const names = unknown.map((name) => JSON.stringify(name)).join(', ');
   if (unknown.length > 0) {
@@ -147,5 +151,5 @@ function collateralIn(path: string | undefined, unused: string[]): Subject['coll
       `Warning: ${printable(`--collateral ${path} has members that verify does not know and ignores: ${names}`)}\n`,
     );
   }
-  return storedCollateral(stored, path);
+  return stored;
 }

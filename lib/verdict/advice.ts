@@ -51,10 +51,13 @@ const EVIDENCE_ONLY =
 
 /** A few sentences. */
 export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
-  const { failure, checks } = judgement;
+  const { failure, checks, outlived } = judgement;
   if (failure === undefined) {
     const secret = checks.find(({ id }) => id === 'secret.signature');
     return meaningOf(judgement, circumstances) + (secret?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
+  }
+  if (outlived !== undefined) {
+    return `Judge it by the time it was made, before ${outlived.toISOString()}, with --at. As it stands, do not trust any deployment on it.`;
   }
   const { check, error } = failure;
   const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;

@@ -117,13 +117,14 @@ function checkLines(
 }
 
 function conclusion(judgement: Judgement, report: TextReport, paint: Paint): string {
-  const { outcome, failure, checks, roots } = judgement;
-  const { word, meaning } = OUTCOMES[outcome];
+  const { outcome, failure, checks, roots, outlived } = judgement;
+  const { word, meaning } = outlived === undefined ? OUTCOMES[outcome] : notJudgedAt(outlived);
   const counts = Object.entries(MARKS).flatMap(([wanted, { counted }]) => {
     const count = checks.filter((check) => check.outcome === wanted).length;
     return count === 0 ? [] : [`${count} ${counted}`];
   });
-  const caveat = outcome === 'accepted' && roots === 'custom' ? ' under roots that are not the vendors’' : '';
+  const holds = outcome === 'accepted' || outlived !== undefined;
+  const caveat = holds && roots === 'custom' ? ' under roots that are not the vendors’' : '';
   const lines = [`${paint(outcome === 'accepted' ? 'good' : 'bad', word)}${caveat}: ${meaning}.`];
   if (counts.length > 0) lines.push(`${plural(checks.length, 'check')}: ${counts.join(', ')}.`);
   if (failure !== undefined) {
@@ -134,6 +135,11 @@ function conclusion(judgement: Judgement, report: TextReport, paint: Paint): str
   }
   return [...lines, adviceFor(judgement, report)].join('\n');
 }
+
+const notJudgedAt = (end: Date) => ({
+  word: 'NOT JUDGED at this time',
+  meaning: `the collateral was in force until ${end.toISOString()}, and every check that applies held then`,
+});
 
 const shortened = (text: string, room: number): string =>
   text.length <= room ? text : `${text.slice(0, room - 1)}…`;

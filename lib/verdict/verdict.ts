@@ -19,6 +19,8 @@ export interface Judgement {
   readonly checks: readonly Check[];
   /** The check or the other error that decided against acceptance. */
   readonly failure: { readonly check: Check | undefined; readonly error: PrivatemodeError } | undefined;
+  /** Of saved evidence that only its collateral keeps from being accepted: when that ran out. Not in the JSON. */
+  readonly outlived?: Date | undefined;
 }
 
 /** A check as data. Its text is what receipts point to, so it has no member for this program alone. */

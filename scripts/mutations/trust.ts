@@ -195,6 +195,24 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'evidence that has outlived its collateral: nothing else is judged by a time when it was in force',
+    file: 'lib/commands/outlived-collateral.ts',
+    edits: [
+      {
+        find: "if (at < subject.at && (await judge({ ...subject, at })).outcome === 'accepted') return",
+        replace: 'if (at < subject.at) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/verify-files.test.ts',
+        names: [
+          'a saved exchange under verify with a secret of another mesh CA is rejected, whatever has become of its collateral',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the judgement of a saved secret: none of its checks counts',
     file: 'lib/verdict/judge.ts',
     edits: [

@@ -14,6 +14,7 @@ const without = (flags: readonly string[], name: string): string[] => {
 
 const GOOD = flagsOf('synthetic_v158');
 const SECRET = secretFlagsOf('synthetic_v158');
+const OTHER_CA = vectorPath('synthetic', 'negative', 'secret_cert_other_ca.json');
 
 describe('a saved exchange under verify', () => {
   it('is not accepted under the built-in roots, where it is not signed by the vendors', async () => {
@@ -45,6 +46,51 @@ describe('a saved exchange under verify', () => {
     });
     assert.equal(json().at, '2026-12-05T06:07:08.000Z');
   });
+
+  for (const [tee, argv] of [
+    ['snp', [...GOOD, ...SECRET]],
+    ['tdx', flagsOf('synthetic_tdx')],
+  ] as const) {
+    it(`that only its ${tee} collateral has outlived is not judged at this time, and named until when it was`, async () => {
+      const late = [...argv, '--at', '2029-01-01T00:00:00Z'];
+      const { code, stdout } = await verifyCommand(late);
+      assert.equal(code, 10);
+      assert.match(
+        stdout,
+        /^NOT JUDGED at this time under roots that are not the vendors’: the collateral was in force until 2027-11-01T00:00:00\.000Z, and every check that applies held then\.$/m,
+      );
+      assert.match(
+        stdout,
+        /^Judge it by the time it was made, before 2027-11-01T00:00:00\.000Z, with --at\./m,
+      );
+      assert.doesNotMatch(stdout, /REJECTED|ACCEPTED/);
+      const { json } = await verifyCommand([...late, '--json']);
+      assert.equal(json().outcome, 'rejected');
+      assert.deepEqual(Object.keys(json()), [
+        ...['outcome', 'tee', 'manifestSha256', 'at', 'roots', 'checks', 'failure'],
+      ]);
+    });
+  }
+
+  for (const [what, more] of [
+    ['a manifest that is another', ['--manifest', vectorPath('synthetic', 'manifest.json')]],
+    ['roots that are others', ['--roots', vectorPath('synthetic')]],
+    ['a secret of another mesh CA', ['--secret-response', OTHER_CA]],
+    ['certificates that have ended too', ['--at', '2040-01-01T00:00:00Z']],
+  ] as const) {
+    it(`with ${what} is rejected, whatever has become of its collateral`, async () => {
+      const { code, stdout } = await verifyCommand([
+        ...GOOD,
+        ...SECRET,
+        '--at',
+        '2029-01-01T00:00:00Z',
+        ...more,
+      ]);
+      assert.equal(code, 10);
+      assert.match(stdout, /^REJECTED: a check failed\.$/m);
+      assert.doesNotMatch(stdout, /NOT JUDGED/);
+    });
+  }
 
   it('has a warning of a date in the future, and is judged by it all the same', async () => {
     const early = await verifyCommand([...GOOD, '--json'], { now: '2026-11-30T23:59:59Z' });
