@@ -195,7 +195,8 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'evidence that has outlived its collateral: nothing else is judged by a time when it was in force',
+    defence:
+      'evidence that has outlived its collateral: nothing else is judged by a time when it was in force',
     file: 'lib/commands/outlived-collateral.ts',
     edits: [
       {
