@@ -44,6 +44,8 @@ export interface GatewayServer {
   certificateEnds(): number | undefined;
   /** From now on /readyz is 503, and responses end their connections, so that clients and load balancers go elsewhere. */
   announceStop(): void;
+  /** SHA-256 of the clients file in force; undefined without --clients. */
+  clientsFile(): string | undefined;
   /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
   close(): Promise<void>;
 }
@@ -121,6 +123,7 @@ export async function startGatewayServer(
     chunks: gateway.chunks,
     certificateEnds: front.certificateEnds,
     announceStop: () => listener.announceEnd(),
+    clientsFile: () => clients?.sha256(),
     async close() {
       front.close();
       clients?.close();

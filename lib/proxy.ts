@@ -55,7 +55,8 @@ import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
-export interface RunningProxy extends Omit<GatewayServer, 'chunks' | 'sessionChanged' | 'certificateEnds'> {
+export interface RunningProxy
+  extends Omit<GatewayServer, 'chunks' | 'clientsFile' | 'sessionChanged' | 'certificateEnds'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -280,10 +281,20 @@ async function openAdmin(
     return { ...found, error: found.error && named(found.error) };
   };
   const status = async (): Promise<StatusReport> => {
-    const snapshots = [watch.traffic.snapshot(), ...(await collect()).map(({ traffic }) => traffic)];
-    const facts = { now: Date.now(), startedAt, workers, conditions: conditions.list() };
-    const traffic = joinTraffic(snapshots);
-    return statusReport({ ...ABOUT, ...facts, traffic, session, standing: standing(), counters, instance });
+    const collected = await collect();
+    const traffic = joinTraffic([watch.traffic.snapshot(), ...collected.map((each) => each.traffic)]);
+    const serving = start.serving && 'clientsFile' in start.serving ? [start.serving.clientsFile()] : [];
+    const files = [...serving, ...collected.map((each) => each.clientsFile)];
+    const clientsFile = clients === undefined ? undefined : files.filter((each) => each !== undefined);
+    const facts = {
+      now: Date.now(),
+      startedAt,
+      workers,
+      conditions: conditions.list(),
+      traffic,
+      clientsFile,
+    };
+    return statusReport({ ...ABOUT, ...facts, session, standing: standing(), counters, instance });
   };
   const shown = {
     metrics: watch.metrics,

@@ -1,11 +1,13 @@
 /** The clients as they are now: reads the file and the keys that it names, and follows both. */
-import { hkdfSync } from 'node:crypto';
+import { createHash, hkdfSync } from 'node:crypto';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { readApiKey } from '../config/api-key.ts';
 import { asPrivatemodeError, fileUnreadable, type PrivatemodeError } from '../errors.ts';
+import { UNFINISHED } from '../files/overwrite.ts';
 import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
@@ -102,6 +104,8 @@ export async function openClients(
         clients,
         throttle,
       ),
+    /** SHA-256 of the clients file in force, in lower-case hex: `clients revoke` waits for that of the one that it wrote. */
+    sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
     reload: watch.reload,
     close: watch.close,
   };
@@ -115,7 +119,7 @@ async function readState(
     readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
   },
 ): Promise<State> {
-  const bytes = await readSmall(path).catch((thrown: unknown) => {
+  const bytes = await readSettled(path, known?.before.bytes).catch((thrown: unknown) => {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
   });
   const before = known?.before;
@@ -149,6 +153,26 @@ async function readSmall(path: string): Promise<Buffer> {
   if (!stat.isFile()) throw new Error('it is not a regular file');
   if (stat.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
   return await file.readFile();
+}
+
+/** How often, and after how many ms, a file is read again that is being written. */
+const SETTLING = { tries: 6, pause: 40 } as const;
+
+/**
+ * The bytes of a file that is written in place, as nobody is writing it. What differs from `before` is read until two reads agree, or a
+ * read could mix the old content with the new; a file that stays unfinished is given as it is, and is no JSON. Throws as readSmall.
+ */
+async function readSettled(path: string, before: Uint8Array | undefined): Promise<Buffer> {
+  let last = await readSmall(path);
+  if (before !== undefined && last.equals(before)) return last;
+  for (let tries = 0; tries < SETTLING.tries; tries++) {
+    const next = await readSmall(path);
+    if (next.equals(last) && next[0] !== UNFINISHED) return next;
+    last = next;
+    await delay(SETTLING.pause);
+  }
+  if (last[0] === UNFINISHED) return last;
+  throw new Error('it changes all the time');
 }
 
 /** Throws config_invalid, as for --api-key @FILE. */

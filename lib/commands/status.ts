@@ -14,10 +14,12 @@ import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
 import type { Asked, Command } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 
+export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
+  help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
+});
+
 const SETTINGS = [
-  setting('admin-address', hostPort('HOST:PORT'), {
-    help: 'The --admin-address that the proxy was started with (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
-  }),
+  ADMIN_ADDRESS,
   setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
   setting('json', BOOLEAN, {
     help: 'Print {"status", "verification"} as one JSON object; with --watch, one per line.',
@@ -28,7 +30,7 @@ const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
 
 const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
 
-interface Address {
+export interface Address {
   readonly host: string;
   readonly port: number;
 }
@@ -124,8 +126,8 @@ const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
 const TIMEOUT_MS = 5_000;
 const MOST_BYTES = 64 * 1024 * 1024;
 
-/** The JSON of one route. */
-async function askFor(address: Address, path: string): Promise<unknown> {
+/** The JSON of one route of a running proxy. Throws config_invalid, in words that say what to do. */
+export async function askFor(address: Address, path: string): Promise<unknown> {
   const asked = { host: reachableHost(address.host), port: address.port };
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   let response: IncomingMessage;
@@ -144,7 +146,7 @@ async function askFor(address: Address, path: string): Promise<unknown> {
     if (code === 'ECONNREFUSED') {
       throw invalid(
         `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${address.host}:${address.port}, ` +
-          'or give status the address that it was started with',
+          'or give the address that it was started with',
       );
     }
     const what = signal.aborted ? `no answer within ${TIMEOUT_MS} ms` : message;

@@ -39,7 +39,8 @@ export async function replace(path: string, content: Uint8Array | string, mode: 
   }
 }
 
-async function writeNew(path: string, content: Uint8Array | string, mode: number): Promise<void> {
+/** Writes a file that must not be there yet, to disk. Throws EEXIST where it is. */
+export async function writeNew(path: string, content: Uint8Array | string, mode: number): Promise<void> {
   await using file = await open(path, 'wx', mode);
   await file.writeFile(content);
   await file.sync();

@@ -78,6 +78,8 @@ export interface StatusReport {
   readonly conditions: readonly Condition[];
   /** Of all workers. */
   readonly traffic: Traffic;
+  /** SHA-256 of the clients file that each process uses which serves, in lower-case hex; undefined without --clients. */
+  readonly clientsFile?: readonly string[] | undefined;
   /** Undefined without --receipts. */
   readonly receipts?:
     | { readonly instance: string; readonly written: number; readonly lost: number }
@@ -91,7 +93,10 @@ export function statusReport({
   instance,
   counters,
   ...rest
-}: Pick<StatusReport, 'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'conditions' | 'traffic'> & {
+}: Pick<
+  StatusReport,
+  'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'conditions' | 'traffic' | 'clientsFile'
+> & {
   readonly session: Pick<Session, 'current'>;
   readonly standing: Standing;
   /** Under which receipts are written; undefined: none are. */

@@ -3,8 +3,11 @@ import type { Counters } from './counters.ts';
 import type { createMetrics, RequestObservation } from './metrics.ts';
 import { createTrafficLog } from './traffic.ts';
 
-/** The reply of a process about its requests: its metrics as prom-client joins them, and its traffic. */
-export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>>;
+/** The reply of a process about its requests: its metrics as prom-client joins them, its traffic, and its clients file. */
+export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>> & {
+  /** Its SHA-256; undefined without --clients. */
+  readonly clientsFile: string | undefined;
+};
 
 /**
  * Starts to watch; `observe` is to be called once per request, when it is over. `chunks`: pieces of streams that the requests sent which

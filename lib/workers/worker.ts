@@ -42,8 +42,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       serverAddress: config.apiEndpoint.host,
       clients: config.clients !== undefined,
     }));
-  const collect = async (id: number): Promise<void> =>
-    send({ type: 'collected', id, collected: await watch?.collect() });
+  const collect = async (id: number): Promise<void> => {
+    const collected = watch && { ...(await watch.collect()), clientsFile: service?.clientsFile() };
+    send({ type: 'collected', id, collected });
+  };
   const documents = new Questions<string>();
   const gate = start.gated ? createRemoteGate(send) : undefined;
   const receive = async (): Promise<void> => {

@@ -531,6 +531,20 @@ describe('the file of clients, while the gateway runs', () => {
     assert.deepEqual(gateway.changes, [1]);
   });
 
+  it('is waited for while it is written, and no part of it is taken', async (t) => {
+    const gateway = await team(t);
+    const next = JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] });
+    writeFileSync(gateway.file, `#${next.slice(1)}`);
+    const reloaded = gateway.clients.reload();
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    assert.equal(await statusOf(gateway, BOB), 200);
+    writeFileSync(gateway.file, next);
+    await reloaded;
+    assert.equal(gateway.clients.sha256(), sha256(next));
+    assert.equal(await statusOf(gateway, BOB), 401);
+    assert.deepEqual(gateway.changes, [1]);
+  });
+
   it('is read again at once on a reload', async (t) => {
     const gateway = await team(t);
     writeFileSync(gateway.file, JSON.stringify({ clients: [] }));

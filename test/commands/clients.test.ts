@@ -2,14 +2,19 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
+  existsSync,
+  linkSync,
   lstatSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   statSync,
   symlinkSync,
+  unlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseClientsFile } from '../../lib/clients/clients-file.ts';
@@ -110,7 +115,10 @@ describe('the file of --clients:', () => {
     const path = fileWith();
     const { code, stdout } = await run('revoke', 'ann', `--clients=${path}`);
     assert.deepEqual([code, names(path)], [0, ['bob']]);
-    assert.match(stdout, /^ann is no longer in .* refuses this client within a second/);
+    assert.match(
+      stdout,
+      /^ann is no longer in .*clients\.json\. It is in force once the log of the proxy says "The clients file, .* was read again"/,
+    );
     await run('revoke', 'bob', '--clients', path);
     assert.deepEqual(contentOf(path), { ...FILE, clients: [] });
     const { stderr } = await run('revoke', 'bob', '--clients', path);
@@ -120,6 +128,118 @@ describe('the file of --clients:', () => {
   it('list takes it from the variable of the proxy', async () => {
     const env = { PRIVATEMODE_PROXY_CLIENTS: fileWith() };
     assert.match((await runCommand(['clients', 'list'], { env })).stdout, /^ann /);
+  });
+
+  it('is written in place, so that a mount, group and ACL of it stay', async () => {
+    const path = fileWith();
+    const mounted = `${path}.mounted`;
+    linkSync(path, mounted); // stands for a bind mount: a second name of the same file
+    const { ino } = statSync(path);
+    await run('revoke', 'ann', '--clients', path);
+    assert.deepEqual([statSync(path).ino, names(mounted)], [ino, ['bob']]);
+    assert.equal(statSync(path).mode & 0o777, 0o640);
+    unlinkSync(mounted);
+    assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
+  });
+
+  it('loses no change of commands that run at once', async () => {
+    const path = fileWith();
+    const added = Array.from({ length: 12 }, (_, i) => `c${i}`);
+    const all = [
+      run('revoke', 'ann', '--clients', path),
+      ...added.map((name) => run('new', name, '--clients', path)),
+    ];
+    for (const { code, stderr } of await Promise.all(all)) assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual(names(path).toSorted(), ['bob', ...added].toSorted());
+    assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
+  });
+
+  it('of which a write was cut short, says where the whole text is, and is not changed', async () => {
+    const path = fileWith('#half');
+    const { code, stderr } = await run('revoke', 'ann', '--clients', path);
+    assert.equal(code, 1);
+    assert.match(stderr, /was not written to its end.* whole text is in .*clients\.json\.new/);
+    assert.equal(readFileSync(path, 'utf8'), '#half');
+  });
+
+  describe('a lock on it', () => {
+    const lockOf = (path: string, at: number): void =>
+      writeFileSync(`${path}.lock`, JSON.stringify({ owner: 'process 7 of eve on host', at }));
+
+    it('of more than 30 s is taken over, with the name of its owner', async () => {
+      const path = fileWith();
+      lockOf(path, Date.now() - 31_000);
+      const { code, stderr } = await run('revoke', 'ann', '--clients', path);
+      assert.equal(code, 0);
+      assert.match(stderr, /older than 30 s, and was taken over from process 7 of eve on host\.\n$/);
+      assert.deepEqual([names(path), existsSync(`${path}.lock`)], [['bob'], false]);
+    });
+
+    it('that is younger is waited for', async () => {
+      const path = fileWith();
+      lockOf(path, Date.now() - 20_000);
+      const ran = run('revoke', 'ann', '--clients', path);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      assert.deepEqual(names(path), ['ann', 'bob']);
+      unlinkSync(`${path}.lock`);
+      const { code, stderr } = await ran;
+      assert.deepEqual([code, stderr, names(path)], [0, '', ['bob']]);
+    });
+  });
+
+  describe('with --admin-address', () => {
+    /** An admin listener whose /status gives these, one after the other, and the last one again and again. */
+    async function admin(t: { after(work: () => void): void }, answers: (() => object)[]): Promise<string> {
+      let asked = 0;
+      const server = createServer((_req, res) => {
+        const answer = answers[Math.min(asked++, answers.length - 1)] as () => object;
+        res.end(JSON.stringify(answer()));
+      });
+      await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+      t.after(() => server.close());
+      return `--admin-address=127.0.0.1:${(server.address() as AddressInfo).port}`;
+    }
+    const digestOf = (path: string): string => createHash('sha256').update(readFileSync(path)).digest('hex');
+
+    it('revoke waits until every worker uses the new file', async (t) => {
+      const path = fileWith();
+      const seen: string[] = [];
+      const step = (name: string, files: () => string[]) => (): object => {
+        seen.push(name);
+        return { workers: 2, clientsFile: files() };
+      };
+      const flag = await admin(t, [
+        step('both old', () => ['old', 'old']),
+        step('one new', () => [digestOf(path), 'old']),
+        step('one silent', () => [digestOf(path)]),
+        step('both new', () => [digestOf(path), digestOf(path)]),
+      ]);
+      const { code, stdout } = await run('revoke', 'ann', '--clients', path, flag);
+      assert.equal(code, 0);
+      assert.deepEqual(seen, ['both old', 'one new', 'one silent', 'both new']);
+      assert.match(stdout, /^ann is no longer in .*\nThe running proxy uses the new list now/);
+    });
+
+    it('a proxy without --clients, and none at all, is an error that says that the file is written', async (t) => {
+      const path = fileWith();
+      const flag = await admin(t, [() => ({ workers: 1 })]);
+      const without = await run('revoke', 'ann', '--clients', path, flag);
+      assert.equal(without.code, 1);
+      assert.match(without.stdout, /^ann is no longer in/);
+      assert.match(without.stderr, /file is written, .* the proxy that answered has no --clients/);
+      const none = await run('new', 'zed', '--clients', path, '--admin-address=127.0.0.1:1');
+      assert.equal(none.code, 1);
+      assert.match(none.stdout, /pmp_\S{43}\n\nzed is in /, 'the token is not lost');
+      assert.match(none.stderr, /file is written, .*ECONNREFUSED/);
+    });
+
+    it('a proxy that keeps another list for 10 s is an error', async (t) => {
+      const path = fileWith();
+      const flag = await admin(t, [() => ({ workers: 1, clientsFile: ['other'] })]);
+      const { code, stderr } = await run('revoke', 'ann', '--clients', path, flag);
+      assert.equal(code, 1);
+      assert.match(stderr, /still uses another list after 10 s\. Look at its log/);
+    });
   });
 
   it('revoke replaces what a link points to, and leaves the link', async () => {
