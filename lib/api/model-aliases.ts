@@ -69,6 +69,8 @@ export function createModelAliases(
 
   return {
     find,
+    /** Each NAME as it was configured, with its `*`. */
+    names: [...table.keys()] as readonly string[],
     /** Learns from the service's own list, once; where `list` fails, again at the next call. Never rejects. */
     async ask(list: () => Promise<Uint8Array>): Promise<void> {
       if (isAsked) return;

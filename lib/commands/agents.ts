@@ -24,6 +24,8 @@ export interface Agent {
   readonly args: (place: Place) => readonly string[];
   /** Arguments of its own that would undo them, and what to do instead. */
   readonly refused: readonly (readonly [arguments: RegExp, instead: string])[];
+  /** The same of settings that it takes by `-c NAME=VALUE`, by the first part of their dotted names. */
+  readonly refusedSettings?: readonly [name: RegExp, instead: string];
   /** A name that it asks for where no model is chosen; only of an agent that can be left its own names. */
   readonly ownModel?: string;
   /** Its argument that goes on with the last conversation, where that can be done without going past the proxy. */
@@ -68,6 +70,13 @@ const CLAUDE_UNSET = [
 
 const CODEX_KEY = 'LOCAL_PROXY_KEY';
 
+/**
+ * JSON, and what TOML takes for a string, in which no agent finds anything to replace: opencode puts the variable NAME in the place
+ * of `{env:NAME}`, and a file in that of `{file:PATH}`, in the text of its configuration and before it reads that as JSON.
+ */
+const literal = (value: unknown): string =>
+  JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"/g, (string) => string.replaceAll('{', '\\u007b'));
+
 /** A name that no file of the user or of a repository can have prepared settings for. */
 const providerName = (): string => `privatemode-${crypto.randomUUID().slice(0, 8)}`;
 
@@ -79,7 +88,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     // Versions that do not know it let these win over the files.
     args: (place) => [
       '--settings',
-      JSON.stringify({
+      literal({
         apiKeyHelper: '',
         env: {
           ...claudeVariables(place),
@@ -90,7 +99,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     ],
     refused: [
       [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
-      [/^--(?:cloud|teleport|environment|remote-control)(?:=|$)/, ELSEWHERE],
+      [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
     ],
     ownModel: 'claude-sonnet-4-5',
     goOn: '--continue',
@@ -105,7 +114,7 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       const own = { share: 'disabled', autoupdate: false, experimental: { openTelemetry: false } };
       const config = { ...models, ...own, enabled_providers: [name] };
       return {
-        OPENCODE_CONFIG_CONTENT: JSON.stringify({ ...config, provider: { [name]: provider } }),
+        OPENCODE_CONFIG_CONTENT: literal({ ...config, provider: { [name]: provider } }),
         OPENCODE_DISABLE_MODELS_FETCH: '1',
       };
     },
@@ -119,10 +128,10 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     args: ({ url, model }) => {
       const name = providerName();
       const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
-      const provider = Object.entries(api).map(([member, value]) => `${member}=${JSON.stringify(value)}`);
+      const provider = Object.entries(api).map(([member, value]) => `${member}=${literal(value)}`);
       const settings = {
-        model: JSON.stringify(model),
-        model_provider: JSON.stringify(name),
+        model: literal(model),
+        model_provider: literal(name),
         [`model_providers.${name}`]: `{${provider.join(',')}}`,
         'analytics.enabled': 'false',
         check_for_update_on_startup: 'false',
@@ -135,10 +144,10 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     refused: [
       [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
       [/^--remote(?:=|$)/, ELSEWHERE],
-      [
-        /^(?:-c=?|--config=)?(?:model_providers?|otel)[.=]/,
-        'Leave it out: run sets the provider and switches off telemetry',
-      ],
+    ],
+    refusedSettings: [
+      /^(?:model_providers?|profiles?|otel)$/,
+      'Leave it out: run sets the provider and switches off telemetry',
     ],
   },
 };
@@ -156,6 +165,32 @@ export function agentOf(name: string, url: string): Agent {
       `or ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=${KEY}; its own settings may override them (docs/agents.md). ` +
       'To start the proxy itself, give no command',
   );
+}
+
+/**
+ * What of ARGS would undo what `run` sets, and what to do instead. Each argument counts as if it began one, also behind `--`: some
+ * agents take that, too, for the value of the option before it.
+ */
+export function bypassIn(
+  { refused, refusedSettings: [setting, leave] = [/^(?!)/, ''] }: Agent,
+  args: readonly string[],
+): { readonly found: string; readonly instead: string } | undefined {
+  for (const [index, argument] of args.entries()) {
+    const [, instead] = refused.find(([pattern]) => pattern.test(argument)) ?? [];
+    if (instead !== undefined) return { found: argument.split('=', 1)[0] as string, instead };
+    const given = /^(?:-c|--config)$/.test(argument)
+      ? args[index + 1]
+      : /^(?:-c=?|--config=)(.*)$/s.exec(argument)?.[1];
+    const name = given === undefined ? '' : settingName(given);
+    if (setting.test(name)) return { found: `-c ${name}`, instead: leave };
+  }
+  return undefined;
+}
+
+/** The first part of a setting's name. Codex takes the text before the first `=`, without white space, as names joined by dots. */
+function settingName(given: string): string {
+  const [name = ''] = given.split('=', 1)[0]?.split('.', 1) ?? [];
+  return name.replace(/^[\p{White_Space}"']+|[\p{White_Space}"']+$/gu, '');
 }
 
 export const notInstalled = (name: string, install: string): Error =>

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { constants } from 'node:os';
+import { aliasIn } from '../api/model-aliases.ts';
 import type { Environment } from '../config/environment.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
@@ -10,7 +11,16 @@ import { BOOLEAN, type Given, setting, text, valuesOf } from '../config/setting.
 import { asWritten, invalid, socketPath } from '../config/values.ts';
 import { reachableHost, urlHost } from '../network/addresses.ts';
 import { printable, shellWord } from '../text.ts';
-import { AGENT_NAMES, type Agent, agentOf, KEY, notInstalled, type Place, REMOVED } from './agents.ts';
+import {
+  AGENT_NAMES,
+  type Agent,
+  agentOf,
+  bypassIn,
+  KEY,
+  notInstalled,
+  type Place,
+  REMOVED,
+} from './agents.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 import { probe } from './healthcheck.ts';
 
@@ -47,11 +57,11 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   const host = reachableHost(listenAddress);
   const url = `http://${urlHost(host)}:${port}`;
   const agent = agentOf(name, url);
-  for (const [refused, instead] of agent.refused) {
-    const found = rest.find((argument) => refused.test(argument))?.split('=', 1)[0];
-    if (found !== undefined)
-      throw invalid(`${name} cannot run with ${found}: its prompts could bypass the proxy. ${instead}`);
-  }
+  const bypass = bypassIn(agent, rest);
+  if (bypass !== undefined)
+    throw invalid(
+      `${name} cannot run with ${printable(bypass.found)}: its prompts could bypass the proxy. ${bypass.instead}`,
+    );
   const { ready, message, failure } = await probe({ listenAddress, port, tls: false });
   if (failure === 'needs-tls')
     throw invalid(
@@ -63,17 +73,12 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
       `the proxy on ${url} cannot be used: ${message}` +
         `${failure === 'nothing-listens' ? '. Start it first, in another terminal' : ''}`,
     );
-  await demand(url, name, agent.needs);
+  const aliases = await demand(url, name, agent.needs);
   const listed = await modelsOf(url);
-  const model = wanted.model ?? (await modelFor(agent, url, listed));
+  const model = wanted.model ?? modelFor(agent, aliases, listed);
   const { names } = listed;
-  if (
-    names.length > 0 &&
-    model !== '' &&
-    !names.includes(model) &&
-    (await entryOf(url, model)).status === 404
-  )
-    io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${names.join(', ')}.\n`);
+  if (names.length > 0 && model !== '' && !names.includes(model) && !isCovered(aliases, model))
+    io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${shown(names)}.\n`);
 
   if (print) {
     const { env: given, args } = commandOf(agent, { url, model }, env);
@@ -134,20 +139,21 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
 const unseen = (name: string): string =>
   `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/agents.md, "What run cannot prevent").\n`;
 
-/** Throws config_invalid where what listens there is no proxy that the agent could use. */
-async function demand(url: string, name: string, needs: Agent['needs']): Promise<void> {
+/** Gives the aliases that the proxy was started with. Throws config_invalid where what listens there is no proxy that the agent could use. */
+async function demand(url: string, name: string, needs: Agent['needs']): Promise<readonly string[]> {
   const response = await fetch(`${url}/v1`);
   if (response.status === 401)
     throw invalid(
       `the proxy on ${url} asks for a token of --clients, which run does not have: set the variables of ${name} yourself (docs/agents.md)`,
     );
   const about = (await response.json().catch(() => undefined)) as
-    | { name?: string; endpoints?: string[] }
+    | { name?: string; endpoints?: string[]; model_aliases?: string[] }
     | undefined;
   if (about?.name !== 'privatemode-proxy')
     throw invalid(`the program that listens on ${url} is not privatemode-proxy`);
   if (needs !== undefined && !about.endpoints?.includes(needs[0]))
     throw invalid(`${name} needs ${needs[0]}, which this proxy does not serve: start it with ${needs[1]}`);
+  return about.model_aliases ?? [];
 }
 
 /** The answer to a GET with the key that the agent will send; `text` is its status and its error in words. */
@@ -177,23 +183,29 @@ async function modelsOf(url: string): Promise<Listed> {
         'Start the proxy with --api-key, and --api-key-fallback always or if-placeholder',
     );
   const entries: unknown = (body as { data?: unknown } | undefined)?.data;
-  const idOf = (entry: { id?: unknown } | null): string => printable(String(entry?.id));
+  const idOf = (entry: { id?: unknown } | null): string => String(entry?.id);
   return { names: Array.isArray(entries) ? entries.map(idOf) : [], why: text };
 }
 
-/** One model: its status is 404 where neither the service nor an alias has that name. The proxy itself owns an alias, and nothing else. */
-async function entryOf(url: string, model: string): Promise<{ status: number; isAlias: boolean }> {
-  const { status, body } = await ask(`${url}/v1/models/${encodeURIComponent(model)}`);
-  const [owner] = String((body as { owned_by?: unknown } | undefined)?.owned_by).split(':', 1);
-  return { status, isAlias: status === 200 && owner === 'privatemode-proxy' };
-}
+const isCovered = (aliases: readonly string[], model: string): boolean =>
+  aliasIn(new Map(aliases.map((name) => [name, ''])), model) !== undefined;
+
+/** Names of the service, for a person to read. */
+const shown = (names: readonly string[]): string => names.map((name) => printable(name)).join(', ');
+
+/**
+ * A name of the service that may stand in an agent's configuration. Nothing authenticates the list of models, and agents give some
+ * texts a meaning: opencode puts the variable NAME in the place of `{env:NAME}`.
+ */
+const PLAIN_NAME = /^[A-Za-z0-9][\w.:@/+-]{0,255}$/;
 
 /** The only model of the service, or none where an alias covers what the agent asks for. Throws config_invalid with the names of all. */
-async function modelFor({ ownModel }: Agent, url: string, { names, why }: Listed): Promise<string> {
-  if (names.length === 1) return names[0] as string;
-  if (ownModel !== undefined && (await entryOf(url, ownModel)).isAlias) return '';
+function modelFor({ ownModel }: Agent, aliases: readonly string[], { names, why }: Listed): string {
+  const [only = ''] = names;
+  if (names.length === 1 && PLAIN_NAME.test(only)) return only;
+  if (ownModel !== undefined && isCovered(aliases, ownModel)) return '';
   throw invalid(
-    `choose the model for the agent with --model: ${names.join(', ') || `the proxy lists none (GET /v1/models: ${why})`}`,
+    `choose the model for the agent with --model: ${shown(names) || `the proxy lists none (GET /v1/models: ${why})`}`,
   );
 }
 

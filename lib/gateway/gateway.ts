@@ -180,11 +180,12 @@ const LOCAL_RESPONSES: Record<
     ...healthzAnswer(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api: (deps) => ({
-    status: 200,
-    headers: JSON_TYPE,
-    body: `${JSON.stringify({ name: 'privatemode-proxy', version: VERSION, endpoints: served(offeredBy(deps)) })}\n`,
-  }),
+  api: (deps) => {
+    const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offeredBy(deps)) };
+    const aliases = deps.aliases?.names ?? [];
+    const about = aliases.length > 0 ? { ...own, model_aliases: aliases } : own;
+    return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
+  },
   hello: healthzAnswer,
   healthz: healthzAnswer,
   readyz: ({ session }) => readyzAnswer(session.standing()),

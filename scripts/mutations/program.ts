@@ -467,6 +467,46 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'run: any text of the service goes into the configuration of an agent',
+    file: 'lib/commands/run.ts',
+    edits: [{ find: ' && PLAIN_NAME.test(only)', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run asks for --model where the only one of the service is {env:GITHUB_TOKEN}',
+          'privatemode-proxy run asks for --model where the only one of the service is __proto__',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: opencode replaces parts of its configuration',
+    file: 'lib/commands/agents.ts',
+    edits: [{ find: "string.replaceAll('{', '\\\\u007b')", replace: 'string' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run lets no agent replace a part of the model that the user chose, as started and as printed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: white space in front of a setting hides it, which Codex does not see',
+    file: 'lib/commands/agents.ts',
+    edits: [{ find: `name.replace(/^[\\p{White_Space}"']+|[\\p{White_Space}"']+$/gu, '')`, replace: 'name' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run starts no codex with -c=model_provider =evil, by which prompts could bypass the proxy',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
     file: 'lib/commands/run.ts',
     edits: [

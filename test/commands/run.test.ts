@@ -7,6 +7,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
+import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -46,10 +47,12 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     answer(req, res);
   });
   let endpoints: readonly string[] = [];
+  let aliases: readonly string[] = [];
   /** What the proxy says about itself; gives whether it was asked for that. */
   const own: (...args: Parameters<RequestListener>) => boolean = (req, res) => {
     if (req.url === '/readyz') res.writeHead(204).end();
-    else if (req.url === '/v1') res.end(JSON.stringify({ name: 'privatemode-proxy', endpoints }));
+    else if (req.url === '/v1')
+      res.end(JSON.stringify({ name: 'privatemode-proxy', endpoints, model_aliases: aliases }));
     else return false;
     return true;
   };
@@ -67,6 +70,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
   });
   beforeEach(() => {
     asked.length = 0;
+    aliases = [];
     endpoints = ['POST /v1/messages', 'POST /v1/responses'];
     answer = (req, res) => {
       if (own(req, res)) return;
@@ -193,9 +197,18 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     ['claude', ['--settings', 'x'], '--settings', inProject],
     ['claude', ['--settings={}', 'x'], '--settings', inProject],
     ['claude', ['--cloud', 'x'], '--cloud', ownWay],
-    ['codex', ['-c', 'model_provider="evil"', 'x'], 'model_provider', ofRun],
-    ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '--config', ofRun],
-    ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-cotel.exporter', ofRun],
+    ['claude', ['--sdk-url', 'ws://x'], '--sdk-url', ownWay],
+    ['claude', ['--model', '--', '--settings', 'x'], '--settings', inProject],
+    ['opencode', ['run', '--attach=http://x'], '--attach', ownWay],
+    ['codex', ['-c', 'model_provider="evil"', 'x'], '-c model_provider', ofRun],
+    ['codex', ['exec', '-c', ' \u0085model_provider = "evil"', 'x'], '-c model_provider', ofRun],
+    ['codex', ['-cmodel_provider=evil'], '-c model_provider', ofRun],
+    ['codex', ['-c=model_provider =evil'], '-c model_provider', ofRun],
+    ['codex', ['--config', '\tmodel_providers.evil={}'], '-c model_providers', ofRun],
+    ['codex', ['-c', '--config=model_providers.evil={}', 'x'], '-c model_providers', ofRun],
+    ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-c otel', ofRun],
+    ['codex', ['-c', 'profile="evil"'], '-c profile', ofRun],
+    ['codex', ['-c', 'profiles.a.model_provider="evil"'], '-c profiles', ofRun],
     ['codex', ['-c', '--oss', 'x'], '--oss', 'Choose the model in front of --, with --model'],
     ['codex', ['-c', '--remote', 'x'], '--remote', ownWay],
   ] as const) {
@@ -205,6 +218,18 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       assert.deepEqual([code, stderr, started()], [1, `Error: ${why}\n`, {}]);
     });
   }
+
+  it('starts codex with settings and prompts that only look like those by which prompts could bypass the proxy', async () => {
+    const args = [
+      'exec',
+      '-c',
+      'model_reasoning_effort="low"',
+      '--config=tools.otel=1',
+      'model_provider = x?',
+    ];
+    assert.equal((await run(['codex', ...MODEL, '--', ...args], { WHAT: 'ask' })).code, 0);
+    assert.deepEqual(started().args.slice(-args.length), args);
+  });
 
   it('withholds from the agent every key, and what chooses another way for prompts', async () => {
     const others = {
@@ -314,29 +339,16 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     });
   }
 
-  /** Models that are not in the list: the names of an alias, or an error for others. */
-  const withAlias = (covered: RegExp, status = 404): void => {
-    answer = (req, res) => {
-      const [, name] = /^\/v1\/models\/(.+)$/.exec(req.url ?? '') ?? [];
-      if (own(req, res)) return;
-      if (name === undefined) res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
-      else if (!covered.test(name)) res.writeHead(status).end('{}');
-      else res.end(JSON.stringify({ id: name, owned_by: 'privatemode-proxy: alias of model-a' }));
-    };
-  };
-
   it('warns of a model that neither the service nor an alias has, and of no other', async () => {
-    withAlias(/^claude-/);
+    aliases = ['claude-*'];
     const { code, stderr } = await run(['claude', '--model', 'model-c'], { WHAT: 'ask' });
     const warning = 'Warning: the service lists no model model-c, but model-a, model-b.\n';
     assert.deepEqual([code, stderr], [0, warning]);
     assert.equal((await run(['claude', '--model', 'claude-x'], { WHAT: 'ask' })).stderr, '');
-    withAlias(/^claude-/, 502);
-    assert.equal((await run(['claude', '--model', 'model-c'], { WHAT: 'ask' })).stderr, '', 'not known');
   });
 
   it('leaves Claude Code the names that an alias covers where no model was chosen', async () => {
-    withAlias(/^claude-/);
+    aliases = ['claude-*'];
     const { code, stderr } = await run(['claude'], { WHAT: 'ask' });
     assert.deepEqual([code, stderr], [0, '']);
     const { args, env } = started();
@@ -344,10 +356,58 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.ok(![...Object.keys(env), args[1]].some((text) => /ANTHROPIC_\w*MODEL/.test(text as string)));
     const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
     assert.equal((await run(['codex'])).stderr, words);
+  });
+
+  it('believes no list of models that a name is an alias', async () => {
+    const entry = '{"id":"model-a","owned_by":"privatemode-proxy: alias of model-a"}';
     answer = (req, res) =>
-      own(req, res) ||
-      res.end(req.url === '/v1/models' ? '{"data":[{"id":"model-a"},{"id":"model-b"}]}' : '{"owned_by":"x"}');
-    assert.equal((await run(['claude'])).stderr, words, 'no alias');
+      own(req, res) || res.end(req.url === '/v1/models' ? `{"data":[${entry},${entry}]}` : entry);
+    const { stderr } = await run(['claude']);
+    assert.equal(stderr, 'Error: choose the model for the agent with --model: model-a, model-a\n');
+    assert.deepEqual(started(), {});
+  });
+
+  for (const forged of [
+    '{env:GITHUB_TOKEN}',
+    '{file:~/.npmrc}',
+    '-c',
+    '--settings',
+    '__proto__',
+    'a b',
+    'a\n',
+    'a"b',
+    '$(id)',
+    'a'.repeat(257),
+  ]) {
+    it(`asks for --model where the only one of the service is ${printable(forged, 20)}`, async () => {
+      answer = (req, res) => own(req, res) || res.end(JSON.stringify({ data: [{ id: forged }] }));
+      for (const agent of ['claude', 'opencode', 'codex'])
+        assert.deepEqual(await run([agent]), {
+          code: 1,
+          stdout: '',
+          stderr: `Error: choose the model for the agent with --model: ${printable(forged)}\n`,
+        });
+      assert.deepEqual(started(), {});
+    });
+  }
+
+  it('lets no agent replace a part of the model that the user chose, as started and as printed', async () => {
+    const model = 'x{env:GITHUB_TOKEN}{file:/a}"{';
+    const flags = ['--model', model];
+    const written = new Map<string, string>();
+    for (const agent of ['claude', 'opencode', 'codex']) {
+      assert.equal((await run([agent, ...flags], { WHAT: 'ask' })).code, 0);
+      const { args, env } = started();
+      written.set(agent, [...args, env['OPENCODE_CONFIG_CONTENT']].join('\n'));
+      written.set(`${agent} --print`, (await run([agent, ...flags, '--print'])).stdout);
+    }
+    const config = JSON.parse(started().env['OPENCODE_CONFIG_CONTENT'] ?? '{}');
+    assert.deepEqual(config, {}, 'codex gets none');
+    for (const [what, text] of written) {
+      assert.ok(text.includes('x\\u007benv:GITHUB_TOKEN}\\u007bfile:/a}'), `${what}: ${text}`);
+      const settings = text.replace(/'ANTHROPIC_\w+=[^']*'/g, ''); // variables, in which nothing is replaced
+      assert.ok(!/\{(?:env|file):/.test(settings), `${what}: ${text}`);
+    }
   });
 
   it('says what is wrong where the proxy has no key of its own, or does not use it', async () => {
