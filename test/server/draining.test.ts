@@ -120,10 +120,7 @@ describe('draining', { concurrency: true, timeout: 90_000 }, () => {
         return seen.every(notReady);
       });
       const adminSays = await asked(admin, get('/readyz'));
-      assert.match(
-        adminSays,
-        /^HTTP\/1\.1 503[\s\S]*privatemode-proxy-error: shutting_down[\s\S]*ended: /i,
-      );
+      assert.match(adminSays, /^HTTP\/1\.1 503[\s\S]*privatemode-proxy-error: shutting_down[\s\S]*ended: /i);
       assert.match(await asked(port, get('/healthz')), /^HTTP\/1\.1 200/);
       for (const stream of [false, true]) {
         const response = await asked(port, chat(stream));

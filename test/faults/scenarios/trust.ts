@@ -267,6 +267,26 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     },
   },
   {
+    name: 'somebody on the way denies the secret, and answers with the evidence of another machine twice, six seconds apart',
+    outcome:
+      '400 `attestation_failed` while he is there, `/readyz` is 503, and the proxy does not end; six seconds after he has gone each request gets the whole answer',
+    async run(t) {
+      const s = await scene(t);
+      await ready(s);
+      const { simulator, proxy } = s.stack;
+      simulator.faults.set('evidence-signature', true);
+      const denied = await s.ask({ model: 'sim-echo+fault-once=no_secret' });
+      assert.deepEqual([denied.status, denied.error?.code], [400, 'attestation_failed']);
+      assert.equal((await readiness(s)).status, 503);
+      assert.equal(proxy.session.standing().state, 'rejected');
+      simulator.faults.clear();
+      await delay(6_000);
+      for (let i = 0; i < 3; i++) assert.ok((await s.ask()).terminal);
+      assert.equal((await readiness(s)).status, 204);
+      await s.finish({ upstream: 4, shown: [denied.body] });
+    },
+  },
+  {
     name: 'somebody on the way denies the secret, and keeps the proxy from verifying again',
     outcome:
       '503 `not_ready` while he denies; then the secret is tried, since an accepted verdict made it, and the answer that authenticates under it puts it in force again',
