@@ -33,7 +33,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   observe: ['errors', 'text', 'version', 'session', 'transparency'],
   config: ['errors', 'text', 'api', 'network', 'attestation', 'watch-files'],
   server: ['errors', 'observe', 'watch-files'],
-  clients: ['errors', 'crypto', 'strict-json', 'attestation', 'api', 'config', 'watch-files'],
+  clients: ['errors', 'files', 'crypto', 'strict-json', 'attestation', 'api', 'config', 'watch-files'],
   limits: ['errors', 'config', 'files', 'clients'],
   gateway: [
     'errors',
