@@ -79,6 +79,17 @@ export class PrivatemodeAI extends OpenAI {
     });
   }
 
+  /**
+   * A copy on the same verified session, with other options of the OpenAI client, such as `timeout`, `maxRetries` and `defaultHeaders`.
+   * Throws config_invalid for options of ours and `fetch`: they belong to the session. `apiKey` and `baseURL` of the original, as other
+   * libraries hand them on, say nothing new; others are refused.
+   */
+  override withOptions(options: Partial<SdkOptions>): this {
+    const { own, sdk } = divideOptions(options);
+    sharedBy(this.#fetch, own);
+    return super.withOptions(sdk);
+  }
+
   /** Ends the renewals in the background. Later requests fail. */
   close(): void {
     this.#fetch.close();
@@ -94,13 +105,14 @@ Object.defineProperty(PrivatemodeAI.prototype, Symbol.for('nodejs.util.inspect.c
 
 /** The fetch of the client that a copy is made of. Throws config_invalid for options that a copy cannot change. */
 function sharedBy(
-  fetch: PrivatemodeFetch,
-  { fetch: _, apiKey, ...changed }: PrivatemodeOptions,
+  shared: PrivatemodeFetch,
+  { fetch, apiKey, ...changed }: PrivatemodeOptions,
 ): PrivatemodeFetch {
-  const names = Object.entries({ ...changed, ...(apiKey !== API_KEY && { apiKey }) })
+  const others = { ...(fetch !== shared && { fetch }), ...(apiKey !== API_KEY && { apiKey }) };
+  const names = Object.entries({ ...changed, ...others })
     .filter(([, value]) => value !== undefined)
     .map(([name]) => name);
-  if (names.length === 0) return fetch;
+  if (names.length === 0) return shared;
   throw new PrivatemodeError(
     'config_invalid',
     `${names.join(', ')}: a copy shares the session of its original`,

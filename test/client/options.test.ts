@@ -461,10 +461,22 @@ describe('a client of the library', { timeout: 120_000 }, () => {
       { apiKey: 'of-somebody-else' },
       { baseURL: 'https://localhost:1/v1' },
       { promptCacheSalt: SALT },
+      { manifest: '{}' },
+      { gpuPolicy: { allowUnknown: false } },
+      { apiEndpoint: 'https://localhost:1' },
+      { responsesApi: true },
+      { fetch: globalThis.fetch },
     ];
     for (const other of others) {
       assert.throws(() => client.withOptions(other), { code: 'config_invalid' }, JSON.stringify(other));
+      assert.throws(() => copy.withOptions({ timeout: 1, ...other }), { code: 'config_invalid' });
     }
+    // As other libraries hand them on; and what a copy is made for.
+    const { apiKey, baseURL } = client;
+    const same: Record<string, unknown> = { apiKey, baseURL, defaultHeaders: { 'openai-beta': 'x' } };
+    await copy.withOptions(same).chat.completions.create(HELLO);
+    assert.deepEqual([copy.maxRetries, copy.timeout], [1, 5_000]);
+    assert.equal(simulator.counts['attest'], attestations);
   });
 
   it('never shows its key or its salt, in itself or in its errors', async () => {
