@@ -82,14 +82,14 @@ export function createModelAliases(
         onUnknown(thrown);
       }
     },
-    /** The body of a list of models with the aliases in it that are whole names; undefined where it is no list. */
+    /** The body of a list of models with the aliases in it that are whole names; undefined where it is none, or nested too deep. */
     inList(body: Uint8Array): Buffer | undefined {
       const found = listIn(body);
       if (found === undefined) return undefined;
       const added = [...table]
         .filter(([name]) => !name.endsWith('*') && !real.has(name))
         .map(([name, model]) => entryOf(name, model, found.entries));
-      return Buffer.from(JSON.stringify({ ...found.list, data: [...found.entries, ...added] }));
+      return written({ ...found.list, data: [...found.entries, ...added] });
     },
     /**
      * The model that `/v1/models/NAME` asks for, where an alias covers it. A NAME that ends in `*` is what was configured, and no model.
@@ -102,14 +102,14 @@ export function createModelAliases(
         return undefined; // escapes that are no UTF-8
       }
     },
-    /** What a list of models has, or would have, of one that an alias covers; undefined where the body is no list. */
+    /** What a list of models has, or would have, of one that an alias covers; undefined where the body is none, or nested too deep. */
     entryIn(body: Uint8Array, wanted: string): Buffer | undefined {
       const found = listIn(body);
       if (found === undefined) return undefined;
       const own: unknown = found.entries.find((entry) => idOf(entry) === wanted);
       const model = find(wanted)?.model;
       const entry = own ?? (model === undefined ? undefined : entryOf(wanted, model, found.entries));
-      return entry === undefined ? undefined : Buffer.from(JSON.stringify(entry));
+      return entry === undefined ? undefined : written(entry);
     },
   };
 }
@@ -129,6 +129,15 @@ function parsed(body: Uint8Array): Readonly<Record<string, unknown>> | undefined
   try {
     const value: unknown = JSON.parse(new TextDecoder().decode(body));
     return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Undefined for a value that is nested deeper than JSON.stringify follows: JSON.parse follows deeper. */
+function written(value: object): Buffer | undefined {
+  try {
+    return Buffer.from(JSON.stringify(value));
   } catch {
     return undefined;
   }

@@ -5,7 +5,7 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
-import { plainContentType, readPlainError, unreadError } from '../exchange/unauthenticated.ts';
+import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -70,7 +70,7 @@ async function respondPlain(
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
   const { aliases } = deps;
   const isList = status === 200 && (match.endpoint.id === 'models' || aboutModel !== undefined);
-  const list = isList && aliases && (await readPlain(exchange, response));
+  const list = isList && aliases && (await readList(exchange, response));
   const body = plainBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
   if (body) {
     respondWhole(exchange, { status, headers, body });
@@ -89,12 +89,25 @@ async function respondPlain(
   } else breakConnection(exchange);
 }
 
-/** Throws what reading it throws. */
-async function readPlain(exchange: Exchange, response: UpstreamResponse['response']): Promise<Buffer> {
+/** Bytes of the longest list of models that is rewritten. */
+const LONGEST_LIST = 1024 * 1024;
+
+/** The whole list, which is never cut. Throws response_too_large for one above 1 MiB, and what reading it throws. */
+async function readList(exchange: Exchange, response: UpstreamResponse['response']): Promise<Buffer> {
   const plain = openResponse(exchange, response, UNENCRYPTED);
-  const body = await readPlainError(plain);
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of plain as AsyncIterable<Uint8Array>) {
+    pieces.push(piece);
+    size += piece.length;
+    if (size <= LONGEST_LIST) continue;
+    const message =
+      'the list of models is larger than 1 MiB, and the names of --model-alias cannot be added to it';
+    const remedy = 'Have the operator of the proxy leave out --model-alias: the list then passes as it is.';
+    throw new PrivatemodeError('response_too_large', message, { remedy });
+  }
   if (plain.failure !== undefined) throw plain.failure;
-  return body;
+  return Buffer.concat(pieces);
 }
 
 /** A list of models with the aliases in it, or the entry of one; a list that goes on after another has them already. */

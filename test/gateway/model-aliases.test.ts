@@ -7,7 +7,7 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { createModelAliases } from '../../lib/api/model-aliases.ts';
-import { CANARY } from '../support/doors/gateway-fixture.ts';
+import { CANARY, gatewayFixture } from '../support/doors/gateway-fixture.ts';
 import { DOOR } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -197,6 +197,25 @@ describe('--model-alias', LIBRARY, () => {
 });
 
 describe('--model-alias with --clients', LIBRARY, () => {
+  it('refuses a list above 1 MiB, and never cuts it; without aliases it passes', async (t) => {
+    for (const [size, rows] of [
+      [1024 * 1024, { aliased: 200, plain: 200 }],
+      [1024 * 1024 + 1, { aliased: 502, plain: 200 }],
+    ] as const) {
+      const body = '{"object":"list","data":[]}'.padEnd(size);
+      for (const [name, status] of Object.entries(rows)) {
+        const aliases = name === 'aliased' ? createModelAliases(new Map([['a', 'b']]), QUIET) : undefined;
+        const answers = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${size}\r\n\r\n${body}`;
+        const { gateway } = await gatewayFixture(t, { deps: { aliases }, answers });
+        const response = await fetch(`http://127.0.0.1:${gateway.port}/v1/models`);
+        const text = await response.text();
+        assert.equal(response.status, status, name);
+        if (status === 502) assert.match(text, /list of models is larger than 1 MiB/);
+        else assert.equal(JSON.parse(text).data.length, name === 'aliased' ? 1 : 0);
+      }
+    }
+  });
+
   it('judges a client by the model that it gets', async () => {
     const file = join(temporaryDirectory('aliases-'), 'clients.json');
     const token = createHash('sha256').update('pmp_ann').digest('hex');
@@ -289,6 +308,15 @@ describe('the aliases of a table', () => {
     await ask(async () => listOf('gpt-4o'));
     await ask(async () => listOf('gpt-5'));
     assert.deepEqual([find('gpt-4o'), find('gpt-5')?.model], [undefined, 'small']);
+  });
+
+  it('are in no list that is nested deeper than it can be written again', () => {
+    const aliases = createModelAliases(table, QUIET);
+    // Members whose names are numbers: V8 writes those one inside the other, and arrays in a loop.
+    const deep = `${'{"1":'.repeat(100_000)}1${'}'.repeat(100_000)}`;
+    const list = aliases.inList(Buffer.from(`{"data":[{"id":"big"}],"more":${deep}}`));
+    const entry = aliases.entryIn(Buffer.from(`{"data":[{"id":"gpt-4o","more":${deep}}]}`), 'gpt-4o');
+    assert.ok(list === undefined && entry === undefined); // without a diff, which would take minutes
   });
 
   it('are in no list that is none', () => {
