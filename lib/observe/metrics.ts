@@ -32,7 +32,10 @@ export type ProtectionStatus = Pick<Epoch, 'manifestSha256' | 'attestedAt' | 'ex
 export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
-/** The client names the model: without a cap it could fill the memory, and the operator's database. */
+/**
+ * The client names the model: without a cap it could fill the memory, and the operator's database. A name gets its label when the service
+ * has answered for it once, so that names which no model has use up nothing.
+ */
 const MOST_MODELS = 100;
 const GEN_AI_LABELS = [
   'gen_ai_operation_name',
@@ -143,7 +146,8 @@ export function createMetrics(options: {
     },
     snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
     /** Once per request, never per token. */
-    observe({ route, method, status, operation, stats, client }: RequestObservation): void {
+    observe(observation: RequestObservation): void {
+      const { route, method, status, operation, stats, client } = observation;
       const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt } = stats;
       const ofClient = client === undefined ? undefined : { client }; // prom-client shows no label that has no value
       requests.inc({ route, method, code: String(status), ...ofClient });
@@ -155,7 +159,7 @@ export function createMetrics(options: {
       if (uploadedAt !== undefined && sentAt !== undefined) added.observe((sentAt - uploadedAt) / 1000);
       if (operation === undefined) return;
 
-      const model = modelLabel(stats.model ?? '');
+      const model = modelLabel(stats.model ?? '', isAuthenticSuccess(observation));
       const labels = {
         gen_ai_operation_name: operation,
         gen_ai_provider_name: 'privatemode',
@@ -308,12 +312,16 @@ function scraped(
   new Metric({ name: PREFIX + name, help, labelNames, registers, collect });
 }
 
-/** The first `most` values as they are, every other one as `other`. */
-function cappedLabel(most: number): (value: string) => string {
-  const known = new Set<string>();
-  return (value) => {
+/** Encrypted endpoints show nothing below 400 that has not authenticated (lib/gateway/respond.ts). What was never sent is an estimate. */
+const isAuthenticSuccess = ({ outcome, status, stats }: RequestObservation): boolean =>
+  outcome === 'answered' && status < 400 && stats.sentAt !== undefined;
+
+/** The first `most` values that were `good` once as they are, and no value; every other one as `other`. */
+function cappedLabel(most: number): (value: string, good: boolean) => string {
+  const known = new Set(['']);
+  return (value, good) => {
     if (known.has(value)) return value;
-    if (known.size >= most) return 'other';
+    if (!good || known.size > most) return 'other';
     known.add(value);
     return value;
   };

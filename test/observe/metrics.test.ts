@@ -170,6 +170,33 @@ describe('metrics of requests', () => {
     );
   });
 
+  it('use up no label of a model with names for which the service never answered', async () => {
+    const { metrics } = setUp();
+    const error = new PrivatemodeError('upstream_reset', 'closed');
+    const junk: Partial<RequestObservation>[] = [
+      { status: 404, outcome: 'service_error' },
+      { status: 502, outcome: 'failed', stats: { ...STATS, error } },
+      { outcome: 'broken_off', stats: { ...STATS, error } },
+      { outcome: 'client_aborted' },
+      { stats: { ...STATS, sentAt: undefined } },
+    ];
+    for (let i = 0; i < 200; i += 1) {
+      const more = junk[i % junk.length] as Partial<RequestObservation>;
+      metrics.observe({ ...REQUEST, ...more, stats: { ...STATS, ...more.stats, model: `junk-${i}` } });
+    }
+    metrics.observe({ ...REQUEST, stats: { ...STATS, model: 'real' } });
+    metrics.observe({
+      ...REQUEST,
+      status: 502,
+      outcome: 'failed',
+      stats: { ...STATS, error, model: 'real' },
+    });
+    const models = [...(await samples(metrics)).keys()].flatMap(
+      (name) => /gen_ai_request_model="([^"]*)"/.exec(name)?.[1] ?? [],
+    );
+    assert.deepEqual(new Set(models), new Set(['other', 'real']));
+  });
+
   it('of more than a hundred models are counted together', async () => {
     const { metrics } = setUp();
     for (let i = 0; i < 150; i += 1) metrics.observe({ ...REQUEST, stats: { ...STATS, model: `m${i}` } });
