@@ -174,4 +174,115 @@ export const TEAM: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'a clients file that is written in place: a mount keeps the old list',
+    file: 'lib/files/overwrite.ts',
+    edits: [
+      { find: 'import { open, readFile, unlink }', replace: 'import { open, readFile, rename, unlink }' },
+      { find: 'await put(Uint8Array.of(UNFINISHED), 0);', replace: 'return rename(beside, path);' },
+    ],
+    tests: [
+      {
+        file: 'test/commands/clients.test.ts',
+        names: ['the file of --clients: is written in place, so that a mount, group and ACL of it stay'],
+      },
+    ],
+  },
+  {
+    defence: 'the first byte of an unfinished clients file: a part of it is JSON',
+    file: 'lib/files/overwrite.ts',
+    edits: [{ find: 'await put(Uint8Array.of(UNFINISHED), 0);', replace: 'await file.sync();' }],
+    tests: [
+      {
+        file: 'test/files/overwrite.test.ts',
+        names: [
+          'overwrite has the whole text beside the file before it changes it, and no JSON in the file until the end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the lock of the clients file: commands at once undo each other',
+    file: 'lib/files/file-lock.ts',
+    edits: [{ find: '0o644)) break;', replace: '0o644) !== undefined) break;' }],
+    tests: [
+      {
+        file: 'test/commands/clients.test.ts',
+        names: ['the file of --clients: loses no change of commands that run at once'],
+      },
+    ],
+  },
+  {
+    defence: 'a clients file that is being written: the proxy reads it as it is',
+    file: 'lib/clients/clients.ts',
+    edits: [
+      {
+        find: 'if (next.equals(last) && next[0] !== UNFINISHED) return next;',
+        replace: 'if (next.length > 0) return next;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/clients/gateway.test.ts',
+        names: [
+          'the file of clients, while the gateway runs is waited for while it is written, and no part of it is taken',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the list in force: one worker that has the new one stands for all',
+    file: 'lib/commands/clients.ts',
+    edits: [{ find: 'clientsFile.length === workers && clientsFile.every(', replace: 'clientsFile.some(' }],
+    tests: [
+      {
+        file: 'test/commands/clients.test.ts',
+        names: [
+          'the file of --clients: with --admin-address revoke waits until every worker uses the new file',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the options of a copy of a client: a fetch of its own has no pin',
+    file: 'lib/client/privatemode-ai.ts',
+    edits: [
+      {
+        find: '    sharedBy(this.#fetch, own);\n    return super.withOptions(sdk);',
+        replace: '    return super.withOptions({ ...own, ...sdk });',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/client/options.test.ts',
+        names: ['a client of the library shares its options with its copies, which cannot have others'],
+      },
+    ],
+  },
+  {
+    defence: 'the label of a model: names that no model has use it up',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: 'if (!good || known.size > most)', replace: 'if (known.size > most)' }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics of requests use up no label of a model with names for which the service never answered',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a long list of models: it is cut',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'if (size <= LONGEST_LIST) continue;', replace: 'if (size > 0) continue;' }],
+    tests: [
+      {
+        file: 'test/gateway/model-aliases.test.ts',
+        names: [
+          '--model-alias with --clients refuses a list above 1 MiB, and never cuts it; without aliases it passes',
+        ],
+      },
+    ],
+  },
 ];
