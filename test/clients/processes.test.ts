@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { KEY_MARK } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
+import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -125,6 +127,40 @@ describe('--clients with two workers and no key of the proxy', { timeout: 60_000
       }
     }
   });
+});
+
+describe('clients revoke with --admin-address', { timeout: 60_000 }, () => {
+  for (const workers of [1, 2]) {
+    it(`returns when a proxy with --workers=${workers} refuses the client`, async () => {
+      const here = await place();
+      const admin = await freePort();
+      const flag = `--admin-address=127.0.0.1:${admin}`;
+      writeFileSync(here.file, JSON.stringify({ clients: [client('ann', ANN), client('bob', BOB)] }));
+      const proxy = await startProxyProcess(
+        [...here.flags, '--api-key=k', `--workers=${workers}`, flag],
+        here.env,
+      );
+      const statuses = async (token: string): Promise<number[]> => {
+        const headers = { authorization: `Bearer ${token}`, connection: 'close' };
+        const all = Array.from({ length: 6 }, () => fetch(`${proxy.url}/v1/models`, { headers }));
+        return [...new Set((await Promise.all(all)).map(({ status }) => status))];
+      };
+      try {
+        const ran = await runCommand(['clients', 'revoke', 'bob', '--clients', here.file, flag]);
+        assert.deepEqual([ran.code, ran.stderr], [0, '']);
+        assert.deepEqual(await statuses(BOB), [401]);
+        assert.deepEqual(await statuses(ANN), [200]);
+        const text = readFileSync(here.file, 'utf8');
+        const { clientsFile } = (await (await fetch(`http://127.0.0.1:${admin}/status`)).json()) as {
+          clientsFile: string[];
+        };
+        assert.deepEqual(clientsFile, Array(workers).fill(sha256(text)));
+      } finally {
+        await proxy.stop('SIGKILL');
+        await here.close();
+      }
+    });
+  }
 });
 
 describe('a file of clients that is bad at the start', { timeout: 60_000 }, () => {
