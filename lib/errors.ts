@@ -121,7 +121,12 @@ export const ERRORS = {
       'Send an API key as "Authorization: Bearer KEY" or in x-api-key, or start the proxy with --api-key.',
     api_key_rejected: 'Check the API key; the service does not accept it.',
   }),
-  ...rows(400, 'upstream', { client_too_old: 'Update privatemode-proxy to the latest version.' }),
+  // What the operator has to mend. Clients repeat a request for minutes after a 5xx, and after a 401 people look at their own tokens.
+  ...rows(400, 'operator', {
+    service_key_rejected: 'Your token is fine; tell its operator.',
+    client_too_old:
+      'Update privatemode-proxy to the latest version; --protocol-version finds out which versions the service takes (an experiment).',
+  }),
   // What a service is refused for. Clients repeat a request for minutes after a 5xx, and no repetition cures these.
   ...rows(400, 'attestation', {
     attestation_failed:

@@ -16,7 +16,6 @@ import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
-import type { OwnKeyEvent } from './observe/own-key.ts';
 import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './server/certificate-expiry.ts';
 import { drain } from './server/drain.ts';
 import { type Listener, listen } from './server/listen.ts';
@@ -55,11 +54,17 @@ type Logger = GatewayDeps['log'];
 /** The parts that the program shares with its gateway. This file makes all others from the configuration. */
 export type SharedDeps = Pick<
   GatewayDeps,
-  'session' | 'patience' | 'key' | 'salt' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
-> & {
-  /** Called with what the service answers to requests that carry the configured key. */
-  readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
-};
+  | 'session'
+  | 'patience'
+  | 'key'
+  | 'observeOwnKey'
+  | 'salt'
+  | 'gate'
+  | 'log'
+  | 'metrics'
+  | 'verification'
+  | 'receipts'
+>;
 
 export interface GatewayServerDeps extends SharedDeps {
   readonly outbound: Outbound;

@@ -11,7 +11,6 @@ import { parseStoreUrl } from './config/limits-store.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
-import { PROTOCOL_VERSION } from './envelope/protection.ts';
 import { PrivatemodeError } from './errors.ts';
 import { diskFailure } from './files/disk-failure.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
@@ -212,7 +211,8 @@ async function openGate(start: Start): Promise<RequestGate | undefined> {
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
-const ABOUT = { version: VERSION, protocol: PROTOCOL_VERSION };
+/** `protocol`: the version that is announced. */
+const about = ({ protocolVersion: protocol }: Config) => ({ version: VERSION, protocol });
 
 /** The session, and the document on what it verified. Its events go to the observers, and then to what serves. Throws config_invalid. */
 async function openVerifiedSession(
@@ -239,7 +239,7 @@ async function openVerifiedSession(
     },
   });
   const verification = createVerification({
-    ...{ ...ABOUT, roots, workspace: config.workspace },
+    ...{ ...about(config), roots, workspace: config.workspace },
     epoch: session.current,
     standing: session.standing,
     verdict: session.lastVerdict,
@@ -294,7 +294,9 @@ async function openAdmin(
       traffic,
       clientsFile,
     };
-    return statusReport({ ...ABOUT, ...facts, session, standing: standing(), counters, instance });
+    return statusReport({
+      ...{ ...about(start.config), ...facts, session, standing: standing(), counters, instance },
+    });
   };
   const shown = {
     metrics: watch.metrics,
@@ -389,7 +391,7 @@ async function openSession(
     clock: systemClock,
     random: Math.random,
     host: endpoint.host,
-    control: createControlApi({ call, endpoint, protocolVersion: PROTOCOL_VERSION }),
+    control: createControlApi({ call, endpoint, protocolVersion: config.protocolVersion }),
     roots,
     collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
     manifests:

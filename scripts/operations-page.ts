@@ -89,6 +89,9 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   attestation_failed: 'The remote failed a check of its evidence; nothing was sent to it.',
   evidence_malformed: 'The evidence of the remote cannot be read.',
   manifest_mismatch: 'The remote is not what the manifest describes.',
+  service_key_rejected:
+    'The service does not accept the key of the gateway, which a client with a valid token has no part in.',
+  client_too_old: 'The service says, in clear text that nothing authenticates, that it wants a newer client.',
   manifest_unsupported: 'The manifest is newer than this program.',
   manifest_invalid: 'The manifest contradicts itself or its format.',
   manifest_unavailable: 'The manifest could not be fetched.',
@@ -97,7 +100,6 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
     "The vendor's certificates or revocation lists could not be fetched, or cannot be used.",
   secret_exchange_failed: 'The proxy and the attested remote could not agree on a secret.',
   control_api_failed: 'The service refused to send its evidence or a secret.',
-  client_too_old: 'The service answers that it wants a newer client; nothing authenticates that answer.',
   secret_denied:
     'The service denies the secret of a request, and a second attempt or a new secret did not help.',
   config_invalid: 'A flag, a variable or a file that it names is wrong; the message says which.',

@@ -48,6 +48,10 @@ export const FAULTS = {
   'secret-foreign-ca': row('flag', 'the secret service certificate comes from another mesh CA'),
   'secret-workload': row('flag', 'an inference workload answers in place of the secret service'),
   'secret-expired-certificate': row('flag', 'the secret service certificate has expired'),
+  'minimum-version': row(
+    'text',
+    'clients that announce less than this version, as v1.46.0, are refused (400)',
+  ),
   // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
   inference: row('text', 'these faults (below), for every inference request: flip_tag:3+gzip'),
   'inference-once': row('text', 'these faults, for the next inference request'),

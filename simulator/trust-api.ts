@@ -6,6 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Deployment } from './deployment.ts';
 import type { Faults } from './faults.ts';
 import { HttpError, readJsonObject, sendBytes, sendJson } from './json-http.ts';
+import { tooOld } from './minimum-version.ts';
 import type { Exchange, Route } from './route.ts';
 import { HPKE_PUBLIC_KEY_BYTES } from './secret-exchange.ts';
 import type { MutableSecretStore } from './secrets.ts';
@@ -23,6 +24,8 @@ export function trustRoutes(context: {
 
   const authorize = ({ request }: Exchange): void => {
     if (!apiKeys(bearerOf(request))) throw new HttpError(401, 'unauthorized');
+    const refusal = tooOld(request, faults?.get('minimum-version'));
+    if (refusal !== undefined) throw new HttpError(400, refusal);
   };
 
   return [

@@ -84,7 +84,6 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'strict-json',
     'attestation',
     'clients',
-    'envelope',
     'network',
     'session',
     'transparency',

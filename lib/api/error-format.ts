@@ -22,7 +22,7 @@ const TYPES: Readonly<Record<number, { readonly openai: string; readonly anthrop
 const ANY_4XX = { openai: 'invalid_request_error', anthropic: 'invalid_request_error' };
 const ANY_5XX = { openai: 'server_error', anthropic: 'api_error' };
 /**
- * The verification refuses the service. After a 400 Claude Code sends the request up to five times more, each time without another beta
+ * The verification refuses the service, or the operator has to mend something. After a 400 Claude Code sends the request up to five times more, each time without another beta
  * of its own, unless the type says that a policy refused it.
  */
 const REFUSED = { openai: 'invalid_request_error', anthropic: 'policy_blocked' };
@@ -49,6 +49,8 @@ const RETRY_AFTER: Partial<Record<ErrorCode, number>> = {
 const FINAL: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'api_key_missing',
   'api_key_rejected',
+  'service_key_rejected',
+  'client_too_old',
   'client_unknown',
   'tokens_per_day_reached',
   'upstream_tls_untrusted',
@@ -152,7 +154,7 @@ function typesOf({ status, blame }: PrivatemodeError): {
   readonly openai: string;
   readonly anthropic: string;
 } {
-  if (status === 400 && blame === 'attestation') return REFUSED;
+  if (status === 400 && blame !== 'client') return REFUSED;
   return TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
 }
 

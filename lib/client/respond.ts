@@ -1,10 +1,12 @@
 /** The last step of a client's chain: the upstream response, decrypted, as a Response. */
 import { errorEvent } from '../api/error-format.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
 import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
+import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
@@ -88,13 +90,16 @@ export async function respond(
     ).map(([name, value]) => [name, String(value)]);
   if (!authenticated) {
     const marked = headers(plainContentType(head['content-type']));
+    const tooOld = plainBody && clientTooOld(plainBody, PROTOCOL_VERSION);
+    if (tooOld) throw tooOld;
     if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
     if (request.method === 'HEAD' || response.body === null) {
       attempt.abort();
       return new Response(null, { status, headers: marked });
     }
     const { chunks } = responseChunks(attempt, config.streamIdleTimeout);
-    return new Response(streamOf(chunks, attempt.abort), { status, headers: marked });
+    const shown = status >= 400 ? await unlessTooOld(chunks) : chunks;
+    return new Response(streamOf(shown, attempt.abort), { status, headers: marked });
   }
   const source = responseChunks(attempt, config.streamIdleTimeout);
   if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
@@ -159,6 +164,33 @@ async function* decrypted(
   const told = toApplication(failure);
   if (farewell !== undefined) yield farewell(told);
   throw told;
+}
+
+/** The same chunks of a plain error, its first 4 KiB or all of it read already. Rejects with client_too_old where it asks for a newer client. */
+async function unlessTooOld(chunks: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  let broken: { readonly by: unknown } | undefined;
+  try {
+    while (size <= MOST_SEARCHED) {
+      const { value, done } = await chunks.next();
+      if (done) break;
+      pieces.push(value);
+      size += value.length;
+    }
+  } catch (by) {
+    broken = { by };
+  }
+  const tooOld = broken === undefined ? clientTooOld(Buffer.concat(pieces), PROTOCOL_VERSION) : undefined;
+  if (tooOld !== undefined) {
+    await chunks.return(undefined);
+    throw tooOld;
+  }
+  return (async function* () {
+    yield* pieces;
+    if (broken !== undefined) throw broken.by;
+    yield* chunks;
+  })();
 }
 
 /** A stream that pulls: what was given before a failure is read before the failure. Cancelled, it ends the connection. */

@@ -3,7 +3,6 @@ import cluster from 'node:cluster';
 import { constants } from 'node:os';
 import { setTimeout as passed } from 'node:timers/promises';
 import type { Config } from '../config/config.ts';
-import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
 import { startProxy } from '../proxy.ts';
 import { inheritedSocket, serviceManager } from '../server/systemd.ts';
@@ -23,7 +22,7 @@ export async function run(
   const output = status ?? io.stderr;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
   if (cluster.isWorker) return runWorker(config, log, process.env);
-  log.info({ version: `v${VERSION}`, protocol: PROTOCOL_VERSION }, 'Privatemode encryption proxy');
+  log.info({ version: `v${VERSION}`, protocol: config.protocolVersion }, 'Privatemode encryption proxy');
   for (const warning of warnings) log.warn(warning);
 
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();

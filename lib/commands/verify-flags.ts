@@ -119,6 +119,8 @@ const SERVICE = Object.entries({
   'api-endpoint': 'Endpoint of the remote API.',
   'manifest-path': 'Manifest file to verify the remote against. If unset, the newest one from the service.',
   'connect-timeout': 'Longest time to connect to a host, including TLS.',
+  'protocol-version':
+    'An experiment: announce another protocol version, to find out which versions the service takes.',
 }).map(([name, help]) => ({ ...proxyFlag(name), help }));
 
 /** The text of `verify --help`, as helpPage gives it. */

@@ -4,9 +4,9 @@ import { readFileSync } from 'node:fs';
 import type { TrustRoots } from '../attestation/verify.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, configOf } from '../config/config.ts';
+import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
 import { simulatorHint, trustRoots } from '../config/trust-roots.ts';
 import { invalid } from '../config/values.ts';
-import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import { createHttpCall, type HttpCall } from '../network/http-call.ts';
@@ -58,7 +58,8 @@ export async function verifyLive(
   } as const;
   const hint = judgement.failure && simulatorHint(judgement.failure.error.code, config, env);
   const hinted = hint === undefined ? '' : `${hint}\n`;
-  const warning = foreignRoots('--unsafe-trust-roots', unsafeTrustRoots) + hinted;
+  const experiment = request.given.values.has('protocol-version') ? `Warning: ${PROTOCOL_EXPERIMENT}.\n` : '';
+  const warning = experiment + foreignRoots('--unsafe-trust-roots', unsafeTrustRoots) + hinted;
   if (save === undefined) return { judgement, report, warning };
   const keep = async (): Promise<string> => {
     if (exchange === undefined) return `Nothing was saved in ${save}: the service did not answer.\n`;
@@ -70,12 +71,20 @@ export async function verifyLive(
 
 /** The exchange is undefined where the service did not answer. */
 async function askService(
-  { cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl, unsafeTrustRoots }: Config,
+  {
+    protocolVersion,
+    cdnBaseUrl,
+    manifestPath,
+    apiEndpoint,
+    amdKdsUrl,
+    intelPcsUrl,
+    unsafeTrustRoots,
+  }: Config,
   apiKey: string,
   { roots, call, onStep }: { readonly roots: TrustRoots; readonly call: HttpCall; readonly onStep: OnStep },
 ): Promise<{ readonly judgement: Judgement; readonly exchange: LiveExchange | undefined }> {
   const rootsKind = unsafeTrustRoots === undefined ? 'vendor' : 'custom';
-  const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion: PROTOCOL_VERSION });
+  const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion });
   const nonce = new Uint8Array(randomBytes(32));
   let manifest: Uint8Array | undefined;
   let document: Uint8Array;

@@ -37,6 +37,10 @@ const GROUPS = {
       help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator (docs/operations.md, "Rehearsing without the service").',
       aliases: [old('cdnBaseURL')],
     }),
+    setting('protocol-version', text('vX.Y.Z', values.parseProtocolVersion), {
+      default: 'v1.40.0',
+      help: 'An experiment: announce another protocol version to the service, to find out which versions it takes. This changes the announced version only; prompts are sealed as before.',
+    }),
     setting('gpu-ocsp-allow-unknown', BOOLEAN, {
       default: 'true',
       help: "Accept a GPU even if its vendor's certificate status service (OCSP) cannot be reached or does not know a certificate.",

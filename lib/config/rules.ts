@@ -99,6 +99,11 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
   },
 ];
 
+/** What --protocol-version means, also for `verify`. */
+export const PROTOCOL_EXPERIMENT =
+  '--protocol-version is an experiment: it changes the version that is announced, and not how prompts are sealed; nothing leaves unsealed, ' +
+  'but the service may refuse or misread what it gets';
+
 /** What starts all the same, and should be known. */
 export const CAUTIONS: readonly Rule[] = [
   {
@@ -151,6 +156,10 @@ export const CAUTIONS: readonly Rule[] = [
       given.has('prompt-cache-salt') && disablePromptCache && promptCacheSalt === 'random',
     message:
       '--prompt-cache-salt=random has no effect while the shared prompt cache is off; add --disable-prompt-cache=false',
+  },
+  {
+    applies: ({ given }) => given.has('protocol-version'),
+    message: PROTOCOL_EXPERIMENT,
   },
   {
     applies: ({ dumpRequests }) => dumpRequests,

@@ -56,6 +56,14 @@ export function parsePath(flag: string, text: string): string {
   return text;
 }
 
+/** A version as Privatemode-Version has it. */
+export function parseProtocolVersion(flag: string, text: string): string {
+  const part = String.raw`(?:0|[1-9]\d{0,3})`;
+  if (!new RegExp(`^v${part}\\.${part}\\.${part}$`).test(text))
+    throw wants(flag, 'a version of three numbers such as v1.40.0', text);
+  return text;
+}
+
 /** The items of a comma-separated list, each once; empty ones are left out. */
 export function parseList(flag: string, text: string, parseItem: Parse<string>): readonly string[] {
   const items = text.split(',').map((item) => item.trim());

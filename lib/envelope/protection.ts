@@ -50,15 +50,18 @@ export interface ProtectedAttempt {
 }
 
 /**
- * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). Throws `internal` unless
- * the key holds 32 bytes.
+ * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). `protocolVersion` is what is
+ * announced, and decides nothing else. Throws `internal` unless the key holds 32 bytes.
  */
-export function protectionHeaders(attempt: ProtectedAttempt): Record<string, string> {
+export function protectionHeaders(
+  attempt: ProtectedAttempt,
+  protocolVersion: string = PROTOCOL_VERSION,
+): Record<string, string> {
   const { secretId, key, model, shardKey } = attempt;
   checkKey(key);
   const policy = policyText(attempt.gpuPolicy, attempt.nowMs);
   const headers: Record<string, string> = {
-    [PROTECTION_HEADERS.version]: PROTOCOL_VERSION,
+    [PROTECTION_HEADERS.version]: protocolVersion,
     [PROTECTION_HEADERS.secretId]: secretId,
     [PROTECTION_HEADERS.gpuPolicy]: policy,
     [PROTECTION_HEADERS.gpuPolicyMac]: hmacSha256(key, policy),

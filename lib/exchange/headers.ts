@@ -19,6 +19,8 @@ interface RequestHead {
   readonly rawHeaders: readonly string[];
   /** Authority of the remote, with the port where it is not 443; undefined where the runtime sets the header itself. */
   readonly host: string | undefined;
+  /** What Privatemode-Version announces. Default: the generation that is implemented. */
+  readonly protocolVersion?: string | undefined;
   /** Default: Proxy. */
   readonly client?: 'SDK';
   readonly authorization: string | undefined;
@@ -36,7 +38,7 @@ export function attemptHeaders(
   body: { readonly contentType?: string } | undefined,
 ): Record<string, string> {
   const headers = requestHeaders(head);
-  if (protection !== undefined) Object.assign(headers, protectionHeaders(protection));
+  if (protection !== undefined) Object.assign(headers, protectionHeaders(protection, head.protocolVersion));
   if (body === undefined) delete headers['content-type'];
   else if (body.contentType !== undefined) headers['content-type'] = body.contentType;
   return headers;
@@ -52,7 +54,7 @@ export function requestHeaders(head: RequestHead): Record<string, string> {
   if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
-  headers[PROTECTION_HEADERS.version.toLowerCase()] = PROTOCOL_VERSION;
+  headers[PROTECTION_HEADERS.version.toLowerCase()] = head.protocolVersion ?? PROTOCOL_VERSION;
   if (head.client === undefined) {
     headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
     headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;

@@ -6,6 +6,7 @@ import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
+import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { Translator } from '../responses/translator.ts';
 import type { Session } from '../session/session.ts';
@@ -25,6 +26,8 @@ export interface GatewaySettings {
   readonly streamIdleTimeout: number;
   /** ms of silence of a stream after which the application gets a comment; 0: none. */
   readonly streamKeepalive: number;
+  /** The value of Privatemode-Version: what is announced, whatever is sealed. */
+  readonly protocolVersion: string;
   readonly gpuOcspAllowUnknown: boolean;
   readonly gpuOcspRevokedGracePeriodHours: number;
 }
@@ -52,6 +55,11 @@ export interface GatewayDeps {
     readonly value: () => string | undefined;
     readonly origin?: (() => string | undefined) | undefined;
   };
+  /**
+   * Called with `refused` for each 401 that the service gives a key of the operator (the configured one, or that of an entry of the clients
+   * file), and with `answered` for each authenticated response under such a key. No refusal is authenticated.
+   */
+  readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
   /**
    * `shared` is the salt of requests that bring none; without it each of them gets a random one. `onSpoilt` is called with the log of each
    * request whose text keeps others from sharing its cache.

@@ -17,6 +17,7 @@ interface Settings {
   readonly modelAlias: AliasTable;
   readonly apiEndpoint: { readonly host: string; readonly port: number };
   readonly connectTimeout: number;
+  readonly protocolVersion?: string | undefined;
 }
 
 export interface ModelListsDeps {
@@ -81,7 +82,7 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
 
 /** The body of the service's list of models. Rejects with the codes of the network. */
 async function listModels(
-  { apiEndpoint: { host, port }, connectTimeout }: Settings,
+  { apiEndpoint: { host, port }, connectTimeout, protocolVersion }: Settings,
   { dispatcher }: Pick<Outbound, 'dispatcher'>,
   key: string,
 ): Promise<Uint8Array> {
@@ -89,7 +90,7 @@ async function listModels(
     method: 'GET',
     url: `https://${urlHost(host)}:${port}/v1/models`,
     headers: requestHeaders({
-      ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}` },
+      ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}`, protocolVersion },
       requestId: newRequestId('proxy'),
     }),
     maxBytes: 1024 * 1024,

@@ -6,6 +6,7 @@ import { shortPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
 import { type Exchange, ownHeaders } from './exchange.ts';
 import { ClientGone } from './life.ts';
+import { aboutOwnKey } from './own-key.ts';
 
 /**
  * Responds with one of our own errors in the format of the caller's API; `headers` and `status` come on top (an upstream's
@@ -102,7 +103,7 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
     res.destroy();
     return;
   }
-  const error = asPrivatemodeError(thrown);
+  const error = aboutOwnKey(exchange, asPrivatemodeError(thrown));
   if (res.headersSent) {
     noteBroken(exchange, error);
     breakConnection(exchange);

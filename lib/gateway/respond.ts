@@ -6,6 +6,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { responseHeaders } from '../exchange/headers.ts';
 import { responseKind } from '../exchange/response-head.ts';
 import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
+import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -16,6 +17,7 @@ import { type Accounts, isUndecryptable } from './accounts.ts';
 import { type Exchange, type ForwardedExchange, ownHeaders, type Requested } from './exchange.ts';
 import { ClientGone } from './life.ts';
 import { openResponse, roomForHeld, roomForWhole } from './open-response.ts';
+import { ownKeyOrigin, ownKeyRefused } from './own-key.ts';
 import {
   beginWhole,
   breakConnection,
@@ -36,13 +38,13 @@ export async function respond(
   requested: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
-  const { deps, caller } = exchange;
+  const { caller } = exchange;
   const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
   const streaming = terminal !== undefined && requested.asked.streaming; // the others know no `stream`
   if (status >= 400) {
-    const keyFrom = status === 401 && upstream.ownKey ? deps.key.origin?.() : undefined;
+    const keyFrom = status === 401 && upstream.ownKey ? ownKeyOrigin(exchange) : undefined;
     const level = status >= 500 ? 'error' : 'warn';
     caller.log[level]({ status, keyFrom }, 'The service answered with an error status');
   }
@@ -71,6 +73,8 @@ async function respondPlain(
   const { aliases } = deps;
   const isList = status === 200 && (match.endpoint.id === 'models' || aboutModel !== undefined);
   const list = isList && aliases && (await readList(exchange, response));
+  const tooOld = plainBody && clientTooOld(plainBody, deps.settings.protocolVersion);
+  if (tooOld) throw tooOld;
   const body = plainBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
   if (body) {
     respondWhole(exchange, { status, headers, body });
@@ -78,15 +82,60 @@ async function respondPlain(
     return;
   }
   const length = response.headers['content-length'];
-  res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
+  const begin = (): unknown =>
+    res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
   const plain = openResponse(exchange, response, UNENCRYPTED, {
-    onFailure: (failure) => noteBroken(exchange, failure),
+    onFailure: (failure) => res.headersSent && noteBroken(exchange, failure),
   });
-  await toClient(plain, exchange);
+  if (status >= 400) await errorToClient(plain, exchange, upstream, begin);
+  else {
+    begin();
+    await toClient(plain, exchange);
+  }
   if (plain.failure === undefined) {
     res.end();
     accounts.done(status);
   } else breakConnection(exchange);
+}
+
+/**
+ * A plain error to the application, as it comes; `begin` writes its head, once its first 4 KiB or all of it were read. Throws in its place
+ * client_too_old, and api_key_rejected for a 401 on a key of the operator. One that breaks off before that is shown as far as it came.
+ */
+async function errorToClient(
+  plain: DecryptStream,
+  exchange: ForwardedExchange,
+  { response, request, ownKey }: AttemptResponse,
+  begin: () => void,
+): Promise<void> {
+  const { deps, res } = exchange;
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  const decide = (isWhole: boolean): void => {
+    const isOld = isWhole ? clientTooOld(Buffer.concat(pieces), deps.settings.protocolVersion) : undefined;
+    const refused = isOld ?? (response.statusCode === 401 && ownKey ? ownKeyRefused(exchange) : undefined);
+    if (refused !== undefined) {
+      request.destroy();
+      throw refused;
+    }
+    begin();
+  };
+  for await (const chunk of plain as AsyncIterable<Uint8Array>) {
+    if (res.headersSent) {
+      await writeAll([chunk], exchange);
+      continue;
+    }
+    pieces.push(chunk);
+    size += chunk.length;
+    if (size <= MOST_SEARCHED) continue;
+    decide(false);
+    await writeAll(pieces, exchange);
+  }
+  if (res.headersSent) return;
+  decide(plain.failure === undefined);
+  if (plain.failure === undefined) return writeAll(pieces, exchange);
+  noteBroken(exchange, plain.failure);
+  await new Promise((written) => res.write(Buffer.concat(pieces), written)); // breakConnection would take it away
 }
 
 /** Bytes of the longest list of models that is rewritten. */
@@ -220,8 +269,10 @@ async function respondStream(
 }
 
 /** A whole response was read. One that holds nothing encrypted proves nothing. */
-function noteAuthentic({ deps }: Exchange, { cipher, epoch, isTrial }: AttemptResponse): void {
-  if (isTrial && cipher?.hasOpened()) deps.session.authenticated(epoch.secretId);
+function noteAuthentic({ deps }: Exchange, { cipher, epoch, isTrial, ownKey }: AttemptResponse): void {
+  if (!cipher?.hasOpened()) return;
+  if (isTrial) deps.session.authenticated(epoch.secretId);
+  if (ownKey) deps.observeOwnKey?.('answered');
 }
 
 /** Writes the head of a stream: now, and in one piece with the first events where these are there already. */

@@ -34,7 +34,7 @@ export interface OutgoingAttempt {
 export interface AttemptResponse extends UpstreamResponse {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
-  /** Whether the request went out with the key of the proxy. */
+  /** Whether the request went out with a key of the operator: the configured one, or that of the client's entry in the clients file. */
   readonly ownKey: boolean;
   /** Whether it went out under a secret that is suspended, so that an authentic response shows that the service knows the secret. */
   readonly isTrial: boolean;
@@ -56,7 +56,10 @@ export async function sendAttempt(
   const { deps, req, res, life, accounts } = exchange;
   const { requestId, log } = exchange.caller;
   const { target, epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey } = outgoing;
-  const ownKey = configuredKey !== undefined && authorization === `Bearer ${configuredKey}`;
+  // With --clients no key of an application ever leaves.
+  const ownKey =
+    authorization !== undefined &&
+    (exchange.caller.client !== undefined || authorization === `Bearer ${configuredKey}`);
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
   const read = { epoch, cipher, ownKey, isTrial };
   const stream = sealed?.stream;
@@ -70,6 +73,7 @@ export async function sendAttempt(
       rawHeaders: req.rawHeaders,
       host: deps.upstream.authority,
       authorization,
+      protocolVersion: deps.settings.protocolVersion,
       requestId: cipher ? `${requestId}_${attempt - 1}` : requestId,
     },
     cipher && {

@@ -1,6 +1,7 @@
 import type { SecretResponseInput } from '../attestation/mesh.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
+import { clientTooOld } from '../network/client-too-old.ts';
 import type { HttpCall } from '../network/http-call.ts';
 import { parseStrictJson } from '../strict-json.ts';
 
@@ -27,8 +28,8 @@ export const aboutPlaceholder = (apiKey: string): string =>
   apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
 
 /**
- * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw api_key_rejected for a 401,
- * control_api_failed for any other status than 200, and what `HttpCall` throws.
+ * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw client_too_old for an error that asks for a newer
+ * client, api_key_rejected for a 401, control_api_failed for any other status than 200, and what `HttpCall` throws.
  */
 export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps) {
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
@@ -51,6 +52,8 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       signal,
     });
     if (status === 200) return answer;
+    const tooOld = status >= 400 ? clientTooOld(answer, protocolVersion) : undefined;
+    if (tooOld !== undefined) throw tooOld;
     const text = excerpt(answer, apiKey);
     throw status === 401
       ? new PrivatemodeError(

@@ -61,6 +61,7 @@ const FAILURES: Readonly<Partial<Record<ErrorCode, readonly [what: string, cure?
   upstream_redirect: ['The service answered with a redirect'],
   upstream_tls_untrusted: ['A TLS certificate is not trusted'],
   control_api_failed: ['The service answered with an error', 'time'],
+  client_too_old: ['The service wants a newer version of this program'],
   api_key_rejected: ['The service does not accept the API key'],
   manifest_unavailable: ['The manifest cannot be fetched', 'time'],
   manifest_mismatch: ['The service does not run under the expected manifest', 'newer manifest'],

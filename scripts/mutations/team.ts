@@ -285,4 +285,17 @@ export const TEAM: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'a refused key of the operator: people are told to look at their own tokens',
+    file: 'lib/gateway/own-key.ts',
+    edits: [{ find: 'if (caller.client !== undefined) {', replace: 'if (deps === undefined) {' }],
+    tests: [
+      {
+        file: 'test/gateway/own-key.test.ts',
+        names: [
+          'a key of the operator that the service refuses with --clients is told so where the session refuses requests',
+        ],
+      },
+    ],
+  },
 ];

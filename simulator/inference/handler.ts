@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { InferenceContext } from '../context.ts';
+import { tooOld } from '../minimum-version.ts';
 import { endpointOf } from './endpoints.ts';
 import { createExchangeLog, type Exchange, type ExchangeLog } from './exchanges.ts';
 import { type ArmedFault, createFaultPicker } from './faults.ts';
@@ -80,6 +81,8 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     }
     exchange.violations.push(...headViolations(endpoint, request));
     try {
+      const refusal = tooOld(request, context.faults.get('minimum-version'));
+      if (refusal !== undefined) throw new Rejection(400, refusal);
       faults.push(...faultsOf(request));
       exchange.faults.push(...faults.map(({ asked }) => asked));
       for (const { beforeBody } of faults) {

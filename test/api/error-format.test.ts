@@ -124,6 +124,8 @@ describe('an error response', () => {
       attestation_failed: 'false',
       evidence_malformed: 'false',
       manifest_mismatch: 'false',
+      service_key_rejected: 'false',
+      client_too_old: 'false',
       manifest_unsupported: 'false',
       manifest_invalid: 'false',
       manifest_log_failed: 'false',

@@ -81,6 +81,11 @@ describe('warnings about the configuration:', () => {
       ['--clients=c', '--limits-store-failure=open'],
       /--limits-store-failure has no effect without --limits-store/,
     ],
+    [
+      'another announced version',
+      ['--protocol-version=v1.46.0'],
+      /--protocol-version is an experiment: .* nothing leaves unsealed/,
+    ],
     ['dumps', ['--dump-requests'], /--dump-requests writes every prompt/],
     ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
     [

@@ -1,6 +1,7 @@
 /** Every cell of the fault matrix, in both API styles, over real sockets and real cryptography. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { ERRORS } from '../../lib/errors.ts';
 import { FORGED } from '../../simulator/inference/faults/messages.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { newCanaries } from '../support/doors/canaries.ts';
@@ -207,7 +208,8 @@ function assertTold(stack: Stack, before: Snapshot, cell: Cell): void {
 function outcomeOf({ shows, code, ended }: Cell): string {
   if (shows === 'answer') return 'answered';
   if (code === undefined) return 'service_error';
-  return ended === 'broken' ? 'broken_off' : 'failed';
+  if (ended === 'broken') return 'broken_off';
+  return ERRORS[code].blame === 'client' ? 'refused' : 'failed';
 }
 
 /** A log line in one word: its code, the retry it announces, the service's status, or its message. */

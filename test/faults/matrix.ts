@@ -3,6 +3,7 @@
  * counters tell. matrix.test.ts asserts every cell in both API styles; docs/reliability.md is made from it.
  */
 import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
+import { DOOR } from '../support/doors/library-door.ts';
 import type { Mode } from './ask.ts';
 import { brokenOff, type Cell, complete, modelError, refused, serviceError } from './cells.ts';
 
@@ -70,8 +71,12 @@ const RENEWED = {
 const HOUR = 3_600;
 const revokedAt = (hoursAgo: number): number => Math.floor(Date.now() / 1000) - hoursAgo * HOUR;
 
+/** The proxy speaks of its own key itself, without the service's hints; the library's is the application's. */
+const REJECTED_KEY =
+  DOOR === 'library' ? serviceError(401) : { ...refused('api_key_rejected'), log: ['status 401'] };
+
 /** Statuses that the service answers, with and without a hint when to come back. */
-const STATUSES: readonly FaultRow[] = [401, 403, 409, 429, 500, 503].flatMap((status) => [
+const STATUSES: readonly FaultRow[] = [403, 409, 429, 500, 503].flatMap((status) => [
   row(`fault=status:${status}`, `the service answers ${status}`, serviceError(status)),
   row(
     `fault=status:${status},7`,
@@ -86,6 +91,7 @@ const gatewayError = (status: number, headers: Record<string, string> = {}) =>
 
 export const MATRIX: readonly FaultRow[] = [
   // Answers in place of the model's.
+  row('fault=status:401', 'the service rejects the key', REJECTED_KEY),
   ...STATUSES,
   row('fault=gateway_status:502', 'a gateway in between answers 502 in plain text', gatewayError(502)),
   row(

@@ -2,7 +2,14 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import {
+  answerTo,
+  assertError,
+  chatBody,
+  codeOf,
+  gatewayFixture,
+  post,
+} from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
@@ -21,13 +28,13 @@ describe('a socket error after the response', { concurrency: true }, () => {
     upstream.on(async (scripted) => {
       await scripted.body();
       await scripted.write(plainError(401, 'no such key'));
-      await asking.until(/no such key/);
+      await asking.until(/the service rejects the API key/);
       scripted.reset();
     });
     asking.send(post());
     const answer = await answerTo(asking);
     assert.equal(answer.status, 401);
-    assert.match(answer.body, /no such key/);
+    assert.equal(codeOf(answer), 'api_key_rejected');
     await eventually(
       'the end of the exchange',
       () => gateway.active() === 0 && upstream.connections.open === 0,
@@ -42,7 +49,7 @@ describe('a socket error after the response', { concurrency: true }, () => {
     upstream.on(async (scripted) => {
       scripted.pause();
       await scripted.write(plainError(401, 'no such key'));
-      await asking.until(/no such key/);
+      await asking.until(/the service rejects the API key/);
       scripted.reset();
     });
     asking.send(post(LARGE));

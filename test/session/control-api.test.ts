@@ -94,6 +94,19 @@ describe('control API', () => {
     }
   });
 
+  it('tells a service that wants a newer client, in a short error of any status', async () => {
+    for (const status of [400, 401, 403, 426, 500]) {
+      const { api: control } = api(status, `${KEY}: minimum client version v1.46, or else`);
+      const words = /wants a client of version 1\.46 or newer; this one announces v1\.40\.0$/;
+      await assert.rejects(control.attest(KEY, NONCE), withCode('client_too_old', words));
+      await assert.rejects(control.secret(KEY, PUBLIC_KEY), withCode('client_too_old', words));
+    }
+    const long = api(400, `minimum version v1.46${' '.repeat(4096)}`).api;
+    await assert.rejects(long.attest(KEY, NONCE), withCode('control_api_failed'));
+    const redirect = api(302, 'minimum version v1.46').api;
+    await assert.rejects(redirect.attest(KEY, NONCE), withCode('control_api_failed'));
+  });
+
   it('shows of an error body only a short line of plain text, without the key', async () => {
     const { api: control } = api(500, `bad\r\n\x1b[31mkey ${KEY}\u0000${'x'.repeat(100_000)}`);
     await assert.rejects(control.attest(KEY, NONCE), (error: Error) => {

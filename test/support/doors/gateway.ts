@@ -96,6 +96,7 @@ export interface TestGateway {
 }
 
 const SETTINGS = {
+  protocolVersion: 'v1.40.0',
   apiKeyFallback: 'always' as GatewaySettings['apiKeyFallback'],
   gpuOcspAllowUnknown: true,
   gpuOcspRevokedGracePeriodHours: 48,

@@ -1,0 +1,23 @@
+import { PrivatemodeError } from '../errors.ts';
+
+/** An error of the service that says which client it wants is short. A longer text is not searched. */
+export const MOST_SEARCHED = 4096;
+
+/** What the service writes in clear where it wants a newer client (docs/protocol/inference.md 11). */
+const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
+
+/**
+ * client_too_old, where the plain body of an error asks for a newer client; undefined elsewhere, and for a body of more than 4 KiB. Nothing
+ * authenticates that body, so only the digits of the version are quoted, and nothing but this one response follows from it. `announced`:
+ * the version that the request announced.
+ */
+export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
+  if (body.length > MOST_SEARCHED) return undefined;
+  const message = new TextDecoder('latin1').decode(body);
+  const wanted = MINIMUM.exec(message)?.[1];
+  if (wanted === undefined) return undefined;
+  return new PrivatemodeError(
+    'client_too_old',
+    `the service says, in a text that nothing authenticates, that it wants a client of version ${wanted} or newer; this one announces ${announced}`,
+  );
+}

@@ -1,0 +1,74 @@
+/** A service that wants a newer client, and --protocol-version, which announces another version: through the whole program. */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+
+const CHAT = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] });
+const chat = ({ url }: Stack): Promise<Response> =>
+  fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: CHAT,
+  });
+
+describe('a service that begins to want a newer client', () => {
+  let stack: Stack;
+  before(async () => {
+    stack = await startStack();
+    assert.equal((await chat(stack)).status, 200);
+  });
+  after(() => stack.close());
+
+  it('refuses requests with client_too_old, ends nothing, and is served again with its next answer', async () => {
+    stack.simulator.faults.set('minimum-version', 'v1.46.0');
+    const refused = await chat(stack);
+    assert.deepEqual(
+      [refused.status, refused.headers.get('privatemode-proxy-error'), refused.headers.get('x-should-retry')],
+      [400, 'client_too_old', 'false'],
+    );
+    assert.match(
+      await refused.text(),
+      /wants a client of version 1\.46\.0 or newer; this one announces v1\.40\.0/,
+    );
+    assert.ok((await fetch(`${stack.url}/readyz`)).ok);
+    stack.simulator.faults.delete('minimum-version');
+    assert.equal((await chat(stack)).status, 200);
+  });
+});
+
+describe('--protocol-version', () => {
+  let stack: Stack;
+  let admin: number;
+  before(async () => {
+    admin = await freePort();
+    stack = await startStack({
+      simulator: { faults: { 'minimum-version': 'v1.46.0' } },
+      flags: ['--protocol-version=v1.46.0', `--admin-address=127.0.0.1:${admin}`],
+    });
+  });
+  after(() => stack.close());
+
+  it('is announced in every request to the service, which takes it', async () => {
+    assert.equal((await chat(stack)).status, 200);
+    assert.equal((await fetch(`${stack.url}/v1/models`)).status, 200);
+    const announced = stack.simulator.recorder
+      .requests()
+      .filter(({ path }) => !path.includes('manifest'))
+      .map(({ path, headers }) => [path, headers['privatemode-version']]);
+    assert.deepEqual(announced, [
+      ['/privatemode/v1/attest', 'v1.46.0'],
+      ['/privatemode/v1/secret', 'v1.46.0'],
+      ['/v1/chat/completions', 'v1.46.0'],
+      ['/v1/models', 'v1.46.0'],
+    ]);
+  });
+
+  it('is the protocol of /status and /verification', async () => {
+    for (const page of ['status', 'verification']) {
+      const told = (await (await fetch(`http://127.0.0.1:${admin}/${page}`)).json()) as StatusReport;
+      assert.equal(told.protocol, 'v1.46.0');
+    }
+  });
+});

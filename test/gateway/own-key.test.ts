@@ -1,0 +1,165 @@
+/** A key of the operator that the service refuses, and a service that wants a newer client: what applications are told, through the gateway. */
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext } from 'node:test';
+import type { Client } from '../../lib/clients/authenticate.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { GatewayDeps } from '../../lib/gateway/deps.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
+import { chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { chatStream, completion, http, plainError } from '../support/remote/sealed-answers.ts';
+
+const KEY = { value: () => CANARY_KEY, origin: () => '--api-key @key.txt' };
+
+const client = (apiKey?: string): Client =>
+  ({
+    name: 'ann',
+    tokens: [],
+    models: undefined,
+    endpoints: undefined,
+    expires: undefined,
+    limits: {},
+    apiKey,
+  }) as unknown as Client;
+
+const withClient = (apiKey?: string): Partial<GatewayDeps> => ({
+  key: KEY,
+  clients: { authenticate: () => client(apiKey) },
+});
+
+/** A gateway whose service answers `answer`, and what it observes of the operator's key. */
+async function gatewayTo(
+  t: TestContext,
+  answer: string | ((body: Buffer) => string | Buffer),
+  { deps = {}, ...more }: Partial<TestGatewayOptions> = {},
+) {
+  const events: string[] = [];
+  const fixture = await gatewayFixture(t, {
+    ...more,
+    deps: { key: KEY, observeOwnKey: (event) => events.push(event), ...deps },
+  });
+  fixture.upstream.on(async (scripted) => {
+    const body = await scripted.body();
+    await scripted.write(typeof answer === 'string' ? answer : (answer(body as Buffer) as string));
+  });
+  return { ...fixture, events };
+}
+
+const anthropic = () => post(chatBody({ max_tokens: 10 }), { path: '/v1/messages' });
+
+const REFUSALS: readonly (readonly [what: string, apiKey: string | undefined])[] = [
+  ['the configured key', undefined],
+  ['the key of its entry in the clients file', 'the-service-key-of-ann'],
+];
+
+describe('a key of the operator that the service refuses', { concurrency: true }, () => {
+  for (const [what, apiKey] of REFUSALS) {
+    it(`with --clients is 400 service_key_rejected, final, for a request with ${what}`, async (t) => {
+      const { ask, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+        deps: withClient(apiKey),
+      });
+      const openai = await ask(post());
+      assert.deepEqual([openai.status, codeOf(openai)], [400, 'service_key_rejected']);
+      assert.equal(openai.headers['x-should-retry'], 'false');
+      assert.equal(openai.headers['www-authenticate'], undefined);
+      assert.match(
+        JSON.parse(openai.body).error.message,
+        /^the service rejects the key of this gateway\. Your token is fine; tell its operator\. \(request id /,
+      );
+      const messages = await ask(anthropic());
+      assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
+      const models = await ask(get('/v1/models'));
+      assert.deepEqual([models.status, codeOf(models)], [400, 'service_key_rejected']);
+      assert.deepEqual(events, ['refused', 'refused', 'refused']);
+      assert.equal(
+        gateway.session.standing().state,
+        'verified',
+        'an unauthenticated 401 changes nothing of the session',
+      );
+    });
+  }
+
+  it('with --clients is told so where the session refuses requests', async (t) => {
+    const acquire = () =>
+      Promise.reject(
+        new PrivatemodeError('api_key_rejected', 'the service rejects the API key: unauthorized'),
+      );
+    const { ask } = await gatewayTo(t, '', { deps: withClient(), session: fakeSession({ acquire }) });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'service_key_rejected']);
+  });
+
+  it('without --clients stays 401, with a code and the place of the key', async (t) => {
+    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
+    assert.match(
+      JSON.parse(answer.body).error.message,
+      /^the service rejects the API key \(the key of --api-key @key\.txt\)\. /,
+    );
+    assert.ok(!answer.body.includes(CANARY_KEY));
+    assert.deepEqual(events, ['refused']);
+  });
+
+  it("is told apart from a client's own key, whose 401 is the service's", async (t) => {
+    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+      settings: { apiKeyFallback: 'never' },
+    });
+    const answer = await ask(post(chatBody(), { headers: ['Authorization: Bearer of-the-client'] }));
+    assert.deepEqual([answer.status, events], [401, []]);
+    assert.match(answer.body, /invalid API key/);
+  });
+
+  it('is forgotten with the next authenticated answer, streamed or whole', async (t) => {
+    const whole = await gatewayTo(t, (body) => completion(body) as unknown as Buffer);
+    assert.equal((await whole.ask(post())).status, 200);
+    assert.deepEqual(whole.events, ['answered']);
+    const stream = await gatewayTo(t, (body) => chatStream(body) as unknown as Buffer);
+    assert.equal((await stream.ask(post(chatBody({ stream: true })))).status, 200);
+    assert.deepEqual(stream.events, ['answered']);
+  });
+});
+
+describe('a service that wants a newer client', { concurrency: true }, () => {
+  const TEXT = 'your client is too old: minimum client version v1.46, see https://evil.example';
+
+  for (const status of [400, 401, 403, 426, 500]) {
+    it(`is 400 client_too_old, final, where it answers ${status}`, async (t) => {
+      const { ask, events } = await gatewayTo(t, plainError(status, TEXT));
+      const openai = await ask(post());
+      assert.deepEqual([openai.status, codeOf(openai)], [400, 'client_too_old']);
+      assert.equal(openai.headers['x-should-retry'], 'false');
+      assert.match(
+        openai.body,
+        /nothing authenticates, that it wants a client of version 1\.46 or newer; this one announces v1\.40\.0/,
+      );
+      assert.ok(!openai.body.includes('evil'), 'only the digits are quoted');
+      const messages = await ask(anthropic());
+      assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
+      assert.deepEqual(events, []);
+    });
+  }
+
+  it('is not seen in a body of more than 4 KiB, which is shown whole', async (t) => {
+    const long = `${TEXT}${'x'.repeat(10_000)}`;
+    const { ask } = await gatewayTo(t, plainError(400, long));
+    const answer = await ask(post());
+    assert.equal(answer.status, 400);
+    assert.ok(answer.body.includes(long));
+  });
+
+  it('is not seen in a list of models', async (t) => {
+    const { ask } = await gatewayTo(
+      t,
+      http(200, `{"object":"list","data":[{"id":"${TEXT}"}]}`, { 'Content-Type': 'application/json' }),
+    );
+    assert.equal((await ask(get('/v1/models'))).status, 200);
+  });
+
+  it('does not hide that the secret is unknown', async (t) => {
+    const { ask, gateway } = await gatewayTo(t, plainError(500, `no secret for ID "x"; ${TEXT}`));
+    const answer = await ask(post());
+    assert.equal(codeOf(answer), 'secret_denied');
+    assert.equal(gateway.counters.upstreamRetries.get('no_secret'), 1);
+  });
+});
