@@ -1,7 +1,9 @@
 /** What a client says of the service, in the shape of `privatemode-proxy verify --json`. */
+import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import type { Verdict } from '../attestation/verify.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { verdictReport } from '../verdict/json.ts';
+import { judgementOf, notJudged, rootsKind } from '../verdict/judge.ts';
 import { outcomeOfError } from '../verdict/outcome.ts';
 import type { ClientConfig, ClientVerdict, Verification } from './options.ts';
 import { VerificationError } from './verification-error.ts';
@@ -28,25 +30,18 @@ export function verificationOf(
 export function verdictOf(
   verdict: Verdict | undefined,
   error: PrivatemodeError | undefined,
-  { unsafeTrustRoots }: Pick<ClientConfig, 'unsafeTrustRoots'>,
+  { unsafeTrustRoots = PRODUCTION_ROOTS }: Pick<ClientConfig, 'unsafeTrustRoots'>,
 ): ClientVerdict {
-  const { outcome, tee, manifestSha256, checks = [], failure: check } = verdict ?? {};
-  const accepted = outcome === 'accepted';
-  const isRejected = outcome !== undefined && !accepted;
+  if (verdict === undefined) {
+    const cause = error ?? new PrivatemodeError('attestation_failed', 'not accepted');
+    const roots = rootsKind(unsafeTrustRoots);
+    return verdictReport(notJudged(cause, { at: new Date(), roots, manifestSha256: undefined }));
+  }
+  const judgement = judgementOf(verdict, unsafeTrustRoots);
+  const isRejected = verdict.outcome !== 'accepted';
   // A service that falls silent stays rejected: only an error about what it said replaces the check's.
-  const isSilence = error === undefined || error.blame !== 'attestation' || error.code === 'not_ready';
-  const cause =
-    error === undefined || (isRejected && isSilence)
-      ? new PrivatemodeError(check?.code ?? 'attestation_failed', check?.found ?? 'not accepted')
-      : error;
-  const judged = {
-    ...{ tee, manifestSha256, checks, at: new Date() },
-    roots: unsafeTrustRoots === undefined ? ('vendor' as const) : ('custom' as const),
-  };
-  if (accepted && error === undefined) return verdictReport({ ...judged, outcome, failure: undefined });
-  return verdictReport({
-    ...judged,
-    outcome: isRejected ? outcome : outcomeOfError(cause.code),
-    failure: { check, error: cause },
-  });
+  const isSilence = error?.blame !== 'attestation' || error.code === 'not_ready';
+  if (error === undefined || (isRejected && isSilence)) return verdictReport(judgement);
+  const outcome = isRejected ? verdict.outcome : outcomeOfError(error.code);
+  return verdictReport({ ...judgement, outcome, failure: { check: verdict.failure, error } });
 }

@@ -71,13 +71,17 @@ export function notJudged(
   return { ...known, ...endOf(error), tee: undefined, checks: [] };
 }
 
+/** Whether these are the built-in roots. */
+export const rootsKind = (roots: TrustRoots): Judgement['roots'] =>
+  roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
+
 /** A verdict on the evidence, found with these roots, as a judgement. */
 export const judgementOf = (
   { outcome, tee, manifestSha256, at, checks, failure }: Verdict,
   roots: TrustRoots,
 ): Judgement => ({
   ...{ outcome, tee, manifestSha256, at, checks },
-  roots: roots === PRODUCTION_ROOTS ? 'vendor' : 'custom',
+  roots: rootsKind(roots),
   failure: failure && failureOf(failure),
 });
 

@@ -102,6 +102,13 @@ describe('verify() of the client library', { timeout: 120_000 }, () => {
     }
   });
 
+  it('has the moment by which dates were judged in each of its verdicts, however much later it is asked', async () => {
+    const verdicts: ClientVerdict[] = [];
+    const client = open({ onVerdict: (verdict) => verdicts.push(verdict) });
+    const { at } = await client.verify();
+    assert.deepEqual([verdicts.map((verdict) => verdict.at), (await client.verify()).at], [[at], at]);
+  });
+
   it('resolves where a manifest is pinned, and does not fetch the published one', async () => {
     const client = open({ manifest: simulator.manifest });
     const { manifest } = await client.verify();
