@@ -117,7 +117,7 @@ export function createFaults(checkText: (text: string) => void = () => {}): Faul
     parse(name, value) {
       if (!isFaultName(name)) throw new PrivatemodeError('config_invalid', `there is no fault named ${name}`);
       const parsed = parseValue(name, value);
-      if (typeof parsed === 'string') checkText(parsed);
+      if (typeof parsed === 'string' && name.startsWith('inference')) checkText(parsed);
       put(name, parsed);
     },
     take(name) {

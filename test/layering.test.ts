@@ -82,6 +82,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'config',
     'files',
     'strict-json',
+    'api',
     'attestation',
     'clients',
     'network',

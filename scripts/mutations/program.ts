@@ -3,6 +3,17 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
+    defence: 'the sums of receipts: a copied file counts twice',
+    file: 'lib/transparency/usage.ts',
+    edits: [{ find: ' || line.seq <= (lastSeq.get(instance) ?? -1)', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/usage.test.ts',
+        names: ['lines that usage leaves out counts no file twice that was copied under another name'],
+      },
+    ],
+  },
+  {
     defence: 'the listener of the metrics: it shows the status page',
     file: 'lib/observe/admin.ts',
     edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
