@@ -3,6 +3,27 @@ import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
   {
+    defence: 'the experiment with the announced version: nobody is warned of it',
+    file: 'lib/config/rules.ts',
+    edits: [
+      { find: "applies: ({ given }) => given.has('protocol-version'),", replace: 'applies: () => false,' },
+    ],
+    tests: [
+      {
+        file: 'test/config/rules.test.ts',
+        names: ['warnings about the configuration: another announced version is warned of'],
+      },
+    ],
+  },
+  {
+    defence: 'a dump of requests: nobody is warned that prompts are written in plain text',
+    file: 'lib/config/rules.ts',
+    edits: [{ find: 'applies: ({ dumpRequests }) => dumpRequests,', replace: 'applies: () => false,' }],
+    tests: [
+      { file: 'test/config/rules.test.ts', names: ['warnings about the configuration: dumps is warned of'] },
+    ],
+  },
+  {
     defence: 'the sums of receipts: a copied file counts twice',
     file: 'lib/transparency/usage.ts',
     edits: [{ find: ' || line.seq <= (lastSeq.get(instance) ?? -1)', replace: '' }],

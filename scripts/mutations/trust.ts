@@ -265,6 +265,34 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'what is authentic: a report that anybody signed is the hardware speaking',
+    file: 'lib/attestation/snp/verify.ts',
+    edits: [{ find: ", 'snp.report.signature'", replace: '' }],
+    tests: [
+      {
+        file: 'test/attestation/authentic.test.ts',
+        names: ['evidence that is signed by another key is rejected, and authentic: no'],
+      },
+    ],
+  },
+  {
+    defence: 'what is authentic: report data that bind something else',
+    file: 'lib/attestation/authentic.ts',
+    edits: [
+      {
+        find: 'expectedReportData: reportData({ ...document, nonce, transition }),',
+        replace:
+          'expectedReportData: reportData({ ...document, nonce: new Uint8Array(32).fill(9), transition }),',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/authentic.test.ts',
+        names: ['evidence that answers another nonce is rejected, and authentic: no'],
+      },
+    ],
+  },
+  {
     defence: "the end of a process: a mismatch that is not the hardware's ends a pinned proxy",
     file: 'lib/session/decide.ts',
     edits: [
