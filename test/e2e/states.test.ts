@@ -75,6 +75,12 @@ const REACHED: readonly (readonly [
     (scene) => reaches(scene, 'rejected'),
   ],
   [
+    'client-too-old',
+    'where the service wants a newer client',
+    faults({ 'minimum-version': 'v1.99.0' }),
+    (scene) => reaches(scene, 'client-too-old'),
+  ],
+  [
     'unreachable',
     'where the service answers with an error',
     faults({ 'attest-status': 503 }),
