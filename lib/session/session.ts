@@ -2,20 +2,12 @@ import type { Verdict } from '../attestation/verify.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { createClientKeys } from './client-keys.ts';
 import { Alarm, pause } from './clock.ts';
-import {
-  decide,
-  factsOf,
-  forcedBy,
-  type Happening,
-  type Moment,
-  newSession,
-  secretInForce,
-  suspendedSecret,
-} from './decide.ts';
+import { decide, type Happening } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { confirmAt, isRejected } from './refusal.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
+import { factsOf, forcedBy, type Moment, newSession, secretInForce, suspendedSecret } from './state.ts';
 
 export type { Epoch } from './epoch.ts';
 

@@ -5,7 +5,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence:
       'the suspension of a denied secret: everything goes on saying "verified" under a secret that the service has not',
-    file: 'lib/session/decide.ts',
+    file: 'lib/session/state.ts',
     edits: [
       {
         find: 'secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;',
