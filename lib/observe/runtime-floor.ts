@@ -1,6 +1,6 @@
 /** Whether the Node that runs the program is recent enough. */
 
-/** Line of Node → the oldest of its releases that lacks no security fix we know of. To be raised with each security release of the line. */
+/** Line of Node → its oldest release that is recent enough: for 24 the security release of March 2026, for 26 the one that is tested. To be raised with each security release. */
 const FLOORS: Readonly<Record<string, readonly [minor: number, patch: number]>> = {
   24: [14, 1],
   26: [10, 0],
