@@ -156,6 +156,8 @@ describe('draining', { concurrency: true, timeout: 90_000 }, () => {
     const service = await createActivatedService([...program, ...flags, workspace], remote.env);
     t.after(() => service.close());
     await service.start();
+    // It says that it listens a moment before it heeds signals.
+    assert.ok((await fetch(`http://127.0.0.1:${service.port}/healthz`)).ok);
     assert.equal(await service.stop(), 0);
     assert.doesNotMatch(service.log(), ANNOUNCED);
   });
