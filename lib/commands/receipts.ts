@@ -56,15 +56,21 @@ function renderReport(report: ReceiptsReport): string {
     ({ verdictSha256, file, line }) =>
       `! ${printable(file)} line ${line}: its verdict ${verdictSha256} trusts custom roots, not those of AMD and Intel`,
   );
+  const { sha256, source } = report.publicKey;
+  const isOwn = source === 'directory';
+  const checkedWith = isOwn
+    ? `! Checked with the key of this directory (SHA-256 ${sha256}), which whoever can write there can replace: compare it with the copy that you kept, or name that with --public-key.`
+    : `Checked with the key of --public-key (SHA-256 ${sha256}).`;
   const sound =
-    customRoots.length === 0
-      ? '✓ Every signature, chain and verdict holds.'
-      : '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.';
+    customRoots.length > 0
+      ? '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.'
+      : `${isOwn ? '' : '✓ '}Every signature, chain and verdict holds.`;
   const held = lines === 0 ? '! There are no receipts: nothing was checked.' : sound;
   const verdict = ok
     ? held
     : 'The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.';
-  return `${[counted, ...refusals, ...shown, ...foreign, verdict].join('\n')}\n`;
+  const about = ok && lines > 0 ? [checkedWith] : [];
+  return `${[counted, ...refusals, ...shown, ...foreign, ...about, verdict].join('\n')}\n`;
 }
 
 function renderHelp(): string {

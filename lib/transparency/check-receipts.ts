@@ -1,5 +1,5 @@
 /** Checks receipts: chains, signatures, and the verdicts they point to (docs/receipts.md). */
-import { createHash, createPublicKey } from 'node:crypto';
+import { createHash, createPublicKey, type KeyObject } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
@@ -21,6 +21,8 @@ import { KEY_FILES, VERDICTS } from './receipt-log.ts';
 export interface ReceiptsReport extends Readonly<Omit<ReceiptCounts, 'refused'>> {
   /** Whether no finding fails. */
   readonly ok: boolean;
+  /** What the signatures were checked with. `directory`: the key that lies beside the receipts, which their forger would have replaced. */
+  readonly publicKey: { readonly sha256: string; readonly source: 'directory' | 'given' };
   /** Those with a signed line. */
   readonly instances: number;
   /** Not there where nothing was refused. */
@@ -52,7 +54,7 @@ export async function checkReceipts(
     const pem = await (publicKeyFile === undefined
       ? readRegular(join(directory, KEY_FILES.public), LONGEST_PEM)
       : readFile(publicKeyFile));
-    const key = createPublicKey(pem);
+    const key = readPublicKey(pem, publicKeyFile ?? KEY_FILES.public);
     const { instances, foreign } = await listReceiptFiles(directory);
     const edges: ChainEdges[] = [];
     for (const [instance, files] of instances)
@@ -77,8 +79,13 @@ export async function checkReceipts(
     const isGap = since !== undefined && !strict;
     if (chains.length === 0) findings.push(finding('missing', ALL, 'there are no receipts', !isGap));
     const { lines, requests, refused } = counts;
+    const der = key.export({ type: 'spki', format: 'der' });
     return {
       ok: !findings.some(({ fails }) => fails),
+      publicKey: {
+        sha256: createHash('sha256').update(der).digest('hex'),
+        source: publicKeyFile === undefined ? 'directory' : 'given',
+      },
       instances: chains.filter(({ files }) => files.size > 0).length,
       lines,
       requests,
@@ -92,6 +99,22 @@ export async function checkReceipts(
     const message = `the receipts in ${directory} cannot be read (${why})`;
     throw new PrivatemodeError('receipts_unreadable', message, { cause });
   }
+}
+
+/** The one Ed25519 public key in a PEM file; Node would take it out of a certificate, a private key, or the first of several. Throws receipts_unreadable. */
+function readPublicKey(pem: Buffer, name: string): KeyObject {
+  const labels = [...pem.toString('latin1').matchAll(/^-----BEGIN ([^\n-]+)-----/gm)].map(
+    ([, label]) => label,
+  );
+  const found = labels.length === 0 ? 'nothing in PEM' : labels.join(', ');
+  const isOne = labels.length === 1 && labels[0] === 'PUBLIC KEY';
+  const key = isOne ? createPublicKey(pem) : undefined;
+  if (key?.asymmetricKeyType === 'ed25519') return key;
+  const type = key === undefined ? found : `a key of type ${key.asymmetricKeyType}`;
+  throw new PrivatemodeError(
+    'receipts_unreadable',
+    `${name} must hold one Ed25519 PUBLIC KEY, and holds ${type}`,
+  );
 }
 
 const STRANGE = 'not ours or changed';

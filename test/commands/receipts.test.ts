@@ -1,5 +1,6 @@
 /** `receipts verify`: what it prints, and the exit code. */
 import assert from 'node:assert/strict';
+import { createHash, generateKeyPairSync } from 'node:crypto';
 import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
@@ -7,6 +8,10 @@ import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
 import { receipt } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+const P256 = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+  .publicKey.export({ type: 'spki', format: 'pem' })
+  .toString();
 
 let workspace: string;
 let directory: string;
@@ -28,8 +33,14 @@ before(async () => {
   await instance('2026-12-01');
 });
 
+/** With a copy of the key that was kept elsewhere; the line that says so is left out. */
 async function run(...argv: string[]): Promise<{ code: number; out: string }> {
-  const { code, stdout: out } = await runCommand(['receipts', ...argv]);
+  const kept = join(workspace, 'kept.pem');
+  cpSync(join(directory, 'public.pem'), kept);
+  const { code, stdout } = await runCommand(['receipts', ...argv, '--public-key', kept]);
+  const out = stdout
+    .replace(/^Checked with the key of --public-key \(SHA-256 [0-9a-f]{64}\)\.\n/m, '')
+    .replace(/ {2}"publicKey": \{\n {4}"sha256": "[0-9a-f]{64}",\n {4}"source": "given"\n {2}\},\n/, '');
   return { code, out };
 }
 
@@ -40,6 +51,52 @@ describe('receipts verify', () => {
       out: '0 receipts in 2 lines of 1 instance\n✓ Every signature, chain and verdict holds.\n',
     });
   });
+
+  it('says that the key of the directory itself proves nothing to others: a forger would have replaced it', async () => {
+    const forged = temporaryDirectory('receipts-');
+    const log = await openReceiptLog({
+      ...{ workspace: forged, version: '1', onFailure: (error) => assert.fail(error), onRecovery: () => {} },
+    });
+    await log.close();
+    const sha256 = createHash('sha256').update(Buffer.from(log.publicKey, 'base64')).digest('hex');
+    const own = await runCommand(['receipts', 'verify', '--dir', forged]);
+    assert.equal(own.code, 0);
+    assert.match(
+      own.stdout,
+      new RegExp(`\n! Checked with the key of this directory \\(SHA-256 ${sha256}\\), which whoever`),
+    );
+    assert.doesNotMatch(own.stdout, /✓/);
+    const { publicKey } = JSON.parse(
+      (await runCommand(['receipts', 'verify', '--dir', forged, '--json'])).stdout,
+    );
+    assert.deepEqual(publicKey, { sha256, source: 'directory' });
+    const kept = join(directory, 'public.pem');
+    const given = await runCommand(['receipts', 'verify', '--dir', forged, '--public-key', kept]);
+    assert.equal(given.code, 10);
+    assert.doesNotMatch(given.stdout, /Checked with/);
+  });
+
+  for (const [what, pem, found] of [
+    ['a certificate', (key: string) => key.replaceAll('PUBLIC KEY', 'CERTIFICATE'), 'CERTIFICATE'],
+    ['two keys', (key: string) => key + key, 'PUBLIC KEY, PUBLIC KEY'],
+    ['a key of another kind', () => P256, 'a key of type ec'],
+    ['no PEM', () => 'hello', 'nothing in PEM'],
+  ] as const) {
+    it(`accuses nobody where --public-key holds ${what}: that is an error about the file`, async () => {
+      const file = join(temporaryDirectory('receipts-'), 'other.pem');
+      writeFileSync(file, pem(readFileSync(join(directory, 'public.pem'), 'utf8')));
+      const { code, stderr } = await runCommand([
+        'receipts',
+        'verify',
+        '--dir',
+        directory,
+        '--public-key',
+        file,
+      ]);
+      assert.equal(code, 1);
+      assert.match(stderr, new RegExp(`must hold one Ed25519 PUBLIC KEY, and holds ${found}\\)`));
+    });
+  }
 
   it('finds the receipts of a workspace', async () => {
     assert.deepEqual(await run('verify', '--dir', workspace), await run('verify', '--dir', directory));

@@ -17,7 +17,7 @@ import fs from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { checkReceipts, type ReceiptsReport } from '../../lib/transparency/check-receipts.ts';
 import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
 import {
   MANIFEST,
@@ -31,6 +31,8 @@ import {
 } from '../support/doors/receipts.ts';
 import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
+
+const withoutKey = ({ publicKey: _, ...rest }: ReceiptsReport) => rest;
 
 let workspace: string;
 let directory: string;
@@ -82,7 +84,7 @@ describe('checking receipts', () => {
   it('finds nothing wrong with what was written', async () => {
     await fourReceipts();
     const report = await checkReceipts(directory);
-    assert.deepEqual(report, { ok: true, instances: 1, lines: 6, requests: 4, findings: [] });
+    assert.deepEqual(withoutKey(report), { ok: true, instances: 1, lines: 6, requests: 4, findings: [] });
   });
 
   const CHANGES: readonly {
@@ -328,11 +330,8 @@ describe('writing receipts', () => {
       two.add(receipt(`two-${i}`));
     }
     await Promise.all([one.close(), two.close()]);
-    const { findings, ...report } = await checkReceipts(directory);
-    assert.deepEqual(
-      { ...report, findings },
-      { ok: true, instances: 2, lines: 104, requests: 100, findings: [] },
-    );
+    const found = withoutKey(await checkReceipts(directory));
+    assert.deepEqual(found, { ok: true, instances: 2, lines: 104, requests: 100, findings: [] });
   });
 
   it('stands a disk that fails: receipts wait, the failure is told once, and nothing is lost', async () => {
@@ -544,7 +543,7 @@ describe('requests that were refused', () => {
       ['closed'],
     );
     assert.deepEqual(log.counters, { written: 1, lost: 0 });
-    assert.deepEqual(await checkReceipts(directory), {
+    assert.deepEqual(withoutKey(await checkReceipts(directory)), {
       ...{ ok: true, instances: 1, lines: 4, requests: 1 },
       refused: { client_unknown: 30_000, client_forbidden: 3, unknown_path: 30_000 },
       findings: [],
