@@ -123,4 +123,4 @@ export function verdictError({ failure, authentic }: Verdict): PrivatemodeError 
 }
 
 const NOT_AUTHENTIC_REMEDY =
-  'Check the address of the service (--api-endpoint) and the network; if both are right, somebody answers in its place: report it.';
+  'Do not trust the remote: check its address and the network, and report it if both are right.';
