@@ -11,6 +11,8 @@ export interface Place {
   readonly url: string;
   /** Empty: those that it asks for by itself, which an alias of the proxy covers. */
   readonly model: string;
+  /** The name of the provider in its configuration. */
+  readonly provider: string;
   /** The exceptions from an HTTP proxy: those of the caller, which the agent's own tools may need, and the host of `url`. */
   readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
 }
@@ -28,8 +30,8 @@ export interface Agent {
   readonly refusedSettings?: readonly [name: RegExp, instead: string];
   /** A name that it asks for where no model is chosen; only of an agent that can be left its own names. */
   readonly ownModel?: string;
-  /** Its argument that goes on with the last conversation, where that can be done without going past the proxy. */
-  readonly goOn?: string;
+  /** Its arguments that go on with the last conversation, and what it does with that conversation without `run`. */
+  readonly goOn: readonly [args: string, alone: string];
 }
 
 /** What chooses where clients send prompts, in their telemetry too, and the keys that would go along. */
@@ -77,9 +79,6 @@ const CODEX_KEY = 'LOCAL_PROXY_KEY';
 const literal = (value: unknown): string =>
   JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"/g, (string) => string.replaceAll('{', '\\u007b'));
 
-/** A name that no file of the user or of a repository can have prepared settings for. */
-const providerName = (): string => `privatemode-${crypto.randomUUID().slice(0, 8)}`;
-
 const AGENTS: Readonly<Record<string, Agent>> = {
   claude: {
     install: 'npm install -g @anthropic-ai/claude-code',
@@ -102,12 +101,11 @@ const AGENTS: Readonly<Record<string, Agent>> = {
       [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
     ],
     ownModel: 'claude-sonnet-4-5',
-    goOn: '--continue',
+    goOn: ['--continue', 'claude alone sends the whole conversation to its own service.'],
   },
   opencode: {
     install: 'npm install -g opencode-ai',
-    env: ({ url, model }) => {
-      const name = providerName();
+    env: ({ url, model, provider: name }) => {
       const options = { baseURL: `${url}/v1`, apiKey: KEY };
       const provider = { npm: '@ai-sdk/openai-compatible', options, models: { [model]: {} } };
       const models = { model: `${name}/${model}`, small_model: `${name}/${model}` };
@@ -120,13 +118,16 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     },
     args: () => [],
     refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
+    goOn: [
+      '--continue',
+      'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
+    ],
   },
   codex: {
     install: 'npm install -g @openai/codex',
     needs: ['POST /v1/responses', '--responses-api'],
     env: () => ({ [CODEX_KEY]: KEY }),
-    args: ({ url, model }) => {
-      const name = providerName();
+    args: ({ url, model, provider: name }) => {
       const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
       const provider = Object.entries(api).map(([member, value]) => `${member}=${literal(value)}`);
       const settings = {
@@ -144,6 +145,10 @@ const AGENTS: Readonly<Record<string, Agent>> = {
     refused: [
       [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
       [/^--remote(?:=|$)/, ELSEWHERE],
+    ],
+    goOn: [
+      'resume --last',
+      'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
     ],
     refusedSettings: [
       /^(?:model_providers?|profiles?|otel)$/,

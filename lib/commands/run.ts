@@ -23,6 +23,7 @@ import {
 } from './agents.ts';
 import { type Asked, type Command, HELP } from './command.ts';
 import { probe } from './healthcheck.ts';
+import { providerName } from './provider-name.ts';
 
 const SETTINGS = [
   ...FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port'),
@@ -80,8 +81,14 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   if (names.length > 0 && model !== '' && !names.includes(model) && !isCovered(aliases, model))
     io.stderr.write(`Warning: the service lists no model ${printable(model)}, but ${shown(names)}.\n`);
 
+  const directory = env['INIT_CWD'] || process.cwd(); // npm changes to the directory of the package
+  const { name: provider, why } = providerName(env, directory);
+  if (why !== undefined)
+    io.stderr.write(
+      `Warning: ${name} cannot go on with this session in a later run: the key for its provider's name cannot be kept (${printable(why)}).\n`,
+    );
   if (print) {
-    const { env: given, args } = commandOf(agent, { url, model }, env);
+    const { env: given, args } = commandOf(agent, { url, model, provider }, env);
     const unset = Object.keys(env).flatMap((variable) => (REMOVED.test(variable) ? ['-u', variable] : []));
     const set = Object.entries(given).map(([variable, value]) => `${variable}=${value}`);
     io.stdout.write(`${['env', ...unset, ...set, name, ...args, ...rest].map(shellWord).join(' ')}\n`);
@@ -90,19 +97,20 @@ async function runAgent({ given, words: [name = ''], rest, env, io }: Asked): Pr
   const flags = flagsIn(given);
   const relay = await startRelay({ host, port });
   try {
-    const { env: given, args } = commandOf(agent, { url: relay.url, model }, env);
+    const { env: given, args } = commandOf(agent, { url: relay.url, model, provider }, env);
     const kept = Object.entries(env).filter(([variable]) => !REMOVED.test(variable));
     const tell = (text: string): unknown => io.stderr.isTTY && io.stderr.write(`${text}\n`);
     const models =
       model === '' ? 'the aliases of its models (--model-alias)' : `the model ${printable(model)}`;
     tell(`${name} uses the proxy on ${url}, and ${models}.`);
-    const code = await runProgram(name, [...args, ...rest], { ...Object.fromEntries(kept), ...given }, agent);
+    // opencode believes PWD, and not where it stands.
+    const ownEnv = { ...Object.fromEntries(kept), PWD: directory, ...given };
+    const code = await runProgram(name, [...args, ...rest], { cwd: directory, env: ownEnv }, agent);
     if (relay.requests() === 0) io.stderr.write(unseen(name));
-    else if (agent.goOn !== undefined)
-      tell(
-        `To go on with this conversation: ${[startedAs(env), 'run', name, ...flags].join(' ')} -- ${agent.goOn}\n` +
-          `${name} alone would not use the proxy.`,
-      );
+    const [again, alone] = agent.goOn;
+    io.stderr.write(
+      `To go on with this conversation: ${[startedAs(env), 'run', name, ...flags].join(' ')} -- ${again}\n${alone}\n`,
+    );
     return code;
   } finally {
     relay.close();
@@ -137,7 +145,7 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
 }
 
 const unseen = (name: string): string =>
-  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/agents.md, "What run cannot prevent").\n`;
+  `Warning: nothing came from ${name} to the proxy. If it answered a prompt, that prompt went elsewhere (docs/agents.md, "What run cannot prevent"). If you asked nothing, this is expected.\n`;
 
 /** Gives the aliases that the proxy was started with. Throws config_invalid where what listens there is no proxy that the agent could use. */
 async function demand(url: string, name: string, needs: Agent['needs']): Promise<readonly string[]> {
@@ -250,11 +258,10 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 async function runProgram(
   name: string,
   args: readonly string[],
-  env: Record<string, string | undefined>,
+  at: { readonly cwd: string; readonly env: Record<string, string | undefined> },
   { install }: Agent,
 ): Promise<number> {
-  // npm changes the directory to that of the package, and says where the caller stood.
-  const child = spawn(name, args, { env, stdio: 'inherit', cwd: env['INIT_CWD'] || process.cwd() });
+  const child = spawn(name, args, { ...at, stdio: 'inherit' });
   const pass = (signal: NodeJS.Signals): void => {
     if (signal === 'SIGTERM' || signal === 'SIGHUP' || !process.stdin.isTTY) child.kill(signal);
   };

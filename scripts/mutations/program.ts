@@ -493,7 +493,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run opencode asks the proxy, by a provider whose name is new in each run and which is the only one',
+          'privatemode-proxy run opencode asks the proxy, by a provider whose name stays the same and which is the only one',
         ],
       },
     ],
@@ -534,6 +534,19 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/commands/run.test.ts',
         names: [
           'privatemode-proxy run starts no codex with -c=model_provider =evil, by which prompts could bypass the proxy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a repository knows the key of the name of the provider',
+    file: 'lib/commands/provider-name.ts',
+    edits: [{ find: 'if (inside && ', replace: 'if (false && inside && ' }],
+    tests: [
+      {
+        file: 'test/commands/run-provider-name.test.ts',
+        names: [
+          'the name of the provider that run gives to agents is new each time with a key in a directory of the project, and says why',
         ],
       },
     ],

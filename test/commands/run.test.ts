@@ -13,6 +13,8 @@ import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
 
+/** The last lines after each agent, which one test reads. */
+const GO_ON = /^To go on with this conversation: .*\n.* alone .*\n$/m;
 const REAL_KEY = 'sk-real-4c1e';
 
 /** Notes how it was started, then does what WHAT says. */
@@ -35,7 +37,7 @@ const url = process.env.ANTHROPIC_BASE_URL ?? codex ?? Object.values(config.prov
 })();
 `;
 
-describe('privatemode-proxy run', { timeout: 60_000 }, () => {
+describe('privatemode-proxy run', { timeout: 120_000 }, () => {
   const directory = temporaryDirectory('run-test-');
   const programs = join(directory, 'bin');
   const notes = join(directory, 'notes.json');
@@ -89,6 +91,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     cleanEnvironment({
       NOTES: notes,
       PATH: `${programs}:/usr/bin:/bin`,
+      XDG_STATE_HOME: join(directory, 'state'),
       PRIVATEMODE_PROXY_PORT: String(port),
       ...env,
     });
@@ -101,7 +104,10 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     const written = { stdout: '', stderr: '' };
     child.stdout.setEncoding('utf8').on('data', (text) => (written.stdout += text));
     child.stderr.setEncoding('utf8').on('data', (text) => (written.stderr += text));
-    const ended = once(child, 'close').then(([code]) => ({ code, ...written }));
+    const ended = once(child, 'close').then(([code]) => ({
+      ...{ code, stdout: written.stdout },
+      stderr: written.stderr.replace(GO_ON, ''),
+    }));
     return { child, ended };
   }
   const run = (args: readonly string[], env?: Record<string, string>) => start(args, env).ended;
@@ -138,7 +144,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     });
   });
 
-  it('opencode asks the proxy, by a provider whose name is new in each run and which is the only one', async () => {
+  it('opencode asks the proxy, by a provider whose name stays the same and which is the only one', async () => {
     const names = [];
     for (const _ of [1, 2]) {
       const { code, stdout, stderr } = await run(['opencode', ...MODEL, '--', 'run', 'x'], { WHAT: 'ask' });
@@ -153,11 +159,11 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       assert.deepEqual([config.share, config.experimental], ['disabled', { openTelemetry: false }]);
       names.push(name);
     }
-    assert.notEqual(names[0], names[1]);
+    assert.equal(names[0], names[1]);
   });
 
   describe('codex', () => {
-    it('asks the proxy, by settings that win over its files, with a provider whose name is new in each run', async () => {
+    it('asks the proxy, by settings that win over its files, with a provider whose name stays the same', async () => {
       const names = [];
       for (const _ of [1, 2]) {
         const { code, stdout, stderr } = await run(['codex', ...MODEL, '--', 'exec', 'x'], { WHAT: 'ask' });
@@ -169,7 +175,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
           settings.includes('model="model-a"') && settings.includes('otel.exporter="none"'),
           settings.join(),
         );
-        const [, name] = /^model_provider="(privatemode-[0-9a-f]{8})"$/m.exec(settings.join('\n')) ?? [];
+        const [, name] = /^model_provider="(privatemode-[0-9a-f]{16})"$/m.exec(settings.join('\n')) ?? [];
         const provider = settings.find((setting) => setting.startsWith(`model_providers.${name}={`)) ?? '';
         assert.match(
           provider,
@@ -178,7 +184,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
         assert.equal(env['LOCAL_PROXY_KEY'], 'placeholder');
         names.push(name);
       }
-      assert.notEqual(names[0], names[1]);
+      assert.equal(names[0], names[1]);
     });
 
     it('is not started where the proxy has no Responses API', async () => {
@@ -261,7 +267,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
 
   it('starts the agent where the caller of npm stood, not in the checkout', async () => {
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask', INIT_CWD: programs })).code, 0);
-    assert.equal(started().cwd, programs);
+    assert.deepEqual([started().cwd, started().env['PWD']], [programs, programs]);
   });
 
   it('breaks a response off for the agent where it breaks off', async () => {
@@ -437,7 +443,39 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask' })).code, 0);
   });
 
-  it('says on a terminal how to go on, as it was started and with the flags that were given', async () => {
+  for (const [agent, again, alone] of [
+    ['claude', '--continue', 'claude alone sends the whole conversation to its own service.'],
+    [
+      'opencode',
+      '--continue',
+      'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
+    ],
+    [
+      'codex',
+      'resume --last',
+      'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
+    ],
+  ] as const) {
+    it(`says at last how to go on with ${agent}, and what it would do alone, on a terminal or not`, async () => {
+      for (const stderrIsTTY of [true, false]) {
+        const { stderr } = await runCommand(['run', agent, ...MODEL], {
+          env: environment({ WHAT: 'ask' }),
+          stderrIsTTY,
+        });
+        const line = `privatemode-proxy run ${agent} --model=model-a -- ${again}`;
+        assert.ok(stderr.endsWith(`To go on with this conversation: ${line}\n${alone}\n`), stderr);
+      }
+    });
+  }
+
+  it('says that a session cannot be resumed where the key of its name cannot be kept, and starts the agent', async () => {
+    const { code, stderr } = await run(['codex', ...MODEL], { WHAT: 'ask', XDG_STATE_HOME: '/dev/null' });
+    const words = "the key for its provider's name cannot be kept (ENOTDIR)";
+    const warning = `Warning: codex cannot go on with this session in a later run: ${words}.\n`;
+    assert.deepEqual([code, stderr], [0, warning]);
+  });
+
+  it('says how to go on as it was started and with the flags that were given', async () => {
     const flags = [`--port=${port}`, ...MODEL];
     for (const [env, program] of [
       [{}, 'privatemode-proxy'],
@@ -452,7 +490,7 @@ describe('privatemode-proxy run', { timeout: 60_000 }, () => {
       const again = `${program} run claude --port=${port} --model=model-a -- --continue`;
       assert.ok(
         stderr.endsWith(
-          `\nTo go on with this conversation: ${again}\nclaude alone would not use the proxy.\n`,
+          `\nTo go on with this conversation: ${again}\nclaude alone sends the whole conversation to its own service.\n`,
         ),
         stderr,
       );

@@ -1,0 +1,81 @@
+/** The name of the provider that `run` gives to agents: constant for a user in a project, and known to no file of a repository. */
+import assert from 'node:assert/strict';
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { beforeEach, describe, it } from 'node:test';
+import { providerName } from '../../lib/commands/provider-name.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+describe('the name of the provider that run gives to agents', () => {
+  const directory = temporaryDirectory('provider-name-');
+  let project: string;
+  let state: string;
+  const file = (): string => join(state, 'privatemode-proxy/provider-names.key');
+  const name = (at = project, env: Record<string, string> = { XDG_STATE_HOME: state }) =>
+    providerName(env, at);
+  beforeEach(() => {
+    const scratch = mkdtempSync(join(directory, 'case-'));
+    project = join(scratch, 'project');
+    state = join(scratch, 'state');
+    mkdirSync(join(project, '.git'), { recursive: true });
+    mkdirSync(join(project, 'below'));
+    mkdirSync(join(scratch, 'other/.git'), { recursive: true });
+  });
+
+  it('stays the same in a project and below it, and is another one elsewhere', () => {
+    const { name: first, why } = name();
+    assert.match(first, /^privatemode-[0-9a-f]{16}$/);
+    assert.equal(why, undefined);
+    assert.deepEqual([name(), name(join(project, 'below'))], [{ name: first }, { name: first }]);
+    assert.notEqual(name(join(project, '../other')).name, first);
+  });
+
+  it('comes from a key of the user, which nobody else can read', () => {
+    const { name: first } = name();
+    assert.equal(statSync(file()).mode & 0o777, 0o600);
+    assert.equal(statSync(join(state, 'privatemode-proxy')).mode & 0o777, 0o700);
+    assert.match(readFileSync(file(), 'utf8'), /^[0-9a-f]{64}\n$/);
+    writeFileSync(file(), `${'0'.repeat(64)}\n`);
+    assert.notEqual(name().name, first, 'another key');
+  });
+
+  it('lies below the home directory where XDG_STATE_HOME is not an absolute path', () => {
+    const home = mkdtempSync(join(directory, 'home-'));
+    const { name: first } = name(project, { HOME: home, XDG_STATE_HOME: 'state' });
+    assert.deepEqual(name(project, { HOME: home }), { name: first });
+    assert.ok(statSync(join(home, '.local/state/privatemode-proxy/provider-names.key')).isFile());
+  });
+
+  for (const [what, spoil, why] of [
+    ['that others can read', () => chmodSync(file(), 0o644), /only you can read/],
+    ['that is no key', () => writeFileSync(file(), 'known\n'), /only you can read/],
+    ['in a directory that cannot be made', () => (state = '/dev/null'), /^ENOTDIR$/],
+    ['in a directory of the project', () => (state = join(project, '.state')), /is part of the project/],
+    [
+      'in a directory that leads into the project',
+      () => {
+        mkdirSync(join(project, 'bait'));
+        state = join(state, 'link');
+        symlinkSync(join(project, 'bait'), state);
+      },
+      /is part of the project/,
+    ],
+  ] as const) {
+    it(`is new each time with a key ${what}, and says why`, () => {
+      name();
+      spoil();
+      const [first, second] = [name(), name()];
+      assert.match(first.name, /^privatemode-[0-9a-f]{16}$/);
+      assert.notEqual(first.name, second.name);
+      assert.match(first.why ?? '', why);
+    });
+  }
+});
