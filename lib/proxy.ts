@@ -62,6 +62,9 @@ export interface RunningProxy
 }
 
 const DAY_MS = 86_400_000;
+/** ms between two looks at the state of the session. */
+const STANDING_INTERVAL = 10_000;
+
 /** ms that a worker gets beyond the grace of its streams before it is killed. */
 const WORKER_PATIENCE = 5_000;
 
@@ -220,7 +223,7 @@ async function openVerifiedSession(
   { onPermanent, lifetimes }: ProxyEnvironment,
   observers: readonly Observer[],
 ) {
-  const { config, conditions, outbound, key, named } = start;
+  const { config, conditions, opened, outbound, key, named } = start;
   const roots = trustRoots(config);
   const session: AttestedSession = await openSession(config, outbound, roots, {
     apiKey: key.value(),
@@ -233,11 +236,16 @@ async function openVerifiedSession(
       setImmediate(() => {
         // once the session stands at what the event says
         start.serving?.sessionChanged();
-        const { error, ...standing } = session.standing();
-        noteStanding(conditions, { ...standing, error: error && named(error) });
+        note();
       });
     },
   });
+  const note = (): void => {
+    const { error, ...standing } = session.standing();
+    noteStanding(conditions, { ...standing, error: error && named(error) });
+  };
+  const timer = setInterval(note, STANDING_INTERVAL).unref(); // the end of a secret is no event
+  opened.defer(() => clearInterval(timer));
   const verification = createVerification({
     ...{ ...about(config), roots, workspace: config.workspace },
     epoch: session.current,

@@ -1,7 +1,8 @@
 /**
- * Whether the hardware itself says what an attestation document says, whatever the checks find wrong with it: the report data bind our
- * nonce and what the document carries, and the report is signed under a key that chains to a pinned root. A forged answer has none of
- * this, so that nobody who stands on the way can make a service look as if it had changed (docs/decisions.md 14).
+ * Whether the hardware itself says under which manifest it runs, whatever the checks find wrong with the document: the report data bind our
+ * nonce, the document's manifests and its CAs, and the report is signed under a key that chains to a pinned root. The rest of the document
+ * (policies, revocation lists) is not bound. Without such hardware nobody can make a service look as if its manifest had changed
+ * (docs/decisions.md 14).
  */
 import { type Check, type CheckRow, runChecks } from './check.ts';
 import type { CollateralSource } from './collateral.ts';

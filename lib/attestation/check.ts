@@ -46,7 +46,7 @@ export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /**
  * Whether the hardware itself said what was judged: lib/attestation/authentic.ts. `unknown`: the key that signed the report is not in the
- * document, and nothing is fetched to find out; it counts as `no`.
+ * document, and nothing is fetched to find out, or no root is pinned that it could chain to; it counts as `no`.
  */
 export type Authentic = 'yes' | 'no' | 'unknown';
 

@@ -136,7 +136,7 @@ export async function verify(input: VerifyInput): Promise<Verdict> {
   }
   const verdict = verdictOf(input, checks, found, read);
   if (verdict.outcome === 'accepted' || found === undefined || read === undefined) return verdict;
-  if (nonce.length !== NONCE_BYTES) return verdict;
+  if (nonce.length !== NONCE_BYTES) return { ...verdict, authentic: 'unknown' };
   return { ...verdict, authentic: await found.authentic(authenticContext(read, input)) };
 }
 

@@ -7,7 +7,7 @@ import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
 import { accepted, confirmAt, isOwnFault, isRejected, rejected, type Verdicts } from './refusal.ts';
 import {
   forcedBy,
-  isUsableAt,
+  livesAt,
   type Moment,
   type SecretTerm,
   type SessionState,
@@ -124,7 +124,7 @@ function begin(state: SessionState): Decision {
 
 /** A renewal that runs with the old key is given up; one that is needed begins at once. */
 function configured(state: SessionState, at: Moment): Decision {
-  const outage = state.outage && { ...state.outage, permanent: undefined };
+  const outage = state.outage && { ...state.outage, permanent: undefined, isReported: false };
   const next: SessionState = { ...state, key: 'configured', outage };
   const isNeeded =
     state.running !== undefined || (outage?.failures ?? 0) > 0 || secretInForce(state, at) === undefined;
@@ -177,7 +177,7 @@ function failed(
   const dropped = error.code === 'api_key_rejected' && key !== 'configured';
   const permanent = permanentCause(state, error, at, key === 'configured');
   const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, code: error.code }, at);
-  const isNew = permanent !== undefined && outage?.permanent === undefined;
+  const isNew = permanent !== undefined && outage?.isReported !== true;
   const told: Effect[] = [];
   if (dropped) {
     const message = 'The API key kept from a client is no longer accepted';
@@ -186,12 +186,13 @@ function failed(
   if (isNew) told.push({ type: 'permanent', error: permanent });
   const message = failureMessage(error, retryIn);
   told.push(tell({ type: 'update-failed', message, error, retryIn, permanent: isNew }), WAKE);
+  const isReported = isNew || outage?.isReported === true;
   const next: SessionState = {
     ...state,
     running: undefined,
     key: dropped ? 'awaited' : key,
-    outage: { failures, failedAt: at.now, error, permanent: outage?.permanent ?? permanent },
-    unjudged: dropped ? undefined : unjudgedBy(error.code),
+    outage: { failures, failedAt: at.now, error, permanent, isReported },
+    unjudged: dropped ? undefined : { as: unjudgedBy(error.code), error },
     due: retryIn === undefined ? undefined : at.now + retryIn,
   };
   return followedBy(only(next, ...told), (after) =>
@@ -200,23 +201,25 @@ function failed(
 }
 
 /** Nobody on the way can be told from the service here; `verdicts` says what was judged. */
-const unjudgedBy = (code: ErrorCode): NonNullable<SessionState['unjudged']> =>
+const unjudgedBy = (code: ErrorCode): NonNullable<SessionState['unjudged']>['as'] =>
   code === 'api_key_rejected' ? 'key-refused' : code === 'client_too_old' ? 'too-old' : 'silent';
 
+/** It says something of the service only where it is no fault of that key, and where no other client's key has just made a secret. */
 function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
-  const isOfKey = error.blame === 'client';
+  const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
   return only(
-    { ...state, unjudged: isOfKey ? state.unjudged : unjudgedBy(error.code) },
+    isAbout ? { ...state, unjudged: { as: unjudgedBy(error.code), error } } : state,
     tell({ type: 'offer-failed', message, error }),
     ...(permanent === undefined ? [] : [{ type: 'permanent', error: permanent } as const]),
   );
 }
 
 /**
- * The error, where neither time nor a newer manifest changes it and no secret lives that was accepted. A 401 for a key that a client
- * brought concerns that client alone. A mismatch has to come from the hardware, twice: anybody on the way can send a foreign one.
+ * The error, where neither time nor a newer manifest changes it and no secret lives that was accepted, by the time of its end alone: a clock
+ * that is set back ends none. A 401 for a key that a client brought concerns that client alone; nor does a 401 end what a verdict has
+ * decided. A mismatch has to come from the hardware, twice: anybody on the way can send a foreign one.
  */
 function permanentCause(
   state: SessionState,
@@ -225,9 +228,10 @@ function permanentCause(
   isConfigured: boolean,
 ): PrivatemodeError | undefined {
   const { kind, secret, verdicts } = state;
-  if (secret !== undefined && isUsableAt(secret, at)) return undefined;
+  if (secret !== undefined && livesAt(secret, at)) return undefined;
   const { code } = error;
-  if (isOwnFault(code, kind) || (code === 'api_key_rejected' && isConfigured)) return error;
+  if (isOwnFault(code, kind)) return error;
+  if (code === 'api_key_rejected' && isConfigured && !isRejected(verdicts)) return error;
   return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches
     ? (verdicts.refusal ?? error)
     : undefined;
@@ -244,7 +248,7 @@ function pauseAfter(
 ): number {
   const isHopeless =
     isOwnFault(code, kind) ||
-    (kind === 'static' && code === 'manifest_mismatch') ||
+    (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
     (code === 'api_key_rejected' && key === 'configured');
   const full = isHopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
   const pause = full * (0.5 + random / 2);

@@ -78,6 +78,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
     const shared = await exchange.complete(response, async (subject) => {
       const now = new Date(clock.now());
       const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
+      signal.throwIfAborted();
       whole = withSecretChecks(verdict, checks);
       const message = 'The signature on the secret was checked';
       // The evidence was accepted under this manifest, so no newer one is missing.
@@ -121,6 +122,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
     observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });
     const now = new Date(clock.now());
     const verdict = await judge({ document, nonce, manifest, roots, collateral, now });
+    signal.throwIfAborted(); // a renewal that was given up changes nothing any more
     const { outcome, meshCaPem } = verdict;
     if (outcome !== 'accepted' || meshCaPem === undefined) {
       const error = verdictError(verdict);

@@ -22,6 +22,8 @@ export interface Verdicts {
   readonly last: Exclude<LastOutcome, 'silent' | 'key-refused' | 'too-old'>;
   /** The error of the check that failed, with what to do about it; undefined while the service is not refused. */
   readonly refusal: PrivatemodeError | undefined;
+  /** Of the last verdict, where it was a rejection. */
+  readonly error: PrivatemodeError | undefined;
   /** When each was rejected for the first time since it was last accepted, on the monotonic clock. */
   readonly evidence: number | undefined;
   readonly secret: number | undefined;
@@ -34,6 +36,7 @@ export interface Verdicts {
 export const NO_VERDICTS: Verdicts = {
   last: 'none',
   refusal: undefined,
+  error: undefined,
   evidence: undefined,
   secret: undefined,
   mismatch: undefined,
@@ -53,7 +56,7 @@ export function confirmAt({ refusal, evidence, secret }: Verdicts): number | und
 export function accepted(before: Verdicts, what: 'evidence' | 'secret'): Verdicts {
   const forgotten = { ...before, [what]: undefined, refusal: undefined };
   return what === 'evidence'
-    ? { ...forgotten, last: 'ok', mismatch: undefined, mismatches: false }
+    ? { ...forgotten, last: 'ok', error: undefined, mismatch: undefined, mismatches: false }
     : forgotten;
 }
 
@@ -70,7 +73,7 @@ export function rejected(
   const last = lastOf(code, authentic, kind);
   if (isMismatch && kind === 'managed') {
     // The manifest may be replaced. What is not authentic takes nothing back.
-    return { ...(newest && authentic === 'yes' ? accepted(before, what) : before), last };
+    return { ...(newest && authentic === 'yes' ? accepted(before, what) : before), last, error };
   }
   const first = before[what] ?? now;
   const isConfirmed = newest && (isOwnFault(code, kind) || askedAt - first >= CONFIRM_AFTER);
@@ -79,7 +82,7 @@ export function rejected(
     before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= CONFIRM_AFTER);
   const told = mismatches && isMismatch ? withPinRemedy(error) : error;
   return {
-    ...{ last, mismatch, mismatches },
+    ...{ last, error, mismatch, mismatches },
     refusal: isConfirmed ? told : before.refusal,
     evidence: before.evidence,
     secret: before.secret,

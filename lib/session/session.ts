@@ -5,7 +5,7 @@ import { Alarm, pause } from './clock.ts';
 import { decide, type Happening } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
-import { confirmAt, isRejected } from './refusal.ts';
+import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
 import { factsOf, forcedBy, type Moment, newSession, secretInForce, suspendedSecret } from './state.ts';
 
@@ -192,7 +192,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   /** What requests are refused for at once: they get it again until something else is heard. */
   const refusal = (): PrivatemodeError | undefined =>
-    state.verdicts.refusal ?? (state.unjudged === 'too-old' ? state.outage?.error : undefined);
+    state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
 
   /**
    * Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing, and what an attestation with
@@ -227,7 +227,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (epoch !== undefined) return epoch;
       closed.throwIfAborted();
       const permanent = state.outage?.permanent;
-      if (permanent !== undefined) throw permanent;
+      if (permanent !== undefined) {
+        // What the service says may be over, and requests want to know; a fault of the manifest is not.
+        if (!isOwnFault(permanent.code, state.kind)) dispatch({ type: 'awaited' });
+        throw permanent;
+      }
       const refused = refusal();
       if (refused !== undefined && waited) throw refused;
       const chance = nextChance(offeredKey, ended);
@@ -294,10 +298,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
   /** The error of a request whose denied secret could not be replaced: why the service is refused, or not_ready. */
   function errorAfterDenial(thrown: unknown): PrivatemodeError {
     const error = asPrivatemodeError(thrown);
-    const isOfClient = error.code === 'api_key_rejected' && deps.apiKey === undefined;
     const isTold =
       error.code === 'not_ready' || error.code === 'client_too_old' || error.blame === 'attestation';
-    return isOfClient || isTold ? error : denied(error);
+    return isTold ? error : denied(error);
   }
 
   const denied = (cause: PrivatemodeError | undefined): PrivatemodeError =>

@@ -22,8 +22,10 @@ interface Outage {
   /** Of the last one, on the wall clock. */
   readonly failedAt: number;
   readonly error: PrivatemodeError;
-  /** The failure for which waiting is no use. */
+  /** The last failure, where waiting is no use while it is the last one. */
   readonly permanent: PrivatemodeError | undefined;
+  /** Whether that was reported, which happens once. */
+  readonly isReported: boolean;
 }
 
 export interface SessionState {
@@ -33,7 +35,9 @@ export interface SessionState {
   readonly verdicts: Verdicts;
   readonly outage: Outage | undefined;
   /** What was heard instead of a verdict, since the last secret. */
-  readonly unjudged: 'silent' | 'key-refused' | 'too-old' | undefined;
+  readonly unjudged:
+    | { readonly as: 'silent' | 'key-refused' | 'too-old'; readonly error: PrivatemodeError }
+    | undefined;
   /** The number of the renewal that runs. */
   readonly running: number | undefined;
   /** How many renewals have begun; each has a number, so that one which was given up changes nothing any more. */
@@ -87,8 +91,14 @@ export const suspendedSecret = (
   at: Omit<Moment, 'random'>,
 ): SecretTerm | undefined => (secret?.suspended && isUsableAt(secret, at) ? secret : undefined);
 
-export const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
+const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
   isUsable(term, { now: () => now, monotonic: () => monotonic });
+
+/** Whether it has not come to its end, whatever the wall clock says of its beginning. */
+export const livesAt = (
+  { expiresAt, expiresMonotonic }: SecretTerm,
+  { now, monotonic }: Omit<Moment, 'random'>,
+): boolean => now < expiresAt && monotonic < expiresMonotonic;
 
 /** What a denial leads to now: a renewal, that which runs, or none, since the last forced one was a moment ago and failed or made a secret. */
 export function forcedBy(
@@ -100,20 +110,13 @@ export function forcedBy(
 }
 
 /** The state as others are told it: lib/session/standing.ts. */
-export function factsOf({
-  ending,
-  closed,
-  key,
-  secret,
-  verdicts,
-  unjudged,
-  outage,
-}: SessionState): SessionFacts {
-  const last: LastOutcome = isRejected(verdicts) ? verdicts.last : (unjudged ?? verdicts.last);
+export function factsOf({ ending, closed, key, secret, verdicts, unjudged }: SessionState): SessionFacts {
+  const isBad = isRejected(verdicts);
+  const last: LastOutcome = isBad ? verdicts.last : (unjudged?.as ?? verdicts.last);
   return {
     closed: ending || closed !== undefined,
     ...{ key, secret, last },
     confirmed: verdicts.refusal !== undefined,
-    error: verdicts.refusal ?? outage?.error,
+    error: verdicts.refusal ?? (isBad ? verdicts.error : unjudged?.error),
   };
 }

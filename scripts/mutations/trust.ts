@@ -27,7 +27,7 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/decide.ts',
     edits: [
       {
-        find: 'if (secret !== undefined && isUsableAt(secret, at)) return undefined;',
+        find: 'if (secret !== undefined && livesAt(secret, at)) return undefined;',
         replace: 'if (secretInForce(state, at) !== undefined) return undefined;',
       },
     ],

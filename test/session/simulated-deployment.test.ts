@@ -220,7 +220,7 @@ describe('session with a simulated deployment', () => {
     const epoch = await good;
     assert.equal(session.current(), epoch);
     simulator.setApiKeys(['other']);
-    await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('api_key_rejected'));
+    await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('not_ready'));
     assert.equal(session.standing().state, 'awaiting-key'); // the denied secret is suspended, and the rejected key dropped
   });
 

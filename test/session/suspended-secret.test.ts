@@ -233,7 +233,7 @@ describe('a secret that the service denies', () => {
     scene.remote.onAttest = fails('api_key_rejected');
     const seen = deny(scene, secretId);
     await settle();
-    withCode('api_key_rejected')(seen.error);
+    withCode('not_ready')(seen.error); // the rejected key is that of another client
     assert.equal(scene.session.standing().state, 'awaiting-key');
     scene.remote.onAttest = () => {};
     const tried = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
@@ -246,5 +246,102 @@ describe('a secret that the service denies', () => {
     const next = await scene.session.acquire({ ...WAIT, offeredKey: 'second' });
     assert.notEqual(next.secretId, secretId);
     assert.equal(scene.session.standing().state, 'verified');
+  });
+
+  it('has its next client told nothing of the key of another: of a newer client that is wanted, and of no rejected key', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    await scene.session.acquire({ ...WAIT, offeredKey: 'a' });
+    scene.remote.onAttest = fails('api_key_rejected');
+    await scene.clock.advance(56 * MINUTE);
+    scene.remote.onAttest = fails('client_too_old');
+    for (const offeredKey of ['b', 'c'])
+      await assert.rejects(scene.session.acquire({ ...WAIT, offeredKey }), withCode('client_too_old'));
+    const { state, error } = scene.session.standing();
+    assert.deepEqual([state, error?.code], ['client-too-old', 'client_too_old']);
+  });
+
+  it('is not spoilt by a key that fails after another one has attested', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    const late = Promise.withResolvers<void>();
+    scene.remote.onAttest = async (key) => {
+      if (key !== 'b') return;
+      await late.promise;
+      fails('control_api_failed')();
+    };
+    const slow = scene.session.acquire({ ...WAIT, offeredKey: 'b' });
+    await scene.session.acquire({ ...WAIT, offeredKey: 'a' });
+    await slow;
+    late.resolve();
+    await scene.clock.advance(5_000);
+    assert.ok(scene.events.some(({ type }) => type === 'offer-failed'));
+    assert.equal(scene.session.standing().state, 'verified');
+  });
+});
+
+describe('a 401 that anybody on the way can write', () => {
+  it('ends nothing that a verdict has decided, and is not told in its place', async () => {
+    const scene = sessionScene({ prepare: { verdictCode: 'attestation_failed' } });
+    await settle();
+    scene.remote.onAttest = fails('api_key_rejected');
+    await scene.clock.advance(5_000);
+    assert.deepEqual(
+      [scene.permanent, views(scene).state, views(scene).code],
+      [[], 'rejected-once', 'attestation_failed'],
+    );
+  });
+
+  it('is what requests are told while it is the last thing heard: after silence they wait for the service', async () => {
+    const scene = sessionScene({ prepare: { onAttest: fails('api_key_rejected') } });
+    await settle();
+    await assert.rejects(scene.session.acquire(WAIT), withCode('api_key_rejected'));
+    scene.remote.onAttest = fails('upstream_unreachable');
+    await scene.clock.advance(10_000);
+    assert.equal(views(scene).state, 'unreachable');
+    const waiting = assert.rejects(scene.session.acquire(WAIT), withCode('not_ready'));
+    await scene.clock.advance(31_000);
+    await waiting;
+    assert.equal(scene.permanent.length, 1, 'reported once');
+  });
+
+  it('keeps no request from asking again: the service is verified within six seconds of the end of it', async () => {
+    const scene = sessionScene({ random: () => 0.99, prepare: { onAttest: fails('api_key_rejected') } });
+    await settle();
+    assert.equal(scene.permanent.length, 1);
+    scene.remote.onAttest = fails('control_api_failed');
+    await scene.clock.advance(1_000);
+    scene.remote.onAttest = () => {};
+    let answered = false;
+    for (let i = 0; i < 12 && !answered; i++) {
+      scene.session.acquire(WAIT).then(
+        () => {
+          answered = true;
+        },
+        () => {},
+      );
+      await scene.clock.advance(500);
+    }
+    assert.ok(answered);
+  });
+});
+
+describe('a renewal that was given up', () => {
+  it('has no verdict that counts: not a late rejection against the secret of its successor', async () => {
+    const scene = sessionScene({ apiKey: 'old' });
+    let late = (): void => {};
+    scene.remote.onVerify = async (code) => {
+      if (code === undefined) return;
+      await new Promise<void>((resolve) => {
+        late = resolve;
+      });
+    };
+    scene.remote.verdictCode = 'attestation_failed';
+    await settle();
+    scene.remote.verdictCode = undefined;
+    scene.session.updateConfiguredKey('new');
+    await settle();
+    assert.equal(views(scene).state, 'verified');
+    late();
+    await settle();
+    assert.equal(views(scene).state, 'verified');
   });
 });

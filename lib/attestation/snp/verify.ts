@@ -7,7 +7,7 @@ import { CHAIN_ROWS, REVOCATION_ROWS, VCEK_ROWS } from './chain-checks.ts';
 import { matchMeasurement } from './launch.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import type { Product } from './product.ts';
-import { decodeSnpAttestation, type SnpAttestation } from './report.ts';
+import { decodeSnpAttestation, type SnpAttestation, signingKey } from './report.ts';
 import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
 import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions, type SnpSubject } from './vcek.ts';
 
@@ -50,7 +50,10 @@ export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
     return checks;
   },
   async authentic(message, context) {
-    for (const product of Object.keys(context.roots.snp) as Product[]) {
+    const products = Object.keys(context.roots.snp) as Product[];
+    // Other kinds of keys have no roots here.
+    if (products.length === 0 || signingKey(message.report) !== 0) return 'unknown';
+    for (const product of products) {
       const found = await authenticAs(product, message, context);
       if (found !== 'no') return found;
     }

@@ -20,6 +20,7 @@ export const TDX: EvidenceFormat<QuoteV4, TdxReferenceValues> = {
   rows: [...OFFLINE, ...ONLINE].flat(),
   verify: verifyTdx,
   async authentic(quote, context) {
+    if (context.roots.tdx === undefined) return 'unknown';
     // Of the reference values, these rows read nothing.
     const checks = await judgeHardware(readSubject(quote, {} as TdxReferenceValues, context));
     return allPass(checks) ? 'yes' : 'no';

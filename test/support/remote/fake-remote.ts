@@ -28,6 +28,8 @@ export interface FakeRemote {
   onSecret: (apiKey: string) => void | Promise<void>;
   onManifest: () => void | Promise<void>;
   onRecord: () => void | Promise<void>;
+  /** Called before evidence is judged, with the code that it fails with. */
+  onVerify: (code: ErrorCode | undefined) => void | Promise<void>;
   /** What the deployment runs under, and what the CDN (or the file) says. */
   deployed: string;
   published: string;
@@ -73,6 +75,7 @@ export function sessionScene(
     onSecret: nothing,
     onManifest: nothing,
     onRecord: nothing,
+    onVerify: nothing,
     deployed: 'A',
     published: 'A',
     verdictCode: undefined,
@@ -106,7 +109,11 @@ export function sessionScene(
     clock,
     roots: { snp: {}, tdx: undefined },
     collateral: { distrust: async () => void remote.distrusted++ } as never,
-    verify: async (input) => verdictOf(remote, input),
+    async verify(input) {
+      const verdict = verdictOf(remote, input);
+      await remote.onVerify(verdict.failure?.code);
+      return verdict;
+    },
     judgeSecret: async () => [check(remote.secretAccepted ? 'pass' : 'fail')],
     manifests: {
       kind: options.kind ?? 'managed',
