@@ -122,7 +122,7 @@ function runAgent(
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
   const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', 'sim-echo', '--', ...rest];
   const { INIT_CWD: _, ...env } = process.env;
-  // Neither the port nor the model will be there to go on with.
+  // No terminal: the demo has said which proxy and which model the agent uses.
   const stderr = { write: (text: string) => process.stderr.write(text) };
   return main(['run', agent, ...flags], env, { stdout: process.stdout, stderr });
 }

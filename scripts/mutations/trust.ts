@@ -297,8 +297,8 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/decide.ts',
     edits: [
       {
-        find: "code === 'manifest_mismatch' && verdicts.mismatches",
-        replace: "code === 'manifest_mismatch'",
+        find: "return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches",
+        replace: "return kind === 'static' && code === 'manifest_mismatch'",
       },
     ],
     tests: [
