@@ -121,7 +121,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
       fetch(process.env.ANTHROPIC_BASE_URL + "/v1/messages", { method: "POST", body }).then(({ status }) => process.exit(status === 200 ? 7 : 1))'\n`;
     writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
-    const env = { PATH: `${bin}:/usr/bin:/bin` };
+    const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
     const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
     assert.equal(code, 7, stdout);
     assert.match(
