@@ -4,7 +4,7 @@ import { constants } from 'node:os';
 import { setTimeout as passed } from 'node:timers/promises';
 import type { Config } from '../config/config.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
-import { startProxy } from '../proxy.ts';
+import { type RunningProxy, startProxy } from '../proxy.ts';
 import { inheritedSocket, serviceManager } from '../server/systemd.ts';
 import { VERSION } from '../version.ts';
 import { runWorker } from '../workers/worker.ts';
@@ -26,25 +26,35 @@ export async function run(
   for (const warning of warnings) log.warn(warning);
 
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
-  const proxy = await startProxy(config, {
-    env: process.env,
-    log,
-    status,
-    onPermanent({ code, message: reason, remedy }) {
-      log.error({ code, reason, remedy }, 'The proxy cannot go on');
-      end(1);
-    },
-  });
+  let proxy: RunningProxy | undefined;
   let stopping = false;
   const portClosing = new AbortController();
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
     if (!stopping) end(0);
-    else if (portClosing.signal.aborted) endNow(signal, log);
+    else if (proxy === undefined || portClosing.signal.aborted) endNow(signal, log);
     else portClosing.abort();
     stopping = true;
   };
-  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy.reload() } as const;
-  for (const [signal, handler] of Object.entries(signals)) process.on(signal, handler);
+  // Before the start, which says that it listens: whoever waits for that may send a signal at once.
+  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy?.reload() } as const;
+  const heed = (how: 'on' | 'off'): void => {
+    for (const [signal, handler] of Object.entries(signals)) process[how](signal, handler);
+  };
+  heed('on');
+  try {
+    proxy = await startProxy(config, {
+      env: process.env,
+      log,
+      status,
+      onPermanent({ code, message: reason, remedy }) {
+        log.error({ code, reason, remedy }, 'The proxy cannot go on');
+        end(1);
+      },
+    });
+  } catch (thrown) {
+    heed('off');
+    throw thrown;
+  }
   const manager = serviceManager(process.env, (reason) =>
     log.warn({ reason }, 'The service manager cannot be told'),
   );
@@ -63,7 +73,7 @@ export async function run(
   }
   portClosing.abort();
   await Promise.all([managerTold, proxy.close()]);
-  for (const [signal, handler] of Object.entries(signals)) process.off(signal, handler);
+  heed('off');
   return code;
 }
 
