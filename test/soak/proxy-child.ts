@@ -42,8 +42,12 @@ const logged: string[] = [];
 
 /** A line above info in one word, as the matrix names it. */
 function noteLine(line: string): void {
-  const { level, code, retry, status, msg } = JSON.parse(line) as Record<string, string | undefined>;
-  if (level !== 'WARN' && level !== 'ERROR') return;
+  const { level, code, retry, status, condition, msg } = JSON.parse(line) as Record<
+    string,
+    string | undefined
+  >;
+  // A condition says once what the lines of the requests say each time.
+  if ((level !== 'WARN' && level !== 'ERROR') || condition !== undefined) return;
   logged.push(
     code ?? (retry === undefined ? (status === undefined ? `${msg}` : `status ${status}`) : `retry ${retry}`),
   );
