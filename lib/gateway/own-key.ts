@@ -1,4 +1,4 @@
-/** What a request is told, and what is noted, where the service refuses a key of the operator and not one of the application. */
+/** The service refuses a key that the operator configured: what the application is told, and what the operator is shown. */
 import { PrivatemodeError } from '../errors.ts';
 import type { Exchange } from './exchange.ts';
 
@@ -15,8 +15,9 @@ export function ownKeyRefused({ deps }: Exchange): PrivatemodeError {
 }
 
 /**
- * api_key_rejected as the application is told of it; any other error as it is. With --clients only a key of the operator can be meant, so
- * that it becomes service_key_rejected: after a 401 people would look at their tokens. Without, it says where the configured key comes from.
+ * The error that the application gets: api_key_rejected in other words, any other error unchanged. With --clients the application has a
+ * token and no key, and a 401 would make people look at their token, so the code becomes service_key_rejected. Without --clients, the
+ * message names where the configured key comes from.
  */
 export function aboutOwnKey({ deps, caller }: Exchange, error: PrivatemodeError): PrivatemodeError {
   const { code, message, remedy } = error;

@@ -8,9 +8,7 @@ const FLOORS: Readonly<Record<string, readonly [minor: number, patch: number]>> 
 
 /** What is wrong with a version of Node, as `process.versions.node` has it; undefined: nothing. */
 export function runtimeDefect(version: string): string | undefined {
-  const [line = '', minor = 0, patch = 0] = version
-    .split('.')
-    .map((part, i) => (i === 0 ? part : Number(part)));
+  const [line = '', minor = '', patch = ''] = version.split('.');
   const floor = FLOORS[line];
   if (floor === undefined) return `Node ${version} is of a line that this program is not tested with`;
   const [minorFloor, patchFloor] = floor;

@@ -1,6 +1,6 @@
 /**
- * The state of the proxy, by name: what requests get, and what everybody is told who asks. It is computed here and nowhere else
- * (docs/states.md), in the primary and in each worker.
+ * The state of the proxy, by name. It decides what requests get, and every page, log line and metric shows the same one. Only this file
+ * computes it, in the primary and in each worker (docs/states.md).
  */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';

@@ -94,7 +94,7 @@ export const suspendedSecret = (
 const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
   isUsable(term, { now: () => now, monotonic: () => monotonic });
 
-/** Whether it has not come to its end, whatever the wall clock says of its beginning. */
+/** Whether the secret has not expired by either clock. Unlike isUsableAt, it also holds after the wall clock was set back. */
 export const livesAt = (
   { expiresAt, expiresMonotonic }: SecretTerm,
   { now, monotonic }: Omit<Moment, 'random'>,
@@ -109,7 +109,7 @@ export function forcedBy(
   return madeSince ? 'made' : 'failed';
 }
 
-/** The state as others are told it: lib/session/standing.ts. */
+/** The facts that lib/session/standing.ts computes the state from. */
 export function factsOf({ ending, closed, key, secret, verdicts, unjudged }: SessionState): SessionFacts {
   const isBad = isRejected(verdicts);
   const last: LastOutcome = isBad ? verdicts.last : (unjudged?.as ?? verdicts.last);
