@@ -14,6 +14,8 @@ COPY bin ./bin
 COPY lib ./lib
 COPY scripts ./scripts
 RUN npm run build:binary -- --arch "$TARGETARCH" --out out/privatemode-proxy
+COPY simulator ./simulator
+RUN npm run build:simulator
 RUN node --print 'require("node:tls").rootCertificates.join("\n")' > out/ca-certificates.crt
 
 # Picks the libraries of that architecture.
@@ -22,6 +24,16 @@ WORKDIR /assemble
 COPY --from=build /build/out ./out
 COPY scripts/image-root.sh ./
 RUN sh image-root.sh out/privatemode-proxy out/ca-certificates.crt image
+
+# The simulator, for who writes integrations (docs/simulator.md); nothing of it is in the image below.
+#   docker buildx build --target simulator --tag REGISTRY/privatemode-simulator:VERSION .
+FROM ${NODE_IMAGE} AS simulator
+COPY --from=build /build/dist/simulator /simulator
+COPY --from=assemble --chown=65532:0 /assemble/writable/workspace /sim
+VOLUME /sim
+USER 65532:0
+EXPOSE 8443
+ENTRYPOINT ["node", "/simulator/privatemode-simulator.js", "--host", "0.0.0.0", "--port", "8443", "--dir", "/sim"]
 
 FROM scratch
 LABEL org.opencontainers.image.title="privatemode-proxy"

@@ -22,7 +22,10 @@ export interface Places {
   readonly workspace: string;
 }
 
-/** `NAME=http://HOST:PORT`, `NAME=FILE.js` (a build of this program) or `NAME=COMMAND ARGUMENT…` with {port}, {upstream}, {directory} and {workspace} in it. */
+/**
+ * `NAME=http://HOST:PORT`, `NAME=FILE.js` (a build of this program) or `NAME=COMMAND ARGUMENT…` with {port},
+ * {upstream}, {directory} and {workspace} in it.
+ */
 export function entryOf(argument: string): [name: string, Entry] {
   const at = argument.indexOf('=');
   const [name, what] = [argument.slice(0, at), argument.slice(at + 1).trim()];
@@ -33,6 +36,18 @@ export function entryOf(argument: string): [name: string, Entry] {
   if (command.length > 1 || !what.endsWith('.js')) return [name, { kind: 'command', command }];
   return [name, { kind: 'build', file: what }];
 }
+
+/**
+ * The Go reference, by its program; beside it lies `directory` with the simulated hardware whose roots it was
+ * built with.
+ */
+export const referenceEntry = (file: string): Entry => ({
+  kind: 'command',
+  command: [
+    ...[file, '--apiEndpoint', 'localhost:{upstream}', '--manifestPath', '{directory}/manifest.json'],
+    ...['--port', '{port}', '--apiKey', 'bench', '--workspace', '{workspace}'],
+  ],
+});
 
 /** A way to run a build: its further flags, by what comes after the comma in a subject's name. */
 type Variant = readonly string[];
@@ -48,6 +63,7 @@ const VARIANTS: Readonly<Record<string, Variant>> = {
   '2 workers': ['--workers=2'],
   clients: [CLIENTS],
   'clients, 2 workers': [CLIENTS, '--workers=2'],
+  'clients, store': [CLIENTS, '--limits-store=@{directory}/store'],
   'clients, 16 places': [CLIENTS, '--max-in-flight=16'],
   'clients, 17 places': [CLIENTS, '--max-in-flight=17'],
 };

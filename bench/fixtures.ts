@@ -28,7 +28,10 @@ export interface Plan {
   readonly hold: boolean;
   /** One JSON answer instead of a stream. */
   readonly unary: boolean;
-  /** Under the open secret, the events of an earlier stream as they are: sealing them would take longer than passing them on. */
+  /**
+   * Under the open secret, the events of an earlier stream as they are: sealing them would take longer than
+   * passing them on.
+   */
   readonly again: boolean;
 }
 
@@ -67,7 +70,10 @@ export function planOf(model: string): Plan | undefined {
 const MODEL = '"openai/gpt-oss-120b"';
 const TOKENS = [' the', ' answer', ' is', ' streamed', ',', ' token', ' by', ' token', '.', '\\n'];
 
-/** The JSON text of chunk `index` of `count`, its encrypted members through `seal`, in the order of their numbers. */
+/**
+ * The JSON text of chunk `index` of `count`, its encrypted members through `seal`, in the order of their
+ * numbers.
+ */
 function chunkText(index: number, count: number, seal: Sealer): string {
   const finish = index === count - 1 ? '"stop"' : 'null';
   const token = TOKENS[index % TOKENS.length]!;

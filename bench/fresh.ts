@@ -1,4 +1,7 @@
-/** Fresh processes of each subject, for one round: how V8 happens to compile one process must not decide a whole run. */
+/**
+ * Fresh processes of each subject, for one round: how V8 happens to compile one process must not decide a
+ * whole run.
+ */
 import { openStream, type Target } from './load.ts';
 import { shuffled } from './stats.ts';
 import type { Subject, Subjects } from './subjects.ts';
@@ -11,8 +14,9 @@ export async function askShortly(target: Target): Promise<void> {
 }
 
 /**
- * Requests until CPU per request is flat. By 250 requests from the start, ours takes 1.40 ms, 1.01, 0.82, 0.53, and from the 1,250th
- * on 0.53 to 0.60 (at the 4,000th as well); the pass-through 0.63, 0.40, 0.33, and from the 1,000th on 0.23 to 0.26.
+ * Requests until CPU per request is flat. By 250 requests from the start, ours takes 1.40 ms, 1.01, 0.82,
+ * 0.53, and from the 1,250th on 0.53 to 0.60 (at the 4,000th as well); the pass-through 0.63, 0.40, 0.33, and
+ * from the 1,000th on 0.23 to 0.26.
  */
 const WARM_UP = { full: 2_000, quick: 300 };
 

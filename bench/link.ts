@@ -1,7 +1,8 @@
 /**
- * A link with a round trip, in a process of its own: a TCP relay on loopback that passes every chunk on half a round trip
- * later. The operating system accepts connections at once, so what a client sends first waits for the round trip that
- * opening a connection would take. Chunks stay in order: behind one that stalls, as after a lost packet, the others wait.
+ * A link with a round trip, in a process of its own: a TCP relay on loopback that passes every chunk on half
+ * a round trip later. The operating system accepts connections at once, so what a client sends first waits
+ * for the round trip that opening a connection would take. Chunks stay in order: behind one that stalls, as
+ * after a lost packet, the others wait.
  */
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 

@@ -1,4 +1,6 @@
-/** The generator: streams over raw sockets, so that what it measures is the subject and not an HTTP client. */
+/**
+ * The generator: streams over raw sockets, so that what it measures is the subject and not an HTTP client.
+ */
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
@@ -64,7 +66,10 @@ export interface RunningStream {
   reached(events: number): Promise<void>;
 }
 
-/** Events of a Response beside the pieces of its text: two at its head, and two before and three behind the text, and its end. */
+/**
+ * Events of a Response beside the pieces of its text: two at its head, and two before and three behind the
+ * text, and its end.
+ */
 const AROUND_TEXT = 8;
 /** ms between two pieces of a body that trickles. */
 const DRIP = 5;
@@ -87,8 +92,8 @@ function trickle(socket: Socket, body: Buffer, rate: number, sent: () => void): 
 }
 
 /**
- * Asks for a stream on a connection of its own, opened before the clock starts; `prepared` is a body made before, `rate`
- * the bytes a second at which it leaves, without which it does at once.
+ * Asks for a stream on a connection of its own, opened before the clock starts; `prepared` is a body made
+ * before, `rate` the bytes a second at which it leaves, without which it does at once.
  */
 export async function openStream(
   target: Target,

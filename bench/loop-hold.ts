@@ -1,6 +1,7 @@
 /**
- * Imported into a subject before its own program (`--import`): measures for how long it holds its event loop. At SIGUSR2 it writes
- * the longest hold since the last one, and which one hold of a thousand exceeds, in ms, to the file that its own URL names.
+ * Imported into a subject before its own program (`--import`): measures for how long it holds its event loop.
+ * At SIGUSR2 it writes the longest hold since the last one, and which one hold of a thousand exceeds, in ms,
+ * to the file that its own URL names.
  */
 import { writeFileSync } from 'node:fs';
 import { monitorEventLoopDelay } from 'node:perf_hooks';

@@ -5,6 +5,7 @@ import { streamsOnTwoCores } from './metrics/capacity.ts';
 import { clients } from './metrics/clients.ts';
 import { coldBurst } from './metrics/cold-burst.ts';
 import { features } from './metrics/features.ts';
+import { fieldMock } from './metrics/field-mock.ts';
 import { firstTokenAdded } from './metrics/first-token.ts';
 import { interToken } from './metrics/inter-token.ts';
 import { link } from './metrics/link.ts';
@@ -31,6 +32,7 @@ export const METRICS: readonly Metric[] = [
   requestCpu,
   requestRate,
   coldBurst,
+  fieldMock,
   interToken,
   loopDelay,
   streamsOnTwoCores,

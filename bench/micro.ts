@@ -1,9 +1,12 @@
-/** mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run bench:micro`. */
+/**
+ * mitata over the hot functions alone: to see what a change does before the whole is measured. `npm run
+ * bench:micro`.
+ */
 import { createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { bench, run } from 'mitata';
 import { ENDPOINTS, type Endpoint } from '../lib/api/endpoints.ts';
-import { TDX } from '../lib/attestation/tdx/verify.ts';
-import { verify } from '../lib/attestation/verify.ts';
+import { TDX } from '../lib/attestation/tdx/verify-tdx.ts';
+import { verify } from '../lib/attestation/verify-evidence.ts';
 import { createRequestCipher } from '../lib/envelope/message-cipher.ts';
 import { EventDecrypter } from '../lib/pipeline/decrypt-events.ts';
 import { encryptStream } from '../lib/pipeline/encrypt-stream.ts';

@@ -30,9 +30,9 @@ const PRIORITY = -10;
 const AUTOGROUP = '/proc/self/autogroup';
 
 /**
- * Takes this process, and what it starts, out of the contest with everything else that runs on the machine; only root may,
- * and Linux may group processes by session, so that the group's priority counts. Gives back what undoes it for the session,
- * or undefined where nothing is allowed.
+ * Takes this process, and what it starts, out of the contest with everything else that runs on the machine;
+ * only root may, and Linux may group processes by session, so that the group's priority counts. Gives back
+ * what undoes it for the session, or undefined where nothing is allowed.
  */
 export function raisePriority(): (() => void) | undefined {
   try {
@@ -41,7 +41,8 @@ export function raisePriority(): (() => void) | undefined {
     writeFileSync(AUTOGROUP, String(PRIORITY));
     return () => writeFileSync(AUTOGROUP, restored);
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ENOENT' ? () => {} : undefined; // no groups: all is done
+    // no groups: all is done
+    return (error as NodeJS.ErrnoException).code === 'ENOENT' ? () => {} : undefined;
   }
 }
 
@@ -60,8 +61,9 @@ export function start(module: string, args: readonly string[], options: ForkOpti
 }
 
 /**
- * `--import` of a module of this directory that imports none beside it, for a process that is measured: `file` is where it writes to.
- * Without its types, because what removes them takes memory of the process and brings about full collections.
+ * `--import` of a module of this directory that imports none beside it, for a process that is measured:
+ * `file` is where it writes to. Without its types, because what removes them takes memory of the process and
+ * brings about full collections.
  */
 export function importing(module: string, file: string): string {
   const copy = `${file}.mjs`;
@@ -73,7 +75,10 @@ export function importing(module: string, file: string): string {
 
 const PATIENCE = 60_000;
 
-/** The next message of a type that is `meant`. Rejects where the process ends before, or none comes within a minute. */
+/**
+ * The next message of a type that is `meant`. Rejects where the process ends before, or none comes within a
+ * minute.
+ */
 export function message<T extends { readonly type: string }>(
   child: ChildProcess,
   type: T['type'],
@@ -114,7 +119,10 @@ export async function stop(child: ChildProcess): Promise<void> {
 
 const processFile = (pid: number, name: string): string => readFileSync(`/proc/${pid}/${name}`, 'latin1');
 
-/** The process that listens on a TCP port of this machine; undefined where none does, or it is somebody else's. */
+/**
+ * The process that listens on a TCP port of this machine; undefined where none does, or it is somebody
+ * else's.
+ */
 export function listenerOn(port: number): number | undefined {
   const found = spawnSync('ss', ['-Hltnp', `sport = :${port}`], { encoding: 'latin1' });
   return Number(/pid=(\d+)/.exec(found.stdout ?? '')?.[1]) || undefined;
@@ -126,7 +134,9 @@ export function family(pid: number): number[] {
   return [pid, ...children.flatMap(family)];
 }
 
-/** Microseconds of processor time of a process and its children: all threads, by the scheduler's own account. */
+/**
+ * Microseconds of processor time of a process and its children: all threads, by the scheduler's own account.
+ */
 export function cpuMicroseconds(pid: number): number {
   let nanoseconds = 0;
   for (const member of family(pid)) {

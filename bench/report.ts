@@ -58,7 +58,10 @@ export interface Comparison extends Estimate {
   readonly other: number;
 }
 
-/** Ours ÷ other, round by round, for each value that both have. Ratios of machine's figures, and so not the machine's. */
+/**
+ * Ours ÷ other, round by round, for each value that both have. Ratios of machine's figures, and so not the
+ * machine's.
+ */
 export const comparisons = (measured: readonly Measured[], other: string): readonly Comparison[] =>
   measured.flatMap(({ metric, rounds }) =>
     Object.keys(rounds[0]?.values ?? {})
@@ -76,8 +79,8 @@ export const comparisons = (measured: readonly Measured[], other: string): reado
   );
 
 /**
- * Ratios that are more than `factor` times their bar even at the kinder end of their interval: noise must not block. Figures
- * with a unit depend on the machine and never count.
+ * Ratios that are more than `factor` times their bar even at the kinder end of their interval: noise must not
+ * block. Figures with a unit depend on the machine and never count.
  */
 export const farBeyond = (measured: readonly Measured[], factor: number): readonly Result[] =>
   measured
@@ -87,7 +90,7 @@ export const farBeyond = (measured: readonly Measured[], factor: number): readon
       ({ bar, low, high }) => bar !== undefined && excess(bar.kind === 'at most' ? low : high, bar) > factor,
     );
 
-const digits = (value: number): string =>
+export const digits = (value: number): string =>
   value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
 const WORDS: Record<Verdict, string> = {
   met: 'met',
@@ -117,30 +120,6 @@ export const barTable = (measured: readonly Measured[]): string =>
   );
 
 const barOf = ({ bar }: Row): string => (bar === undefined ? '-' : `${SIGNS[bar.kind]} ${bar.limit}`);
-
-/** Rows of the README: what a user asks first, met or missed. */
-export const HEADLINES: ReadonlySet<string> = new Set([
-  'stream_cpu_per_token',
-  'ttft_added_alone_p50',
-  'request_cpu',
-  'upload_2_mb_trickled',
-  'mem_per_stream',
-]);
-
-/** The README's part: the headlines, and where the whole is. */
-export const readmeSection = ({ version, date, machine, measured }: Report): string =>
-  `Version ${version}, ${date}, ${machine.processor} with ${machine.cores} cores, Node ${machine.node}; \`passthrough\` is a bare http-proxy-3 over TLS.
-
-${table(
-  ['what', 'measured', 'bar', 'verdict'],
-  measured.flatMap(({ rows }) =>
-    rows
-      .filter(({ id }) => HEADLINES.has(id))
-      .map((row) => [row.title, `${digits(row.median)} ${row.figure}`, barOf(row), WORDS[row.verdict]]),
-  ),
-)}
-
-[All rows](bench/results/${version}.md), the [time between tokens](bench/results/inter-token.svg) as a chart, and [how to measure again](bench/README.md).`;
 
 const comparisonTable = (measured: readonly Measured[], other: string): string =>
   table(

@@ -1,17 +1,17 @@
 /**
- * node bench/run.ts [--quick] [--only NAME,...] [--rounds N] [--save] [--fail-above FACTOR] [--profile DIR]
- *                   [--subject NAME=WHAT]... [--directory DIR] [--upstream-port PORT] [--pin on|off]
- *
- * Measures the built program (dist/) against its bars; bench/README.md tells what each option does.
+ * Measures the built program (dist/) against its bars. `--help` lists the options, and bench/README.md tells
+ * what each does.
  */
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { VERSION } from '../lib/version.ts';
+import { ADDED_METRICS } from './added.ts';
 import { interTokenChart } from './chart.ts';
-import { entryOf } from './entries.ts';
+import { entryOf, referenceEntry } from './entries.ts';
 import { chatBody } from './fixtures.ts';
+import { warmUp } from './fresh.ts';
 import { checkAnswers } from './gate.ts';
 import { openStream } from './load.ts';
 import { describeMachine } from './machine.ts';
@@ -21,16 +21,27 @@ import { saturate } from './metrics/stream-saturated.ts';
 import { bare } from './metrics/upload.ts';
 import { METRICS } from './metrics.ts';
 import { PINNABLE, raisePriority } from './processes.ts';
-import { updateReadme } from './readme.ts';
+import { newestReport, updateReadme } from './readme.ts';
 import { farBeyond, type Measured, type Report, summarise, toMarkdown, valuesOf } from './report.ts';
+import { sizing } from './sizing.ts';
 import { profileStages } from './stages.ts';
 import { type Subjects, startSubjects } from './subjects.ts';
 
+const USAGE = `Usage: node bench/run.ts [--quick] [--only NAME,... | --added | --sizing] [--rounds N] [--save]
+                         [--fail-above FACTOR] [--profile DIR] [--reference FILE] [--subject NAME=WHAT]...
+                         [--directory DIR] [--upstream-port PORT] [--pin on|off]
+
+bench/README.md tells what each option does.`;
+
 const { values: options } = parseArgs({
   options: {
+    help: { type: 'boolean', short: 'h', default: false },
     quick: { type: 'boolean', default: false },
     only: { type: 'string' },
+    added: { type: 'boolean', default: false },
+    sizing: { type: 'boolean', default: false },
     rounds: { type: 'string' },
+    reference: { type: 'string' },
     subject: { type: 'string', multiple: true, default: [] },
     directory: { type: 'string' },
     'upstream-port': { type: 'string', default: '0' },
@@ -40,11 +51,15 @@ const { values: options } = parseArgs({
     'fail-above': { type: 'string' },
   },
 });
+if (options.help) {
+  console.log(USAGE);
+  process.exit();
+}
 const { quick } = options;
-const wanted = options.only?.split(',');
+const wanted = options.added ? [...ADDED_METRICS] : options.only?.split(',');
 const unknown = wanted?.filter((name) => METRICS.every((metric) => metric.name !== name)) ?? [];
 if (unknown.length > 0) throw new Error(`no metric ${unknown}; there are ${METRICS.map(({ name }) => name)}`);
-if (options.save && wanted !== undefined) throw new Error('a table of some metrics is not saved');
+if (options.save && options.only !== undefined) throw new Error('a table of some metrics is not saved');
 const metrics = METRICS.filter(({ name }) => wanted === undefined || wanted.includes(name));
 const roundsOf = ({ rounds }: Metric): number =>
   Number(options.rounds ?? (quick ? rounds.quick : rounds.full));
@@ -54,6 +69,14 @@ const say = (text: string): boolean => process.stderr.write(`${text}\n`);
 
 const directory = options.directory ?? mkdtempSync(join(tmpdir(), 'privatemode-bench-'));
 mkdirSync(directory, { recursive: true });
+const entries = options.subject.map(entryOf);
+if (options.reference !== undefined) {
+  const file = resolve(options.reference);
+  // The roots that it was built with, and the hardware whose evidence they vouch for. Copied, since the run
+  // writes there.
+  cpSync(join(dirname(file), 'directory'), directory, { recursive: true });
+  entries.push(['reference', referenceEntry(file)]);
+}
 const restorePriority = raisePriority();
 process.once('exit', () => restorePriority?.());
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(1));
@@ -61,28 +84,33 @@ const pinned = options.pin !== 'off' && PINNABLE;
 const machine = describeMachine(restorePriority !== undefined, pinned);
 let subjects: Subjects | undefined;
 try {
-  subjects = await startSubjects(directory, Object.fromEntries(options.subject.map(entryOf)), {
+  subjects = await startSubjects(directory, Object.fromEntries(entries), {
     profile: options.profile,
     upstreamPort: Number(options['upstream-port']),
     pinned,
   });
-  await prepare(subjects);
-  const measured = await measure(subjects);
-  const stages = quick || wanted !== undefined ? undefined : await profileStages(subjects);
+  if (options.sizing) process.stdout.write(await sizing(subjects, directory, quick, machine));
+  else await measureAll(subjects);
+} finally {
+  await subjects?.close();
+  if (options.directory === undefined) rmSync(directory, { recursive: true, force: true });
+}
+process.exit();
+
+async function measureAll(all: Subjects): Promise<void> {
+  await prepare(all);
+  const measured = await measure(all);
+  const stages = quick || wanted !== undefined ? undefined : await profileStages(all);
   finish({
     version: VERSION,
     date: new Date().toISOString().slice(0, 10),
     quick,
     machine,
     measured,
-    entered: subjects.entered,
+    entered: all.entered,
     stages,
   });
-} finally {
-  await subjects?.close();
-  if (options.directory === undefined) rmSync(directory, { recursive: true, force: true });
 }
-process.exit();
 
 /** The gate, then enough load for the compilers to have done their work. */
 async function prepare(all: Subjects): Promise<void> {
@@ -93,6 +121,7 @@ async function prepare(all: Subjects): Promise<void> {
     say(`${name}: answers are right`);
     if (name === 'direct') continue;
     for (let i = 0; i < WARM_UP; i++) await saturate(target, pid, 1_000);
+    await warmUp(subject, quick);
     const prompt = target.sealed ? undefined : chatBody({}, 2_000_000);
     for (let i = 0; i < 2 * WARM_UP; i++) await (await openStream(target, {}, prompt)).finished;
   }
@@ -100,7 +129,10 @@ async function prepare(all: Subjects): Promise<void> {
   for (let i = 0; i < WARM_UP; i++) await bare(all, 2_000_000);
 }
 
-/** The rounds of each metric are spread over the whole run, so that a minute of noise spoils a few of each and all of none. */
+/**
+ * The rounds of each metric are spread over the whole run, so that a minute of noise spoils a few of each and
+ * all of none.
+ */
 async function measure(all: Subjects): Promise<Measured[]> {
   const rounds = new Map<Metric, Round[]>(metrics.map((metric) => [metric, []]));
   const steps = Math.max(...metrics.map(roundsOf));
@@ -131,11 +163,12 @@ function finish(report: Report): void {
   mkdirSync(target, { recursive: true });
   const notes = join(target, `${report.version}.notes.md`); // written by people, and kept
   const markdown = toMarkdown(report) + (existsSync(notes) ? `\n${readFileSync(notes, 'utf8')}` : '');
-  writeFileSync(join(target, `${report.version}.json`), `${JSON.stringify(report, undefined, 1)}\n`);
-  writeFileSync(join(target, `${report.version}.md`), markdown);
+  const name = options.added ? `${report.version}.added` : report.version;
+  writeFileSync(join(target, `${name}.json`), `${JSON.stringify(report, undefined, 1)}\n`);
+  writeFileSync(join(target, `${name}.md`), markdown);
   const gaps = report.measured.find(({ metric }) => metric === 'inter_token');
   if (gaps !== undefined) writeFileSync(join(target, 'inter-token.svg'), chartOf(gaps));
-  if (options.save) updateReadme(report);
+  if (options.save) updateReadme(newestReport());
   process.stdout.write(markdown);
 
   const failures = farBeyond(report.measured, Number(options['fail-above'] ?? Number.POSITIVE_INFINITY));

@@ -1,9 +1,9 @@
 /**
  * node bench/slowest.ts [--subject NAME=WHAT]... [--count N] [--own]
  *
- * Where the time of the slowest first tokens goes, beside 50 streams: of each step, and what held it up. For the pass-through, ours, and
- * what is entered (a build). --own: the slowest by what is left without the waits for a processor, the generator and the upstream, which on
- * a machine with other work are nearly all.
+ * Where the time of the slowest first tokens goes, beside 50 streams: of each step, and what held it up. For
+ * the pass-through, ours, and what is entered (a build). --own: the slowest by what is left without the waits
+ * for a processor, the generator and the upstream, which on a machine with other work are nearly all.
  */
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -34,7 +34,10 @@ const SHOWN = 10;
 /** ms after which a timer that is due each ms was late because the loop was held. */
 const HELD = 3;
 
-/** From the client's write to its first token: each with whether the subject, the generator or the upstream has to do it. */
+/**
+ * From the client's write to its first token: each with whether the subject, the generator or the upstream
+ * has to do it.
+ */
 const STEPS = {
   'to the subject, head read': ['subject', 'generator'],
   'upstream request begun': ['subject'],

@@ -1,4 +1,7 @@
-/** Where the processor time of a token goes: a CPU profile of our source under the load of `stream_cpu_per_token`. */
+/**
+ * Where the processor time of a token goes: a CPU profile of our source under the load of
+ * `stream_cpu_per_token`.
+ */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

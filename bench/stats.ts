@@ -1,6 +1,8 @@
 /** The few statistics a benchmark on a noisy machine needs: medians, quantiles, and how far to trust them. */
 
-/** The value below which `q` (0..1) of the sorted values lie, interpolated. Throws RangeError without values. */
+/**
+ * The value below which `q` (0..1) of the sorted values lie, interpolated. Throws RangeError without values.
+ */
 export function quantile(values: readonly number[], q: number): number {
   if (values.length === 0) throw new RangeError('no values');
   const sorted = values.toSorted((a, b) => a - b);
@@ -21,8 +23,22 @@ export interface Estimate {
 
 const RESAMPLES = 2_000;
 
-/** The median of per-round figures and its bootstrap interval, all NaN without any; `random` gives numbers in [0, 1). */
-export function estimate(values: readonly number[], random: () => number = Math.random): Estimate {
+/** 0 ≤ x < 1, the same sequence for the same seed (mulberry32). */
+export function seededRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+/**
+ * The median of per-round figures and its bootstrap interval, all NaN without any. `random` gives numbers in
+ * [0, 1); by default the same ones each time, so that a run has one interval.
+ */
+export function estimate(values: readonly number[], random = seededRandom(1)): Estimate {
   if (values.length === 0) return { median: Number.NaN, low: Number.NaN, high: Number.NaN };
   const medians = Array.from({ length: RESAMPLES }, () =>
     median(values.map(() => values[Math.floor(random() * values.length)]!)),
@@ -46,8 +62,9 @@ export type Verdict = 'met' | 'missed' | 'unclear' | 'none';
 const WIDE = 0.1;
 
 /**
- * Whether the bar is met. An interval that lies on one side of the bar decides, however wide it is; with the bar inside it
- * the median decides, unless the interval is wide (±10 % of the median): then nothing does, and it is `unclear`.
+ * Whether the bar is met. An interval that lies on one side of the bar decides, however wide it is; with the
+ * bar inside it the median decides, unless the interval is wide (±10 % of the median): then nothing does, and
+ * it is `unclear`.
  */
 export function verdictOf({ median: middle, low, high }: Estimate, bar: Bar): Verdict {
   const good = (value: number): boolean => (bar.kind === 'at most' ? value <= bar.limit : value >= bar.limit);

@@ -1,4 +1,7 @@
-/** The subjects: what stands between the generator and the upstream. Each is started when it is first asked for. */
+/**
+ * The subjects: what stands between the generator and the upstream. Each is started when it is first asked
+ * for.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
@@ -28,8 +31,16 @@ export interface Subjects {
   readonly startable: readonly string[];
   /** `ours`, and other builds of this program: they have its variants and its flags. */
   readonly builds: readonly string[];
+  /**
+   * Whether it is a program of Node's, which collects its garbage on SIGUSR2 if it was started to do so;
+   * others end on it.
+   */
+  collects(name: string): boolean;
   get(name: string): Promise<Subject>;
-  /** Starts one more of its kind, for measurements that need it fresh; the caller stops it. What runs already goes on as it is. */
+  /**
+   * Starts one more of its kind, for measurements that need it fresh; the caller stops it. What runs already
+   * goes on as it is.
+   */
   fresh(name: string, options?: LaunchOptions): Promise<Subject & { stop(): Promise<void> }>;
   limit<T extends LimitAnswer>(request: LimitRequest): Promise<T>;
   close(): Promise<void>;
@@ -77,7 +88,8 @@ export async function startSubjects(
   const profiling = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`];
   const children: ChildProcess[] = [];
   process.once('exit', () => {
-    for (const child of children) child.kill(); // where the run is interrupted; otherwise they have ended before
+    // where the run is interrupted; otherwise they have ended before
+    for (const child of children) child.kill();
   });
   const started = new Map<string, Promise<Subject>>();
   const links = new Map<string, Promise<number>>();
@@ -169,6 +181,7 @@ export async function startSubjects(
     entered: Object.keys(entered),
     startable: Object.keys(entries).filter((name) => entries[name]?.kind !== 'running'),
     builds: Object.keys(entries).filter((name) => entries[name]?.kind === 'build'),
+    collects: (name) => name === 'passthrough' || entries[name]?.kind === 'build',
     get(name) {
       let subject = started.get(name);
       if (subject === undefined) {
@@ -192,7 +205,9 @@ export async function startSubjects(
   };
 }
 
-/** Something that listens already, or will within a minute: its operator may have to wait for the upstream. */
+/**
+ * Something that listens already, or will within a minute: its operator may have to wait for the upstream.
+ */
 async function findRunning(name: string, url: URL): Promise<Subject> {
   const [host, port] = [url.hostname, Number(url.port)];
   for (let waited = 0; !(await accepts(host, port)); waited += 1) {

@@ -1,7 +1,8 @@
 /**
- * Imported into a subject before its own program (`--import`), and by the generator: keeps when each request took which step, when garbage
- * was collected, and when the event loop was late; all by the clock of the machine. At SIGUSR2 it is written to the file that its own URL
- * names. Numbers go into arrays made beforehand: what else it kept would bring about collections of its own.
+ * Imported into a subject before its own program (`--import`), and by the generator: keeps when each request
+ * took which step, when garbage was collected, and when the event loop was late; all by the clock of the
+ * machine. At SIGUSR2 it is written to the file that its own URL names. Numbers go into arrays made
+ * beforehand: what else it kept would bring about collections of its own.
  */
 import { subscribe } from 'node:diagnostics_channel';
 import { openSync, readSync, writeFileSync } from 'node:fs';
@@ -11,7 +12,10 @@ import { PerformanceObserver } from 'node:perf_hooks';
 export interface Trace {
   /** What garbage collection took, and of which kind (node:perf_hooks.constants). */
   readonly collections: [from: number, to: number, kind: number][];
-  /** Of a timer that is due each ms, and how long the main thread has waited for a processor until then, in ms. */
+  /**
+   * Of a timer that is due each ms, and how long the main thread has waited for a processor until then, in
+   * ms.
+   */
   readonly ticks: [at: number, waited: number][];
   /** Its number; the client's port, or the start in the plan that the service is asked for. */
   readonly steps: [step: number, key: number, at: number][];

@@ -1,5 +1,8 @@
-/** What the micro benches of the trust path work on: evidence of the test vectors, and both sides of a key exchange. */
-import type { Check, VerifyInput } from '../lib/attestation/verify.ts';
+/**
+ * What the micro benches of the trust path work on: evidence of the test vectors, and both sides of a key
+ * exchange.
+ */
+import type { Check, VerifyInput } from '../lib/attestation/verify-evidence.ts';
 import type { SecretResponse } from '../lib/session/control-api.ts';
 import { type SharedSecret, SUITE, startSecretExchange } from '../lib/session/secret-exchange.ts';
 import { syntheticInput as snpInput } from '../test/support/evidence/attestation-vectors.ts';

@@ -1,6 +1,7 @@
 /**
- * The remote side of the benchmark, in a process of its own: the simulator's trust services, and an inference endpoint
- * that seals a whole answer before it begins to pace it. Tells its parent when uploads arrive and connections close.
+ * The remote side of the benchmark, in a process of its own: the simulator's trust services, and an inference
+ * endpoint that seals a whole answer before it begins to pace it. Tells its parent when uploads arrive and
+ * connections close.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { amdKdsRoutes } from '../simulator/collateral/amd-kds.ts';
@@ -30,10 +31,15 @@ export type UpstreamNote =
   /** A request body is complete; `at` as `monotonicMs` tells it. */
   | { readonly type: 'uploaded'; readonly model: string; readonly bytes: number; readonly at: number }
   /** The client's side closed before the answer was over. */
-  | { readonly type: 'closed'; readonly at: number };
+  | { readonly type: 'closed'; readonly at: number }
+  /** The response to a message `loop`: ms since the start in which the event loop had something to do. */
+  | { readonly type: 'loop'; readonly active: number };
 
 const HEAD_BYTES = 256 * 1024;
-/** With the frame of an HTTP chunk, no more than a TLS record: a relay that passes on what it reads cuts no event. */
+/**
+ * With the frame of an HTTP chunk, no more than a TLS record: a relay that passes on what it reads cuts no
+ * event.
+ */
 const PIECE_BYTES = 16 * 1024 - 16;
 const LIFETIME = 24 * 3_600_000;
 
@@ -46,6 +52,7 @@ const hardware = await hardwareIn(directory);
 const deployment = createDeployment({
   hardware,
   tee: 'snp',
+  vcpus: 1, // the reference accepts no other number
   faults,
   now: Date.now,
 });
@@ -69,6 +76,9 @@ const server = await startServer({
   onRequest: () => {},
 });
 process.once('disconnect', () => process.exit());
+process.on('message', (message) => {
+  if (message === 'loop') note({ type: 'loop', active: performance.eventLoopUtilization().active });
+});
 note({ type: 'ready', port: server.port });
 
 const sealedBefore = new Map<number, readonly Buffer[]>();

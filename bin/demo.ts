@@ -1,8 +1,8 @@
 #!/usr/bin/env node
 /**
- * The whole thing on one machine: a simulated deployment, the proxy in front of it, and a streamed answer through each of
- * the official OpenAI and Anthropic clients. With --once it exits with 0 or 1; with --agent it runs a coding agent; otherwise
- * it stays up for you to try.
+ * Runs everything on one machine: a simulated deployment, the proxy in front of it, and one streamed response
+ * through each of the official OpenAI and Anthropic clients. With --once it exits with 0 or 1; with --agent
+ * it runs a coding agent; otherwise it keeps running for you to try.
  */
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
@@ -15,18 +15,39 @@ import { main } from '../lib/cli.ts';
 import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
+import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
+import type { Flag } from '../lib/config/setting.ts';
 import { parsePort } from '../lib/config/values.ts';
 import { asPrivatemodeError, PrivatemodeError, WHO_LISTENS } from '../lib/errors.ts';
 import { createLogger } from '../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../lib/proxy.ts';
+import { painter, shellWord } from '../lib/text.ts';
+import { chainOfTrust, linkLine } from '../lib/verdict/chain-of-trust.ts';
+import { answerTo } from '../simulator/inference/models/person.ts';
 import { startSimulator } from '../simulator/simulator.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
-/** A member of every message in every API style; encrypted, it is not to be seen. */
+/** A member of every message in every API style. If prompts are encrypted, it does not appear on the wire. */
 const ROLE = '"role"';
+const MODEL = 'sim-chat';
 const DEFAULT_PORT = 8080;
-/** ms for everything to close. */
+/** Start of a command line to copy, which works in any directory. */
+const START = `npm --prefix ${shellWord(join(import.meta.dirname, '..'))} start --`;
+/** ms in which everything must close. */
 const CLEAN_UP = 10_000;
+const FLAGS: readonly Flag[] = [
+  {
+    name: 'port',
+    type: 'string',
+    value: 'PORT',
+    bare: 'a port is given as --port 9090, and what is for an agent behind --',
+    help: '',
+  },
+  { name: 'once', type: 'boolean', help: '' },
+  { name: 'agent', type: 'string', value: 'AGENT', help: '' },
+  { name: 'api-key', type: 'string', value: 'KEY', help: '' }, // refused, with the reason
+  { name: 'help', short: 'h', type: 'boolean', help: '' },
+];
 const HELP = `Starts a simulated deployment and the proxy in front of it, and streams two answers through both.
 
 Usage:
@@ -37,23 +58,24 @@ Flags:
   --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; any with --agent and --once, or if it is 0).
   --once         Exit after the answers, with 0 or 1.
   --agent AGENT  Run a coding agent (${AGENT_NAMES.join(', ')}) in an empty directory, with ARGS, instead of the two clients.
+                 The model can have it write one file there: "Write hello to note.txt".
                  The directory is removed at the end; Claude Code leaves an entry about it in ~/.claude.json.
   --help         Print this help.
 `;
 
-/** Lines of the log that wait until the answer of their request is printed; undefined: none waits any more. */
+/** Log lines that wait until the response of their request is printed; undefined: lines no longer wait. */
 let held: string[] | undefined = [];
 const showHeld = (): void => {
   for (const line of held?.splice(0) ?? []) process.stderr.write(line);
 };
 const say = (text = ''): boolean => process.stdout.write(`${text}\n`);
-/** Runs last to first, whatever fails. */
+/** Closes what was opened, last to first, even if one step fails. */
 const opened = new AsyncDisposableStack();
 const { promise: stopped, resolve: stop } = Promise.withResolvers<number>();
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
 const onSignal = (): void => stop(0);
 for (const signal of SIGNALS) process.once(signal, onSignal);
-process.stdout.on('error', () => process.exit(1)); // whoever read it has gone
+process.stdout.on('error', () => process.exit(1)); // the reader of the output has gone
 
 const finished = demo(process.argv.slice(2)).catch((thrown) => {
   process.stderr.write(`\nThe demo failed: ${reasonOf(thrown)}\n`);
@@ -64,10 +86,10 @@ setTimeout(() => process.exit(1), CLEAN_UP).unref();
 await opened.disposeAsync().catch((thrown) => {
   process.stderr.write(`The demo could not clean up: ${reasonOf(thrown)}\n`);
 });
-process.exit(code); // also where something was stopped in the middle of its start
+process.exit(code); // needed if a signal came while something was starting
 
 async function demo(argv: readonly string[]): Promise<number> {
-  refuseSwallowedFlags();
+  refuseFlagsOfNpm(FLAGS, process.env, 'demo');
   const wanted = parseFlags(argv);
   if (wanted.help) {
     say(HELP.trimEnd());
@@ -78,7 +100,12 @@ async function demo(argv: readonly string[]): Promise<number> {
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
   say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
   say('Starting them (the hardware makes its own keys, this takes a second) …');
-  const simulator = await startSimulator({ directory, anyName: false });
+  const scratch = wanted.agent === undefined ? undefined : join(directory, 'scratch');
+  const simulator = await startSimulator({
+    directory,
+    anyName: false,
+    ...(scratch === undefined ? {} : { edits: scratch }),
+  });
   opened.defer(() => simulator.close());
   const admin = wanted.once ? undefined : await freePort();
   const proxy = await startOnFreePort({ directory, remote: simulator.port, admin, wanted });
@@ -87,19 +114,17 @@ async function demo(argv: readonly string[]): Promise<number> {
   await proxy.session.acquire({ timeoutMs: 30_000 });
   showVerdict(proxy);
   if (admin !== undefined) say(`\nThe status page: http://127.0.0.1:${admin}/`);
-  if (wanted.agent !== undefined) {
-    const code = await runAgent(wanted.agent, proxy, directory, wanted.rest);
+  if (wanted.agent !== undefined && scratch !== undefined) {
+    const code = await runAgent(wanted.agent, proxy, scratch, wanted.rest);
     const { recorder, exchanges } = simulator;
-    const prompts = exchanges.all().filter(({ method }) => method === 'POST').length;
-    say(
-      `\nRequests of ${wanted.agent}: ${prompts}. Those in which the remote's wire saw a conversation in clear: ${recorder.containing(ROLE).length}.`,
-    );
+    const requests = exchanges.all().filter(({ method }) => method === 'POST').length;
+    say(`\n${readable('conversation', recorder.containing(ROLE).length, requests)}`);
     return code;
   }
   const texts = [await showCompletion(proxy.url), await showMessage(proxy.url)];
   const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
-  say(`\nRequests in which the remote's wire saw the prompt in clear: ${leaked}.`);
-  if (texts.some((text) => text.trim() !== PROMPT) || leaked > 0) return 1;
+  say(`\n${readable('prompt', leaked, texts.length)}`);
+  if (texts.some((text) => text.trim() !== answerTo(PROMPT)) || leaked > 0) return 1;
   if (wanted.once) return 0;
   showHeld();
   showHints(proxy.url, directory, simulator.port);
@@ -107,42 +132,45 @@ async function demo(argv: readonly string[]): Promise<number> {
   return await stopped;
 }
 
-/** The exit code of the agent. It takes the terminal and its signals; the requests are on the status page. */
+/** Says in how many requests the text was readable on the wire of the simulated service. */
+function readable(what: string, count: number, requests: number): string {
+  return `We watched the wire of the simulated service: your ${what} was readable in ${count} of ${requests} requests.`;
+}
+
+/**
+ * Runs the agent and returns its exit code. The agent gets the terminal and its signals; the status page
+ * shows the requests.
+ */
 function runAgent(
   agent: string,
   { port }: RunningProxy,
-  directory: string,
+  scratch: string,
   rest: readonly string[],
 ): Promise<number> {
-  const scratch = join(directory, 'scratch');
   mkdirSync(scratch);
   process.chdir(scratch);
   for (const signal of SIGNALS) process.off(signal, onSignal);
-  say(`\nThe model is sim-echo, which repeats what it is sent instead of answering it.`);
+  say(
+    `\nThe model is ${MODEL}, which only says back what you say. It can also have the agent make one kind of edit: ask it to`,
+  );
+  say('"Write hello to note.txt", and it has the agent write that file in the directory below.');
   say(`Starting ${agent} in ${scratch}, which is removed at its end …\n`);
-  const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, '--model', 'sim-echo', '--', ...rest];
+  const model = ['--model', MODEL, '--context-window', '131072']; // the model accepts any number of tokens
+  const flags = ['--listen-address', '127.0.0.1', '--port', `${port}`, ...model, '--', ...rest];
   const { INIT_CWD: _, ...env } = process.env;
-  // No terminal: the demo has said which proxy and which model the agent uses.
+  // Not a terminal: the demo itself has already said which proxy and which model the agent uses.
   const stderr = { write: (text: string) => process.stderr.write(text) };
-  return main(['run', agent, ...flags], env, { stdout: process.stdout, stderr });
+  return main(['run', agent, ...flags], env, { stdout: process.stdout, stderr, proxyEnds: true });
 }
 
 interface Wanted {
   readonly help: boolean;
   readonly once: boolean;
-  /** Undefined: the default, or the next free one. */
+  /** Undefined: the default port, or the next free one. */
   readonly port: number | undefined;
   readonly agent: string | undefined;
-  /** For the agent. */
+  /** Arguments for the agent. */
   readonly rest: readonly string[];
-}
-
-/** npm keeps flags before `--` for itself, as variables. Throws config_invalid. */
-function refuseSwallowedFlags(): void {
-  const swallowed = ['port', 'once', 'agent'].find((name) => process.env[`npm_config_${name}`] !== undefined);
-  if (swallowed === undefined) return;
-  const words = `npm took --${swallowed} for a flag of its own: put -- in front, as in npm run demo -- --${swallowed}`;
-  throw new PrivatemodeError('config_invalid', words);
 }
 
 /** Throws config_invalid. */
@@ -150,19 +178,24 @@ function parseFlags(line: readonly string[]): Wanted {
   const [argv, rest] = line.includes('--')
     ? [line.slice(0, line.indexOf('--')), line.slice(line.indexOf('--') + 1)]
     : [line, []];
-  const word = argv[0];
-  if (word !== undefined && !word.startsWith('-'))
-    throw new PrivatemodeError('config_invalid', 'the demo takes flags only, such as --port 9090');
-  const { values } = parseArgv(argv, [
-    { name: 'port', type: 'string', help: '' },
-    { name: 'once', type: 'boolean', help: '' },
-    { name: 'agent', type: 'string', help: '' },
-    { name: 'help', short: 'h', type: 'boolean', help: '' },
-  ]);
+  const ofAgent = argv.find((word) => /^-[a-z]/i.test(word) && word !== '-h');
+  if (ofAgent !== undefined)
+    throw new PrivatemodeError(
+      'config_invalid',
+      `the demo has no flag ${ofAgent.slice(0, 2)}: what is for an agent stands behind --, as in --agent claude -- -p hi`,
+    );
+  const { values } = parseArgv(argv, FLAGS);
+  if (values.has('api-key'))
+    throw new PrivatemodeError('config_invalid', 'the demo needs no key: leave out --api-key');
   const port = values.get('port');
   const agent = values.get('agent');
+  if (agent === undefined && rest.length > 0)
+    throw new PrivatemodeError(
+      'config_invalid',
+      'what stands behind -- is for an agent: add --agent claude in front',
+    );
   if (agent !== undefined && !AGENT_NAMES.includes(agent)) {
-    const words = `--agent takes ${AGENT_NAMES.join(', ')}; without it the demo prints the settings of other clients`;
+    const words = `--agent takes ${AGENT_NAMES.join(', ')}, not ${JSON.stringify(agent)}; without it the demo prints the settings of other clients`;
     throw new PrivatemodeError('config_invalid', words);
   }
   return {
@@ -192,7 +225,10 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** A port that was asked for is that one or none; the default gives way to the next free one, and says so. */
+/**
+ * Starts the proxy. A port that the user chose is used or the start fails; the default port gives way to the
+ * next free one, and the demo says so.
+ */
 async function startOnFreePort(place: Place): Promise<RunningProxy> {
   const { wanted } = place;
   if (wanted.port !== undefined) return start(place, wanted.port);
@@ -227,7 +263,8 @@ function start({ directory, remote, admin, wanted }: Place, port: number): Promi
     ].flat(),
     {},
   );
-  // What needs attention, and one line for each request, which has its outcome; an agent has the terminal to itself.
+  // Show warnings, errors and one line per request, which states its outcome. An agent has the terminal to
+  // itself: then, and with --once, show errors only.
   const shown = wanted.once || wanted.agent !== undefined ? /level=ERROR/ : /level=(?:ERROR|WARN)|outcome=/;
   const write = (line: string): unknown =>
     shown.test(line) && (held?.push(line) ?? process.stderr.write(line));
@@ -245,22 +282,20 @@ function reasonOf(thrown: unknown): string {
 
 function showVerdict(proxy: RunningProxy): void {
   const verdict = proxy.session.lastVerdict();
-  const passed = verdict?.checks.filter(({ outcome }) => outcome === 'pass') ?? [];
-  say(`\nThe remote was ${verdict?.outcome}: ${passed.length} checks of its evidence passed, among them`);
-  const telling = /chain|signature|report_data|measurement|host_data|debug|crl|tcb/;
-  for (const { id, found } of passed.filter((check) => telling.test(check.id)).slice(0, 12)) {
-    say(`  ✓ ${id.padEnd(32)} ${found.slice(0, 60)}`);
-  }
-  const epoch = proxy.session.current();
-  say(`  manifest ${epoch?.manifestSha256}`);
-  say(`  secret   ${epoch?.secretId}`);
+  if (verdict === undefined) return;
+  const passed = verdict.checks.filter(({ outcome }) => outcome === 'pass');
+  say(
+    `\nThe remote was ${verdict.outcome}: ${passed.length} checks of its evidence passed. What they establish:`,
+  );
+  for (const link of chainOfTrust(verdict.checks, 'custom'))
+    say(`  ${linkLine(link, 'custom', painter(false))}`);
 }
 
 async function showCompletion(url: string): Promise<string> {
   say('\nOne streamed completion through the official OpenAI client:\n');
   const client = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'placeholder', maxRetries: 0 });
   const stream = await client.chat.completions.create({
-    model: 'sim-echo',
+    model: MODEL,
     messages: [{ role: 'user', content: PROMPT }],
     stream: true,
   });
@@ -280,7 +315,7 @@ async function showMessage(url: string): Promise<string> {
   say('\nAnd one streamed message through the official Anthropic client:\n');
   const client = new Anthropic({ baseURL: url, authToken: 'placeholder', apiKey: null, maxRetries: 0 });
   const stream = client.messages.stream({
-    model: 'sim-echo',
+    model: MODEL,
     max_tokens: 1000,
     messages: [{ role: 'user', content: PROMPT }],
   });
@@ -295,21 +330,24 @@ async function showMessage(url: string): Promise<string> {
 function showHints(url: string, directory: string, remote: number): void {
   const { port } = new URL(url);
   say(`
-The proxy listens on ${url} until you press Ctrl-C. Try it:
+The proxy listens on ${url} until you press Ctrl-C. Try it, in another terminal:
 
   curl -N ${url}/v1/chat/completions -H 'content-type: application/json' \\
-    -d '{"model":"sim-20x50","stream":true,"messages":[{"role":"user","content":"hello"}]}'
+    -d '{"model":"${MODEL}","stream":true,"messages":[{"role":"user","content":"hello"}]}'
 
   OpenAI SDKs      OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder
   Anthropic SDKs   ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder
-  Claude Code      npm start -- run claude --port ${port} --model sim-echo
-  opencode         npm start -- run opencode --port ${port} --model sim-echo
-  Codex            npm start -- run codex --port ${port} --model sim-echo
 
-The model sim-echo repeats what it is sent. To verify the simulated service yourself, with every check (exit code 35: its hardware roots
-are its own; one check more, "secret.opens", because verify does not use the secret as the proxy does):
+An agent, in the directory of your project:
 
-  SSL_CERT_FILE=${directory}/ca.pem npm start -- verify --api-endpoint localhost:${remote} --api-key demo \\
+  Claude Code      ${START} run claude --port ${port} --model ${MODEL}
+  opencode         ${START} run opencode --port ${port} --model ${MODEL}
+  Codex            ${START} run codex --port ${port} --model ${MODEL}
+  pi               ${START} run pi --port ${port} --model ${MODEL}
+
+The model ${MODEL} only says back what you say. To verify the simulated service yourself, with every check:
+
+  SSL_CERT_FILE=${directory}/ca.pem ${START} verify --api-endpoint localhost:${remote} --api-key demo \\
     --manifest-path ${directory}/manifest.json --unsafe-trust-roots ${directory}/roots
 
 Each request is one line here, and on the status page:

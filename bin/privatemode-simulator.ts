@@ -8,4 +8,6 @@ process.exitCode = await runSimulator(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   ended: ended.signal,
+  env: process.env,
+  proxy: import.meta.filename.endsWith('.ts') ? 'npm start --' : 'privatemode-proxy',
 });

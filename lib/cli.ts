@@ -1,22 +1,28 @@
-/** Command line in, exit code out: which command it is, and what goes to stdout and stderr. */
+/** Runs a command line: finds its command, writes to stdout and stderr, and returns the exit code. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
 import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
-import { type Environment, peekSetting, withEnvironment } from './config/environment.ts';
+import { type Environment, peekSetting, refuseFlagsOfNpm, withEnvironment } from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
+import { invalid } from './config/values.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
+import { describeRuntime } from './observe/runtime-floor.ts';
 import { printableLines } from './text.ts';
 import { VERSION } from './version.ts';
 
 type Run = (config: Config, warnings: readonly string[], io: Io) => Promise<number>;
 
-/** Each is loaded only to be run: help, version and wrong flags answer at once. */
+/**
+ * The commands by name. Each is loaded only when it runs, so that help, version and wrong flags respond at
+ * once.
+ */
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   clients: async () => (await import('./commands/clients.ts')).CLIENTS,
+  completion: async () => (await import('./commands/completion.ts')).COMPLETION,
   healthcheck: async () => (await import('./commands/healthcheck.ts')).HEALTHCHECK,
   receipts: async () => (await import('./commands/receipts.ts')).RECEIPTS,
   run: async () => (await import('./commands/run.ts')).RUN,
@@ -25,7 +31,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   verify: async () => (await import('./commands/verify.ts')).VERIFY,
 };
 
-/** Commands, and agents in the place of one. */
+/** What the first word may be meant for: a command, or an agent, whose name stands for `run NAME`. */
 async function commandWords(): Promise<CommandWords> {
   const { AGENT_NAMES } = await import('./commands/agents.ts');
   const commands = [...Object.keys(COMMANDS), 'help', 'version'];
@@ -35,10 +41,19 @@ async function commandWords(): Promise<CommandWords> {
   ]);
 }
 
-/** Flags that print something in place of a start; where several are given, the first one here wins. */
-const PRINTED: readonly (readonly [flag: string, render: (columns: number | undefined) => string])[] = [
-  ['help', (columns) => fitHelp(renderHelp(), columns)],
-  ['version', () => `privatemode-proxy version v${VERSION}\n`],
+interface Printing {
+  readonly columns: number | undefined;
+  readonly verbose: boolean;
+}
+
+/** Flags that print something instead of a start. If several are given, the first one of this table wins. */
+const PRINTED: readonly (readonly [flag: string, render: (asked: Printing) => string])[] = [
+  ['help', ({ columns }) => fitHelp(renderHelp(), columns)],
+  [
+    'version',
+    ({ verbose }) =>
+      `privatemode-proxy version v${VERSION}\n${verbose ? describeRuntime(process.versions) : ''}`,
+  ],
   ['licenses', licences],
 ];
 
@@ -46,8 +61,9 @@ const serve: Run = async (config, warnings, io) =>
   (await import('./commands/serve.ts')).run(config, warnings, io);
 
 /**
- * Runs a command and resolves with its exit code: 1 where it cannot, with `Error: <text>` on stderr. Where the proxy itself cannot start
- * and its log would be JSON, that is a line of the log.
+ * Runs a command and resolves with its exit code. If the command fails, the code is 1, and stderr gets
+ * `Error: <text>`. If the proxy itself cannot start and its log would be JSON, stderr gets a line of the log
+ * instead.
  */
 export async function main(
   argv: readonly string[],
@@ -56,20 +72,30 @@ export async function main(
   run: Run = serve,
 ): Promise<number> {
   const [name = '', ...rest] = argv;
-  // Of the words behind that of a command, such as "clients new", its help speaks as well.
+  // The help of a command also covers the words behind its name, such as "new" in "clients new".
   const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
-  if (name === 'help') return main([...rest.slice(0, 1), '--help', ...flagsOf(rest.slice(1))], env, io, run);
+  if (name === 'help') {
+    const [of = '', word = ''] = rest;
+    const { words = [] } = Object.hasOwn(COMMANDS, of) ? ((await COMMANDS[of]?.()) ?? {}) : {};
+    const more = words.some(([first]) => first === word) ? [word] : [];
+    return main([...rest.slice(0, 1), ...more, '--help', ...flagsOf(rest.slice(1))], env, io, run);
+  }
   if (name === 'version') return main(['--version', ...rest], env, io, run);
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
   try {
-    if (command !== undefined) return await runCommand(name, await command(), rest, { io, env });
+    const loaded = await command?.();
+    refuseFlagsOfNpm(loaded?.flags ?? FLAGS, env);
+    if (loaded !== undefined) return await runCommand(name, loaded, rest, { io, env });
 
     const given = parseArgv(argv, FLAGS, await commandWords());
+    const verbose = given.values.get('verbose') === 'true';
     for (const [flag, render] of PRINTED) {
       if (given.values.get(flag) !== 'true') continue;
-      io.stdout.write(render(io.stdout.columns));
+      io.stdout.write(render({ columns: io.stdout.columns, verbose }));
       return 0;
     }
+    if (verbose)
+      throw invalid('--verbose goes with --version; for more lines in the log set --log-level=debug');
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {
@@ -90,10 +116,13 @@ async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {
   );
 }
 
-/** As pino counts. */
+/** The number of the level error in pino. */
 const ERROR_LEVEL = 50;
 
-/** The message of config_invalid says how to mend the setting; the remedy of every other code comes from its table. */
+/**
+ * The message of config_invalid says how to mend the setting; the remedy of every other code comes from its
+ * table.
+ */
 function describe(thrown: unknown): string {
   const error = asPrivatemodeError(thrown);
   const lines = [`Error: ${error.message}`];
@@ -106,8 +135,9 @@ function describe(thrown: unknown): string {
 }
 
 /**
- * The licences of the program and of everything that is part of it. The single executable carries them in it, the built
- * program beside it (scripts/build.ts); run from source, each dependency has its own beside its code.
+ * The licences of the program and of everything that is part of it. The single executable holds them; the
+ * built program has them beside it (scripts/build.ts). If the program runs from source, each dependency has
+ * its own licence beside its code.
  */
 function licences(): string {
   if (isSea()) return getAsset('licences', 'utf8');

@@ -1,24 +1,23 @@
-/** Composes the gateway from the configuration, opens its port, follows the files of its certificates, and closes it. */
+/**
+ * Composes the gateway from the configuration, opens its port, follows the files of its certificates, and
+ * closes it.
+ */
 
-import { createCertificates } from './clients/certificates.ts';
-import { type Clients, openClients } from './clients/clients.ts';
+import { createCertificates } from './access/certificates.ts';
+import { type Clients, openClients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
-import type { GatewayDeps, GatewaySettings } from './gateway/deps.ts';
+import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
 import { createModelLists } from './gateway/model-lists.ts';
 import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { urlHost } from './network/addresses.ts';
-import type { Outbound } from './network/outbound.ts';
-import { createUpstream } from './network/upstream.ts';
-import type { ConditionId, ConditionSink } from './observe/conditions.ts';
-import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './server/certificate-expiry.ts';
-import { drain } from './server/drain.ts';
-import { type Listener, listen } from './server/listen.ts';
+import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
+import { drain } from './listener/drain.ts';
+import { type Listener, listen } from './listener/listen.ts';
 import {
   type ClientCas,
   loadClientCas,
@@ -26,26 +25,36 @@ import {
   type TlsMaterial,
   watchClientCas,
   watchTls,
-} from './server/tls.ts';
+} from './listener/tls.ts';
+import { urlHost } from './network/addresses.ts';
+import type { Outbound } from './network/outbound.ts';
+import { createUpstream } from './network/upstream.ts';
+import type { ConditionId, ConditionSink } from './observe/conditions.ts';
 
 /** The application side of the proxy, listening. */
 export interface GatewayServer {
   /** http(s)://ADDRESS:PORT, or unix:PATH */
   readonly url: string;
   readonly port: number;
-  /** Looks at the files of certificate, CAs of clients, and clients now. */
+  /** Looks now at the files of the certificate, of the CAs of clients, and of the clients. */
   reload(): void;
-  /** The state of the session may have changed. */
+  /** Called when the state of the session may have changed. */
   sessionChanged(): void;
-  /** Pieces of streams that the requests which run now have sent. */
-  chunks(): number;
+  /** How many events of streams the running requests have sent so far. */
+  events(): number;
   /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
   certificateEnds(): number | undefined;
-  /** From now on /readyz is 503, and responses end their connections, so that clients and load balancers go elsewhere. */
+  /**
+   * From now on each response ends its connection, so that clients go elsewhere. This does not change
+   * /readyz, which reports the state of the session: `announceEnd` of the session makes it 503. A worker
+   * learns that state as news from the primary.
+   */
   announceStop(): void;
   /** SHA-256 of the clients file in force; undefined without --clients. */
   clientsFile(): string | undefined;
-  /** Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event. */
+  /**
+   * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
+   */
   close(): Promise<void>;
 }
 
@@ -73,9 +82,7 @@ export interface GatewayServerDeps extends SharedDeps {
   readonly fd: number | undefined;
 }
 
-/**
- * Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed.
- */
+/** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startGatewayServer(
   config: Config,
   { outbound, conditions, fd, ...shared }: GatewayServerDeps,
@@ -96,7 +103,7 @@ export async function startGatewayServer(
     clients,
     aliases: models.aliases,
     createTranslator: config.responsesApi
-      ? (await import('./responses/translator.ts')).createTranslator
+      ? (await import('./responses-api/translator.ts')).createTranslator
       : undefined,
     cors: front.cors,
     terminate: terminate.signal,
@@ -125,7 +132,7 @@ export async function startGatewayServer(
       front.reload();
       void clients?.reload();
     },
-    chunks: gateway.chunks,
+    events: gateway.events,
     certificateEnds: front.certificateEnds,
     announceStop: () => listener.announceEnd(),
     clientsFile: () => clients?.sha256(),
@@ -141,7 +148,10 @@ export async function startGatewayServer(
   };
 }
 
-/** The connections to the service that `config` asks for: requests go out by `upstream`, `connections` are kept ready for them. */
+/**
+ * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `connections`
+ * are kept ready for them.
+ */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections' | 'workers'>,
   outbound: Outbound,
@@ -159,9 +169,12 @@ export function connectUpstream(
   return { upstream, connections };
 }
 
-/** Adds to `shared` the parts that follow from `config` alone. With several workers each gets its share of the memory. */
+/**
+ * Adds to `shared` the parts that follow from `config` alone. With several workers each gets its share of the
+ * memory.
+ */
 export function gatewayDeps(
-  config: GatewaySettings & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
+  config: GatewayOptions & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
   shared: SharedDeps,
 ) {
   const { workspace, maxBufferedBytes, workers } = config;
@@ -181,7 +194,10 @@ export function gatewayDeps(
 const SPOILT_CACHE =
   'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
 
-/** Warns once of prompts that spoil the shared prompt cache; of several workers, the primary does. */
+/**
+ * Makes a function that warns once of prompts that spoil the shared prompt cache. With several workers, the
+ * primary warns.
+ */
 export function spoilWarning(): (log: Logger) => void {
   let warned = false;
   return (log) => {
@@ -190,19 +206,22 @@ export function spoilWarning(): (log: Logger) => void {
   };
 }
 
-/** Of a limit for all workers together; one each at least, unless it is 0. */
+/** The share of one worker in a limit for all workers together: at least one, unless the limit is 0. */
 const shareOf = (limit: number, workers: number): number =>
   limit === 0 ? 0 : Math.max(1, Math.floor(limit / workers));
 
 type Front = ReturnType<typeof openFront>;
 
-/** Keeps a condition while a file that is followed cannot be used. */
+/** Keeps a condition while a followed file cannot be used. */
 const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
   failed: ({ message }: PrivatemodeError): void => conditions.set(id, message),
   recovered: (): void => conditions.clear(id),
 });
 
-/** Reads certificate, key and the CAs of clients; `follow` has the listener use new ones. Throws config_invalid. */
+/**
+ * Reads the certificate, its key and the CAs of clients. `follow` makes the listener use new ones. Throws
+ * config_invalid.
+ */
 function openFront(
   config: Config,
   { log, conditions }: { readonly log: Logger; readonly conditions: ConditionSink },
@@ -261,7 +280,7 @@ function openFront(
     clientCertificates: certificates && clientCas && { ...certificates, cas: clientCas },
     cors: (): CorsPolicy => cors,
     certificateEnds: (): number | undefined => tls && firstToEnd(tls.cert).ends.getTime(),
-    /** Has the listener use new files as they come. */
+    /** Makes the listener use the new files whenever they change. */
     follow,
     reload(): void {
       for (const watch of watches) watch.reload();
@@ -278,27 +297,35 @@ function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
   return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
 }
 
-/** Those who may use the gateway; undefined without --clients. Throws config_invalid. */
+/**
+ * Opens the table of clients that may use the gateway; undefined without --clients. Throws config_invalid.
+ */
 async function clientsOf(
   { clients: path }: Config,
-  { key, salt, log, conditions }: SharedDeps & Pick<GatewayServerDeps, 'conditions'>,
+  { key, salt, log, conditions, observeOwnKey }: SharedDeps & Pick<GatewayServerDeps, 'conditions'>,
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
-  return openClients({
+  const tellKeys = (): void => observeOwnKey?.({ type: 'clients', withKeys: clients.withKeys() });
+  const clients = await openClients({
     path,
     // The key, once configured, never goes away: a bad key file leaves the old one.
     needsKeys: key.value() === undefined,
     tokensOptional: certificates !== undefined,
     certificateOf: certificates?.of,
     sharedSalt: salt.shared,
-    changed: (count) => log.info({ clients: count }, 'The clients file, or a key in it, was read again'),
+    changed(count) {
+      log.info({ clients: count }, 'The clients file, or a key in it, was read again');
+      tellKeys();
+    },
     ...conditionOf(conditions, 'clients_file_unusable'),
     keyFailed(of, error) {
       if (error === undefined) conditions.clear('client_key_unusable', { of });
       else conditions.set('client_key_unusable', error.message, { of });
     },
   });
+  tellKeys();
+  return clients;
 }
 
 /** Opens the port that `config` names. Returns the listener and its URL. Throws listen_failed. */
@@ -335,7 +362,7 @@ async function open(
   const boundTo = fd === undefined ? listenAddress : listener.address;
   const url =
     listener.address === ''
-      ? `unix:${path ?? ''}` // a socket that was inherited does not say where it is
+      ? `unix:${path ?? ''}` // an inherited socket does not say where it is
       : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
   return { listener, url };
 }

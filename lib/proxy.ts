@@ -1,8 +1,8 @@
 /** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
 import type { IncomingMessage } from 'node:http';
 import { join, resolve } from 'node:path';
-import type { TrustRoots } from './attestation/verify.ts';
-import { checkClients } from './clients/clients.ts';
+import { checkClients } from './access/clients.ts';
+import type { TrustRoots } from './attestation/verify-evidence.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
@@ -21,9 +21,12 @@ import { createFairQueue } from './limits/fair-queue.ts';
 import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
-import { urlHost } from './network/addresses.ts';
+import { claimSocket, SOCKET_UMASK } from './listener/listen.ts';
+import { inheritedSocket } from './listener/systemd.ts';
+import { createManifestLog } from './manifest-log/manifest-log.ts';
+import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
-import { createHttpCall } from './network/http-call.ts';
+import { createControlCall } from './network/control-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { startAdmin } from './observe/admin.ts';
@@ -31,14 +34,14 @@ import { type Conditions, createConditions } from './observe/conditions.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { watchOwnKey } from './observe/own-key.ts';
+import { joinTraffic } from './observe/recent-traffic.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { noteStanding, reportStart, sessionLog } from './observe/session-log.ts';
+import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
-import { joinTraffic } from './observe/traffic.ts';
+import { createVerification } from './observe/verification-document.ts';
 import { type Collected, watchRequests } from './observe/watch-requests.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
-import { claimSocket, SOCKET_UMASK } from './server/listen.ts';
-import { inheritedSocket } from './server/systemd.ts';
+import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
 import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
@@ -47,15 +50,13 @@ import type { Lifetimes } from './session/lifetimes.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import type { Standing } from './session/standing.ts';
-import { createManifestLog } from './transparency/manifest-log.ts';
-import { openReceiptLog, type ReceiptLog } from './transparency/receipt-log.ts';
-import { createVerification } from './transparency/verification-document.ts';
+import { recordExchange } from './verdict/saved-exchange.ts';
 import { VERSION } from './version.ts';
 import { startWorkers, type WorkerPool } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
 export interface RunningProxy
-  extends Omit<GatewayServer, 'chunks' | 'clientsFile' | 'sessionChanged' | 'certificateEnds'> {
+  extends Omit<GatewayServer, 'events' | 'clientsFile' | 'sessionChanged' | 'certificateEnds'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -85,22 +86,28 @@ export interface ProxyEnvironment {
 /** What the steps of a start share. */
 interface Start extends Pick<ProxyEnvironment, 'env' | 'log'> {
   readonly config: Config;
-  /** What is closed at the end, in the reverse order. */
+  /** The parts to close at the end, in the reverse order. */
   readonly opened: AsyncDisposableStack;
   readonly counters: Counters;
   readonly conditions: Conditions;
   readonly outbound: Outbound;
   readonly key: ConfiguredKey;
-  /** An error with what its operator should know of it. */
+  /** Adds to an error what its operator should know about it. */
   readonly named: (error: PrivatemodeError) => PrivatemodeError;
-  /** What serves the applications, once it listens: the gateway of this process, or the workers. It comes last, since it needs all the rest. */
+  /**
+   * Serves the applications once it listens: the gateway of this process, or the workers. It is set last,
+   * because it needs all the rest.
+   */
   serving: GatewayServer | WorkerPool | undefined;
 }
 
-/** Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused, listen_failed. */
+/**
+ * Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused,
+ * listen_failed.
+ */
 export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
   const { env, log, patience, status } = environment;
-  await using opened = new AsyncDisposableStack(); // a start that fails leaves no half of a proxy serving
+  await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
   const createsSocket = fd === undefined && (await claimOwnSocket(config));
   const note = endpointNote(env, config);
@@ -123,16 +130,24 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const gate = await openGate(start);
   const receipts = config.receipts ? await openReceipts(start) : undefined;
   opened.defer(() => receipts?.close());
-  const report = reportStart({ log, status });
+  const { adminAddress } = config;
+  const statusPage =
+    adminAddress === undefined || adminAddress.port === 0
+      ? undefined
+      : `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
+  const report = reportStart({ log, status, statusPage });
   opened.defer(() => report.close());
   const { session, verification } = await openVerifiedSession(start, environment, [
-    sessionLog(log, counters),
+    sessionLog(log, counters, { forPeople: config.logFormat === 'text' }),
     report.observe,
-    (event) => event.type === 'verdict' && receipts?.keepVerdict(event.sha256, event.report),
+    (event) => {
+      if (event.type !== 'verdict') return;
+      receipts?.keepVerdict(event.sha256, event.report, event.exchange);
+    },
   ]);
   opened.defer(() => session.close());
   session.start();
-  const observe = await openAdmin(start, { session, verification, instance: receipts?.instance });
+  const watch = await openAdmin(start, { session, verification, instance: receipts?.instance });
 
   const shared = {
     ...{ session, key, gate, receipts, conditions, fd, log },
@@ -146,11 +161,16 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         count: config.workers,
         patience: config.shutdownGrace + WORKER_PATIENCE,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
+        onPermanent: environment.onPermanent,
+        workerEnded: (last) => watch?.metrics.keepTotals(last.metrics),
       })
-    : startGatewayServer(config, { ...shared, outbound, metrics: { counters, observe }, patience }));
+    : startGatewayServer(config, {
+        ...{ ...shared, outbound, patience },
+        metrics: { counters, observe: watch?.observe ?? (() => {}) },
+      }));
   opened.defer(() => server.close());
   start.serving = server;
-  server.sessionChanged(); // it may have, while they were starting
+  server.sessionChanged(); // the state may have changed while the server was starting
   const { url, port } = server;
   log.info(
     { endpoint: url, workers: config.workers },
@@ -184,26 +204,32 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   };
 }
 
-/** The conditions that a start decides. */
+/** Sets the conditions that a start decides. */
 function noteSetUp(conditions: Conditions, config: Config, env: Environment): void {
-  // systemd opened the port: its unit says where.
+  // If systemd opened the port, its unit says where: then only the admin listener counts.
   const listeners = openListeners(config, env).filter(
     ({ listener }) => listener === 'admin' || inheritedSocket(env) === undefined,
   );
   for (const { listener, isMeant, message } of listeners)
     conditions.set(`${listener}_open`, message, { severity: isMeant ? 'info' : 'warning' });
-  const outdated = runtimeDefect(process.versions.node);
+  const outdated = runtimeDefect(process.versions.node, {
+    tls: config.tlsCertPath !== undefined,
+    clientCertificates: config.tlsClientCa !== undefined,
+  });
   if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
 }
 
-/** Makes the path of the socket file free, where the proxy is to create one. */
+/** Makes the path of the socket file free, if the proxy is to create one. Returns whether it is. */
 async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
   const socket = socketPath(listenAddress);
   if (socket !== undefined) await claimSocket(socket);
   return socket !== undefined;
 }
 
-/** What gives requests their permits; undefined: they need none. Throws config_invalid, also where the clients file cannot be used. */
+/**
+ * Opens the gate that gives requests their permits; undefined: they need none. Throws config_invalid, also if
+ * the clients file cannot be used.
+ */
 async function openGate(start: Start): Promise<RequestGate | undefined> {
   const { clients: path, maxInFlight, tlsClientCa } = start.config;
   const needsKeys = start.key.value() === undefined;
@@ -214,40 +240,49 @@ async function openGate(start: Start): Promise<RequestGate | undefined> {
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
-/** `protocol`: the version that is announced. */
+/** The versions for reports. `protocol`: the version that is announced to the service. */
 const about = ({ protocolVersion: protocol }: Config) => ({ version: VERSION, protocol });
 
-/** The session, and the document on what it verified. Its events go to the observers, and then to what serves. Throws config_invalid. */
+/**
+ * Opens the session, and the document on what it verified. The session's events go to the observers, and then
+ * to the part that serves. Throws config_invalid.
+ */
 async function openVerifiedSession(
   start: Start,
   { onPermanent, lifetimes }: ProxyEnvironment,
   observers: readonly Observer[],
 ) {
-  const { config, conditions, opened, outbound, key, named } = start;
+  const { config, conditions, log, opened, outbound, key, named } = start;
   const roots = trustRoots(config);
   const session: AttestedSession = await openSession(config, outbound, roots, {
     apiKey: key.value(),
     onPermanent: (error) => onPermanent?.(named(error)),
     lifetimes,
+    recordExchange: config.receipts
+      ? (collateral) => recordExchange(collateral, serviceUrl(config.apiEndpoint))
+      : undefined,
     observe(event) {
       const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
       setImmediate(() => {
-        // once the session stands at what the event says
+        // once the session is in the state that the event reports
         start.serving?.sessionChanged();
         note();
       });
     },
   });
+  const noteStanding = watchStanding({ conditions, log });
   const note = (): void => {
     const { error, ...standing } = session.standing();
-    noteStanding(conditions, { ...standing, error: error && named(error) });
+    // A condition that held until then is not over because the proxy is.
+    if (standing.state === 'ended') return;
+    noteStanding({ ...standing, error: error && named(error) });
   };
-  const timer = setInterval(note, STANDING_INTERVAL).unref(); // the end of a secret is no event
+  const timer = setInterval(note, STANDING_INTERVAL).unref(); // no event reports the end of a secret
   opened.defer(() => clearInterval(timer));
   const verification = createVerification({
-    ...{ ...about(config), roots, workspace: config.workspace },
+    ...{ ...about(config), workspace: config.workspace },
     epoch: session.current,
     standing: session.standing,
     verdict: session.lastVerdict,
@@ -255,7 +290,14 @@ async function openVerifiedSession(
   return { session, verification };
 }
 
-/** The listeners of --admin-address and --metrics-address, where there are any. Returns what is to be called with each request that is over. */
+/** Whether a process accepts requests. */
+const isServed = (serving: Start['serving']): boolean =>
+  serving !== undefined && (!('listening' in serving) || serving.listening() > 0);
+
+/**
+ * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
+ * that is over, and of each worker that ends; undefined: neither listener is set.
+ */
 async function openAdmin(
   start: Start,
   {
@@ -263,17 +305,17 @@ async function openAdmin(
     verification,
     instance,
   }: Awaited<ReturnType<typeof openVerifiedSession>> & { readonly instance: string | undefined },
-): Promise<GatewayServerDeps['metrics']['observe']> {
+) {
   const { counters, conditions, log, opened, named } = start;
   const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } =
     start.config;
-  if (adminAddress === undefined && metricsAddress === undefined) return () => {};
+  if (adminAddress === undefined && metricsAddress === undefined) return undefined;
   const startedAt = Date.now();
   const collect = async (): Promise<readonly Collected[]> =>
     start.serving !== undefined && 'collect' in start.serving ? start.serving.collect() : [];
   const watch = await watchRequests({
     counters,
-    chunks: () => start.serving?.chunks() ?? 0,
+    events: () => start.serving?.events() ?? 0,
     conditions: conditions.list,
     certificateEnds: () => start.serving?.certificateEnds(),
     protection: session.current,
@@ -308,7 +350,7 @@ async function openAdmin(
   };
   const shown = {
     metrics: watch.metrics,
-    readiness: standing,
+    readiness: () => ({ ...standing(), isServed: isServed(start.serving) }),
     status,
     verification: verification.document,
   };
@@ -324,12 +366,12 @@ async function openAdmin(
     const what = flag === 'admin-address' ? 'Serving status page and metrics' : 'Serving metrics';
     log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
   }
-  return watch.observe;
+  return watch;
 }
 
 /**
- * What keeps count of the clients' requests and tokens, for all workers: a Redis, or the memory of this process, which begins with what
- * was stored in the workspace.
+ * Opens the counts of the clients' requests and tokens, for all workers. They are kept in a Redis, or in the
+ * memory of this process, which begins with the counts that were stored in the workspace.
  */
 async function openCounts({ config, env, log, counters, conditions }: Start): Promise<RequestCounts> {
   const { workspace, limitsStore, limitsStoreFailure } = config;
@@ -360,7 +402,7 @@ async function openCounts({ config, env, log, counters, conditions }: Start): Pr
   return { ...createRequestCounts({ before, record: stored.add }), close: stored.close };
 }
 
-/** The receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
+/** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 async function openReceipts({ config, log, counters, conditions }: Start): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
     ...{ workspace: config.workspace, version: VERSION, counters: counters.receipts },
@@ -384,15 +426,15 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
   return opened;
 }
 
-/** A session with the connections and files of `config`. Throws config_invalid. */
+/** Creates a session with the connections and files of `config`. Throws config_invalid. */
 async function openSession(
   config: Config,
   outbound: Outbound,
   roots: TrustRoots,
-  rest: Pick<SessionDeps, 'apiKey' | 'onPermanent' | 'lifetimes' | 'observe'>,
+  rest: Pick<SessionDeps, 'apiKey' | 'onPermanent' | 'lifetimes' | 'observe' | 'recordExchange'>,
 ): Promise<AttestedSession> {
   const { apiEndpoint: endpoint, manifestPath, cdnBaseUrl, amdKdsUrl, intelPcsUrl, workspace } = config;
-  const call = createHttpCall(outbound.dispatcher);
+  const call = createControlCall(outbound.dispatcher);
   const store = createCollateralStore(join(workspace, 'collateral'));
   return createSession({
     ...rest,

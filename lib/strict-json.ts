@@ -1,12 +1,12 @@
 /**
- * JSON (RFC 8259) without its ambiguities: valid UTF-8, no member name twice in an object, numbers kept as they were
- * written. Two readers of such a text cannot disagree about what it says.
+ * JSON (RFC 8259) without its ambiguities: valid UTF-8, no member name twice in an object, numbers kept as
+ * they were written. Two readers of such a text cannot disagree about what it says.
  */
 
 export type JsonValue = null | boolean | string | JsonNumber | readonly JsonValue[] | JsonObject;
 
 export class JsonObject extends Map<string, JsonValue> {
-  /** The text that it was read from: a signature may cover it. */
+  /** The text from which the object was read: a signature may cover it. */
   source = '';
 }
 
@@ -21,7 +21,7 @@ export class JsonNumber {
 /** Names of members and indices of items, from the whole value to a part of it. */
 export type Path = readonly (string | number)[];
 
-/** Objects and arrays inside each other; values of any kind in the whole text. */
+/** `depth`: objects and arrays inside each other. `values`: values of any kind in the whole text. */
 type Limits = Readonly<Record<'depth' | 'values', number>>;
 
 const WHITE_SPACE = /[ \t\n\r]*/y;
@@ -29,7 +29,7 @@ const NUMBER = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const NOT_PLAIN = /[\\\x00-\x1f]/;
 const LITERAL = /true|false|null/y;
 
-/** What is wrong with a text, for code; a reason says it to people. */
+/** What is wrong with a text, for code to decide on. `refuse` also gets a sentence about it, for people. */
 export interface JsonDefect {
   readonly kind: 'encoding' | 'syntax' | 'trailing' | 'depth' | 'values' | 'repeated';
   /** Where reading ended, in UTF-16 units from the beginning of the text. */
@@ -39,8 +39,8 @@ export interface JsonDefect {
 type Refuse = (reason: string, defect: JsonDefect) => Error;
 
 /**
- * The value that the text consists of. `refuse` makes the error to throw from a reason that says what is wrong and
- * where, e.g. `Policies.ab12: member "Role" appears twice`.
+ * Parses a text that consists of one JSON value. `refuse` makes the error to throw. It gets a reason that
+ * says what is wrong and where, e.g. `Policies.ab12: member "Role" appears twice`.
  */
 export function parseStrictJson(bytes: Uint8Array, limits: Limits, refuse: Refuse): JsonValue {
   let text: string;
@@ -111,7 +111,7 @@ class Parser {
     return values;
   }
 
-  /** Items between commas up to `end`. */
+  /** Reads items between commas, up to `end`. */
   #items(end: string, readItem: () => void): void {
     if (this.#take(end)) return;
     do readItem();
@@ -126,7 +126,10 @@ class Parser {
     return value;
   }
 
-  /** Not one expression that repeats an alternative: that takes stack for every character of a long string. */
+  /**
+   * Reads a string. One regular expression that repeats an alternative would take stack for every character
+   * of a long string.
+   */
   #string(): string {
     const start = this.#position;
     const end = endOfString(this.#text, start);
@@ -166,11 +169,14 @@ class Parser {
   }
 }
 
-/** The index of the quote that ends the string which starts at `start`; undefined where none starts or it has no end. */
+/**
+ * The index of the quote that ends the string which starts at `start`; undefined if no string starts there,
+ * or it has no end.
+ */
 function endOfString(text: string, start: number): number | undefined {
   if (text[start] !== '"') return undefined;
   for (let quote = text.indexOf('"', start + 1); quote !== -1; quote = text.indexOf('"', quote + 1)) {
-    // An odd number of backslashes before it: the quote is escaped, and belongs to the string.
+    // If an odd number of backslashes stands before the quote, it is escaped and belongs to the string.
     let before = quote;
     while (text[before - 1] === '\\') before--;
     if ((quote - before) % 2 === 0) return quote;
@@ -184,5 +190,5 @@ export function pathText(path: Path): string {
   return steps.join('').replace(/^\./, '');
 }
 
-/** A name for an error: whoever wrote the text chose it. */
+/** A name as an error shows it: cut if it is long, since the author of the text chose it. */
 const shown = (name: string): string => (name.length > 100 ? `${name.slice(0, 100)}…` : name);

@@ -1,30 +1,33 @@
-/** Text for people: what may reach a screen as it is, in which number and colours, and what a mistyped name was meant to be. */
+/**
+ * Text for people: escapes what a terminal would obey, counts nouns, colours text, and finds what a mistyped
+ * name was meant to be.
+ */
 
 /**
- * What a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls, invisible characters), lone
- * surrogates, private characters, and the separators of lines and paragraphs.
+ * Characters that a terminal obeys or nobody sees: control characters (C0, DEL, C1), formats (bidi controls,
+ * invisible characters), lone surrogates, private characters, and the separators of lines and paragraphs.
  */
 const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
 
-/** The text with each such character as `\u{1b}`, cut at `limit` characters. */
+/** The text with each unprintable character as `\u{1b}`, cut at `limit` characters. */
 export function printable(text: string, limit = 1000): string {
   const cut = text.length > limit ? `${text.slice(0, limit)}…` : text;
   return cut.replace(UNPRINTABLE, (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`);
 }
 
-/** Several lines, each of them so, and of any length. */
+/** The text with each of its lines made printable; lines may have any length. */
 export const printableLines = (text: string): string =>
   text
     .split('\n')
     .map((line) => printable(line, Number.POSITIVE_INFINITY))
     .join('\n');
 
-/** Whether nothing in the text is such a character. */
+/** Whether the text has no unprintable character. */
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
 
 /**
- * JSON text that means the same, with what JSON leaves of such characters as `\u009b`. Its line ends stay, which stand between values
- * only.
+ * Escapes, as `\u009b`, unprintable characters that JSON leaves as they are; the JSON means the same. Its
+ * line ends stay, since they stand between values only.
  */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
@@ -33,7 +36,7 @@ export const printableJson = (json: string): string =>
 
 const unitEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
-/** The value as JSON of which no terminal obeys anything. */
+/** The value as JSON without any character that a terminal obeys. */
 export const safeJson = (value: unknown, indentation?: number): string =>
   printableJson(JSON.stringify(value, undefined, indentation));
 
@@ -44,7 +47,10 @@ export const shellWord = (word: string): string =>
 /** As `1 check`, `2 checks`. */
 export const plural = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? '' : 's'}`;
 
-/** Whether to paint what is written there: a terminal that shows colours, and nobody who wants none (https://no-color.org). */
+/**
+ * Whether to colour the text of an output: it is a terminal that shows colours, and the user has not refused
+ * them (https://no-color.org).
+ */
 export const hasColours = (
   { isTTY }: { readonly isTTY?: boolean | undefined },
   env: Readonly<Record<string, string | undefined>>,
@@ -55,15 +61,15 @@ const STYLES = { good: 32, bad: 31, caution: 33, plain: 2, bold: 1 } as const;
 export type Style = keyof typeof STYLES;
 export type Paint = (style: Style, text: string) => string;
 
-/** Paints what it is given, or leaves it as it is. */
+/** Returns a function that colours a text, or, without `colours`, leaves it as it is. */
 export const painter =
   (colours: boolean): Paint =>
   (style, text) =>
     colours ? `\u001b[${STYLES[style]}m${text}\u001b[0m` : text;
 
 /**
- * The first candidate that `word` is at most so many typing mistakes away from: letters inserted, left out, replaced, or swapped with
- * their neighbour. Undefined where there is none.
+ * The first candidate that is at most `mistakes` typing mistakes away from `word`: letters inserted, left
+ * out, replaced, or swapped with their neighbour. Undefined if there is none.
  */
 export const nearest = (word: string, candidates: readonly string[], mistakes = 1): string | undefined =>
   candidates.find((meant) => isWithin(word, meant, mistakes));

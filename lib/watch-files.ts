@@ -1,13 +1,15 @@
+/** Follows what files hold: reads them again and again, and reports changes and failures. */
 import { isDeepStrictEqual } from 'node:util';
 import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 
 export type FileWatch = ReturnType<typeof watchFiles>;
 
 /**
- * Follows what files hold: `read` is called every `interval` ms and on `reload()`. File watching would miss the renames and
- * turned links by which mounted secrets and certificates are replaced. `changed` gets what was read where it is not what is
- * `known`; `failed` the reason why that stays, once per reason; `recovered` is called, before `changed`, where a read succeeds after one that failed.
- * None is called after `close`, nor for a read that a later one has overtaken: it may have found the old content.
+ * Follows what files hold: calls `read` every `interval` ms and on `reload()`. File watching would miss the
+ * renames and turned links by which mounted secrets and certificates are replaced. `changed` gets what was
+ * read if it differs from `known`. `failed` gets the reason why a read failed, once per reason; `known` then
+ * stays. `recovered` is called, before `changed`, when a read succeeds after one that failed. None of them is
+ * called after `close`, nor for a read that a later one has overtaken: it may have found the old content.
  */
 export function watchFiles<T>(options: {
   readonly known: T;
@@ -43,7 +45,7 @@ export function watchFiles<T>(options: {
     lastFailure = error.message;
   }
 
-  /** What `read` gives at once is taken at once. */
+  /** Begins a read. If `read` returns no promise, its result is taken at once. */
   function reload(): Promise<void> | undefined {
     const turn = ++begun;
     try {

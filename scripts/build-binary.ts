@@ -1,6 +1,7 @@
 /**
- * Makes the single executable: `npm run build:binary -- --arch amd64|arm64 [--out FILE]`. The same input gives the same
- * bytes: the bundle is one module, Node is pinned by digest, and the compiler's code cache is made with a fixed seed.
+ * Makes the single executable: `npm run build:binary -- --arch amd64|arm64 [--out FILE]`. The same input
+ * gives the same bytes: the bundle is one module, Node is pinned by digest, and the compiler's code cache is
+ * made with a fixed seed.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';

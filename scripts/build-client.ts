@@ -1,6 +1,7 @@
 /**
- * The client library as an npm package, dist/privatemode-ai: `npm run build:client`. One build for Node (its own crypto) and one for
- * everything else (Web Crypto and noble), each whole but for the SDKs; declarations; licences; the pages that explain it.
+ * The client library as an npm package, dist/privatemode-ai: `npm run build:client`. One build for Node (its
+ * own crypto) and one for everything else (Web Crypto and noble), each whole but for the SDKs; declarations;
+ * licences; the pages that explain it.
  */
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -11,7 +12,7 @@ import { bundledPackages, REQUIRE, renderLicences } from './bundle.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const OUT = join(ROOT, 'dist/privatemode-ai');
-const ENTRIES = { index: 'lib/client/index.ts', fetch: 'lib/client/fetch.ts' };
+const ENTRIES = { index: 'lib/client-library/index.ts', fetch: 'lib/client-library/fetch.ts' };
 const PEERS = ['openai', '@anthropic-ai/sdk'];
 
 const COMMON: BuildOptions = {
@@ -22,7 +23,8 @@ const COMMON: BuildOptions = {
   chunkNames: 'chunk', // one: what both entries share
   format: 'esm',
   target: 'es2024',
-  // Not minified: an uncaught error prints the line of source that threw it, and applications that care for size minify their own bundle.
+  // Not minified: an uncaught error prints the line of source that threw it, and applications that care for
+  // size minify their own bundle.
   legalComments: 'none', // licences.txt has the licences
   charset: 'utf8',
   external: PEERS,
@@ -37,8 +39,8 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
     platform: 'browser',
     conditions: ['portable'],
     outdir: join(OUT, 'portable'),
-    inject: [join(ROOT, 'lib/client/buffer.ts')],
-    alias: { 'node:buffer': './lib/client/buffer.ts' },
+    inject: [join(ROOT, 'lib/client-library/buffer.ts')],
+    alias: { 'node:buffer': './lib/client-library/buffer.ts' },
   },
 };
 
@@ -46,7 +48,9 @@ const BUILDS: Readonly<Record<'node' | 'portable', BuildOptions>> = {
 const PAGES: ReadonlyMap<string, string> = new Map([
   ['docs/client.md', 'README.md'],
   ['docs/verification.md', 'docs/verification.md'],
-  ['docs/operations.md', 'docs/operations.md'],
+  ['docs/checks.md', 'docs/checks.md'],
+  ['docs/manifests.md', 'docs/manifests.md'],
+  ['docs/error-codes.md', 'docs/error-codes.md'],
   ['docs/protocol/attestation.md', 'docs/protocol/attestation.md'],
   ['docs/protocol/responses.md', 'docs/protocol/responses.md'],
 ]);
@@ -68,7 +72,7 @@ function declare(): void {
     const tsc = join(ROOT, 'node_modules/.bin/tsc');
     const args = ['--project', join(ROOT, 'scripts/client-types.json'), '--outDir', all];
     execFileSync(process.execPath, [tsc, ...args], { cwd: ROOT, stdio: 'inherit' });
-    const wanted = new Set(Object.keys(ENTRIES).map((name) => join(all, `client/${name}.d.ts`)));
+    const wanted = new Set(Object.keys(ENTRIES).map((name) => join(all, `client-library/${name}.d.ts`)));
     for (const file of wanted) {
       const text = readFileSync(file, 'utf8');
       for (const [, from] of text.matchAll(/['"](\.[^'"]+)\.ts['"]/g)) {
@@ -102,7 +106,7 @@ function page(from: string, to: string): string {
 function manifest(): object {
   const own = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   const door = (name: keyof typeof ENTRIES): object => ({
-    types: `./types/client/${name}.d.ts`,
+    types: `./types/client-library/${name}.d.ts`,
     bun: `./portable/${name}.js`, // its BoringSSL has not all curves of OpenSSL
     deno: `./portable/${name}.js`, // it takes `node` too, and has not all of Node's cryptography
     node: `./node/${name}.js`,
@@ -133,6 +137,8 @@ rmSync(OUT, { recursive: true, force: true });
 const inputs = await bundle();
 declare();
 write('package.json', `${JSON.stringify(manifest(), undefined, 2)}\n`);
-write('licences.txt', renderLicences(bundledPackages([...inputs]), 'privatemode-ai'));
+/** The packages that went into the library. */
+export const CLIENT_PARTS = bundledPackages([...inputs]);
+write('licences.txt', renderLicences(CLIENT_PARTS, 'privatemode-ai'));
 for (const [from, to] of PAGES) write(to, page(from, to));
 for (const name of ['LICENSE', 'CHANGELOG.md']) cpSync(join(ROOT, name), join(OUT, name));

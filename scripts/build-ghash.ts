@@ -1,7 +1,8 @@
 /**
- * Compiles lib/crypto/ghash to WebAssembly: `npm run build:ghash` writes the module and the licences of what went into it
- * beside its source, `-- --check` fails where the files there differ from what the compiler makes. The compiler is that of Debian 12,
- * which scripts/install-system-tools.sh installs; a cargo of version 1.70 or later, which may be another, fetches the crates.
+ * Compiles lib/crypto/ghash to WebAssembly: `npm run build:ghash` writes the module and the licences of what
+ * went into it beside its source, `-- --check` fails where the files there differ from what the compiler
+ * makes. The compiler is that of Debian 12, which scripts/install-system-tools.sh installs; a cargo of
+ * version 1.70 or later, which may be another, fetches the crates.
  */
 import { execFileSync } from 'node:child_process';
 import {
@@ -27,7 +28,10 @@ const COMPILER = {
   linker: '/usr/bin/wasm-ld-14',
 };
 const TARGET = 'wasm32-unknown-unknown';
-/** The crate polyval takes its 64-bit code, which needs half the time, where pointers have 64 bits; WebAssembly multiplies so with any. */
+/**
+ * The crate polyval takes its 64-bit code, which needs half the time, where pointers have 64 bits;
+ * WebAssembly multiplies so with any.
+ */
 const MULTIPLY_64_BITS = '--cfg target_pointer_width="64"';
 
 const work = mkdtempSync(join(tmpdir(), 'ghash-'));
@@ -68,7 +72,7 @@ try {
 function moduleText(wasm: Buffer): string {
   const lines = wasm.toString('base64').match(/.{1,100}/g) ?? [];
   return [
-    '/** lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it; CI compiles it again and compares. */',
+    '/** lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it, and CI compares. */',
     'export const GHASH_MODULE =',
     `${lines.map((line) => `  '${line}'`).join(' +\n')};`,
     '',

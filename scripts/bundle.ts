@@ -4,7 +4,10 @@ import { build, type Plugin } from 'esbuild';
 
 const ROOT = join(import.meta.dirname, '..');
 
-/** The page that lib/observe/status-page.ts reads: beside the built program, an asset of the single executable. */
+/**
+ * The page that lib/observe/status-page.ts reads: beside the built program, an asset of the single
+ * executable.
+ */
 export const STATUS_PAGE = join(ROOT, 'lib/observe/status-page.html');
 
 /** What went into lib/crypto/ghash/module.ts; scripts/build-ghash.ts writes it. */
@@ -17,17 +20,21 @@ export const REQUIRE =
 /** Asked for by `debug` in a try block; a development tool brings it, a user does not. */
 const LEFT_OUT = ['supports-color'];
 
-/** Packages under the MIT licence, as ours, that come without its text: the line of their copyright, from their repository. */
+/**
+ * Packages under the MIT licence, as ours, that come without its text: the line of their copyright, from
+ * their repository.
+ */
 const MIT_WITHOUT_TEXT: Readonly<Record<string, string>> = {
   '@redis/client': 'Copyright (c) 2022-2025, Redis, inc.',
 };
 
 /**
- * Modules that stand for others in the bundle, because a start has to load and run all of what it imports (figures of a start
- * that takes 520 ms of processor time):
- * - `import` of node:http makes Node read every export for its ES module, and with the getter of WebSocket load its own undici,
- *   50 ms. `require` does not.
- * - Of the package undici two thirds are fetch, caches, mocks and WebSocket, 40 ms: the program uses its agent.
+ * Modules that stand for others in the bundle, because a start has to load and run all of what it imports
+ * (figures of a start that takes 520 ms of processor time):
+ * - `import` of node:http makes Node read every export for its ES module, and with the getter of WebSocket
+ *   load its own undici, 50 ms. `require` does not.
+ * - Of the package undici two thirds are fetch, caches, mocks and WebSocket, 40 ms: the program uses its
+ *   agent.
  */
 const LEAN: Readonly<Record<string, string>> = {
   'node:http': "module.exports = require('node:http');",
@@ -58,10 +65,13 @@ export interface BundledPackage {
   readonly text: string;
 }
 
-/** Writes the program and everything it imports into one ES module; tells which packages went in. */
-export async function bundle(outfile: string): Promise<BundledPackage[]> {
+/**
+ * Writes the program that begins with `entry` and everything it imports into one ES module; tells which
+ * packages went in.
+ */
+export async function bundle(outfile: string, entry = 'bin/privatemode-proxy.ts'): Promise<BundledPackage[]> {
   const { metafile } = await build({
-    entryPoints: [join(ROOT, 'bin/privatemode-proxy.ts')],
+    entryPoints: [join(ROOT, entry)],
     outfile,
     absWorkingDir: ROOT,
     bundle: true,
@@ -74,7 +84,8 @@ export async function bundle(outfile: string): Promise<BundledPackage[]> {
     charset: 'utf8',
     banner: { js: REQUIRE },
     external: LEFT_OUT,
-    preserveSymlinks: true, // module names get into the bundle: they are to be those below node_modules, wherever that is
+    // module names get into the bundle: they are to be those below node_modules, wherever that is
+    preserveSymlinks: true,
     metafile: true,
     plugins: [lean],
     logLevel: 'error',

@@ -15,7 +15,9 @@ interface ValueRow {
   readonly meaning: string;
 }
 
-/** Every key that holds a value; a documented or empty map counts as one value, with its default as a whole. */
+/**
+ * Every key that holds a value; a documented or empty map counts as one value, with its default as a whole.
+ */
 export function valueRows(valuesYaml: string): ValueRow[] {
   const { contents } = parseDocument(valuesYaml);
   if (!isMap(contents)) throw new Error('values.yaml holds no map');

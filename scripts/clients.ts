@@ -1,11 +1,11 @@
 /**
- * Runs clients that people use, in several languages, against the program and a simulated service, and writes the table of
- * docs/clients.md: `npm run test:clients -- [NAME…]` (names of clients to run; the page is written only if all ran). Exit code
- * 1 where a cell failed.
+ * Runs clients that people use, in several languages, against the program and a simulated service, and writes
+ * the table of docs/clients.md: `npm run test:clients -- [NAME…]` (names of clients to run; the page is
+ * written only if all ran). Exit code 1 where a cell failed.
  *
- * The programs are in scripts/clients/LANGUAGE. Each takes the base URL from the environment, prints one JSON line per feature,
- * and waits for a line on its standard input before it goes on: in between this script looks at what the service saw. What they
- * need is installed below .tools/clients, once per version.
+ * The programs are in scripts/clients/LANGUAGE. Each takes the base URL from the environment, prints one JSON
+ * line per feature, and waits for a line on its standard input before it goes on: in between this script
+ * looks at what the service saw. What they need is installed below .tools/clients, once per version.
  */
 import { type ChildProcessWithoutNullStreams, execFileSync, spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -76,7 +76,9 @@ const INSTALLATIONS: Readonly<Record<Language, Installation>> = {
   shell: { sources: /^$/, commands: [] },
 };
 
-/** Copies the programs of a language to where their packages are, and installs those unless they are there. */
+/**
+ * Copies the programs of a language to where their packages are, and installs those unless they are there.
+ */
 function install(language: Language): void {
   const from = join(import.meta.dirname, 'clients', language);
   const to = join(INSTALLED, language);
@@ -116,7 +118,10 @@ function environment(url: string, home: string): Record<string, string> {
   };
 }
 
-/** The tokens that the service counted for the last request: those of the prompt by the rule of the simulator, and 20. */
+/**
+ * The tokens that the service counted for the last request: those of the prompt by the rule of the simulator,
+ * and 20.
+ */
 function countedByService({ exchanges }: Simulator): readonly [number, number] {
   const { messages } = JSON.parse(exchanges.last()?.opened ?? '{}') as { messages?: unknown };
   return [Math.ceil(Buffer.byteLength(JSON.stringify(messages ?? '')) / 4), 20];

@@ -6,8 +6,11 @@ import { replaceSection } from './marked-section.ts';
 
 /** Flags that the README shows: those of the first day. */
 const FIRST_DAY: ReadonlySet<string> = new Set([
-  ...['api-key', 'api-key-fallback', 'manifest-path', 'listen-address', 'port', 'clients'],
-  ...['disable-prompt-cache', 'receipts', 'admin-address', 'responses-api'],
+  'api-key',
+  'api-key-fallback',
+  'manifest-path',
+  'listen-address',
+  'admin-address',
 ]);
 
 /** Which page shows which flags. */

@@ -1,7 +1,8 @@
 /**
- * Every property of the test tree, run longer and from new seeds: `npm run fuzz -- [--seconds 600] [PATH…]`. The time is shared
- * out among the properties; one in a loop takes its share for each turn. A failure is saved in test/fuzz/regressions, where
- * `npm test` tries it again ever after; commit it with what mends it. Exit code 1 if there was one.
+ * Every property of the test tree, run longer and from new seeds: `npm run fuzz -- [--seconds 600] [PATH…]`.
+ * The time is shared out among the properties; one in a loop takes its share for each turn. A failure is
+ * saved in test/fuzz/regressions, where `npm test` tries it again ever after; commit it with what mends it.
+ * Exit code 1 if there was one.
  */
 import { readdirSync } from 'node:fs';
 import { parseArgs } from 'node:util';

@@ -1,10 +1,11 @@
 /**
- * Runs the tests and searches everything that they wrote for the prompts and keys they use: `npm run hygiene -- [COMMAND…]`
- * (default: npm run test:all). That is the output of the run, and every file below a temporary directory of its own, those included
- * that were deleted in between. Exit code 1 where there is one, else that of the command.
+ * Runs the tests and searches everything that they wrote for the prompts and keys they use: `npm run hygiene
+ * -- [COMMAND…]` (default: npm run test:all). That is the output of the run, and every file below a temporary
+ * directory of its own, those included that were deleted in between. Exit code 1 where there is one, else
+ * that of the command.
  *
- * Not seen are files that were overwritten, and files that programs other than Node deleted. The logs of the proxies that tests
- * run are searched by the fixtures (test/support/doors/canaries.ts).
+ * Not seen are files that were overwritten, and files that programs other than Node deleted. The logs of the
+ * proxies that tests run are searched by the fixtures (test/support/doors/canaries.ts).
  */
 import { spawn } from 'node:child_process';
 import { chmodSync, createWriteStream, mkdirSync, mkdtempSync, rmSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * Text with the part between `<!-- NAME:begin -->` and `<!-- NAME:end -->` replaced, for pages that hold a generated part.
- * Throws where the markers are missing.
+ * Text with the part between `<!-- NAME:begin -->` and `<!-- NAME:end -->` replaced, for pages that hold a
+ * generated part. Throws where the markers are missing.
  */
 export function replaceSection(text: string, name: string, body: string): string {
   const begin = `<!-- ${name}:begin -->\n`;

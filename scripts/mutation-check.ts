@@ -1,11 +1,12 @@
 /**
- * Whether the tests bite: takes one defence after the other out of a copy of the tree and expects the tests that name it to
- * go red. `npm run mutation [-- WORDS]`: only of the defences with these words. Exit code 1 where one stays green, is red without
- * a mutation, or no longer applies. The faults are in scripts/mutations.
+ * Whether the tests bite: takes one defence after the other out of a copy of the tree and expects the tests
+ * that name it to go red. `npm run mutation [-- WORDS]`: only of the defences with these words. Exit code 1
+ * where one stays green, is red without a mutation, or no longer applies. The faults are in
+ * scripts/mutations.
  */
 import { execFile } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MUTATIONS } from './mutations/all.ts';
 import { type Mutation, mutated } from './mutations/mutation.ts';
@@ -26,8 +27,12 @@ function copyTree(scratch: string): string {
 
 /** ms for the tests of one file. */
 const PATIENCE = 60_000;
+/** Mutations at a time: the tests of a third one run while those of two wait. */
+const AT_ONCE = availableParallelism() + 1;
 
-/** Full names of the tests that ended. `hung`: the file took too long and was ended, so the others never did. */
+/**
+ * Full names of the tests that ended. `hung`: the file took too long and was ended, so the others never did.
+ */
 export interface Outcome {
   readonly passed: ReadonlySet<string>;
   readonly failed: ReadonlySet<string>;
@@ -49,7 +54,8 @@ export async function runTests(
     ...patterns.map((pattern) => `--test-name-pattern=${pattern}`),
     file,
   ];
-  // Each file compiles once, not once per mutation. What says that this process runs tests itself must not reach them.
+  // Each file compiles once, not once per mutation. What says that this process runs tests itself must not
+  // reach them.
   const env = {
     ...process.env,
     NODE_COMPILE_CACHE: join(tree, '.compiled'),
@@ -69,7 +75,10 @@ export async function runTests(
   return outcome;
 }
 
-/** What is wrong with the tests that should go red. One that a hang kept from passing is red; one that never ran is not. */
+/**
+ * What is wrong with the tests that should go red. One that a hang kept from passing is red; one that never
+ * ran is not.
+ */
 export const findingsOf = (names: readonly string[], { passed, failed, hung }: Outcome): string[] =>
   names
     .filter((name) => !failed.has(name) && !(hung && !passed.has(name)))
@@ -134,7 +143,7 @@ async function main(words: string): Promise<number> {
   const scratch = mkdtempSync(join(tmpdir(), 'privatemode-mutation-'));
   let missed = 0;
   try {
-    const trees = [copyTree(scratch), copyTree(scratch)];
+    const trees = Array.from({ length: AT_ONCE }, () => copyTree(scratch));
     const red = await findRed(mutations, trees);
     await inPlaces(mutations, trees, async (mutation, tree) => {
       const findings = await check(mutation, tree, red);

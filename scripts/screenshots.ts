@@ -1,9 +1,9 @@
 /**
- * Makes the pictures of the documentation, from a simulated deployment, the demo and a real browser: `npm run screenshots`. Other
- * states of the pages go to the directory that is named as an argument, to look at.
+ * Makes the pictures of the documentation, from a simulated deployment, the demo and a real browser: `npm run
+ * screenshots`. Other states of the pages go to the directory that is named as an argument, to look at.
  */
 import { spawn } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { startSimulator } from '../simulator/simulator.ts';
@@ -21,7 +21,6 @@ import { program } from '../test/support/processes/foreign-programs.ts';
 
 const PICTURE = join(import.meta.dirname, '../docs/client-page.png');
 const STATUS_PICTURE = join(import.meta.dirname, '../docs/status-page.png');
-const README = join(import.meta.dirname, '../README.md');
 const DEMO = join(import.meta.dirname, '../bin/demo.ts');
 const MAX_BYTES = 150_000;
 const DESK = { width: 860, height: 760, scheme: 'light' } as const;
@@ -105,18 +104,17 @@ function keep(path: string, picture: Buffer): void {
   console.log(`${path}: ${picture.length} bytes`);
 }
 
-/** The status page of the demo after half a minute of requests, and the number of checks that it shows, in words beside it. */
+/** The status page of the demo after half a minute of requests. */
 async function photographDemo(): Promise<void> {
   const demo = spawn(process.execPath, [DEMO, '--port', '0'], { stdio: ['ignore', 'pipe', 'ignore'] });
   try {
     let said = '';
     for await (const text of demo.stdout.setEncoding('utf8')) {
       said += text;
-      if (said.includes('Try it:')) break;
+      if (said.includes('Try it,')) break;
     }
     const [, admin] = /^The status page: (\S+)$/m.exec(said) as unknown as [string, string];
     const [, url] = /^The proxy listens on (\S+)/m.exec(said) as unknown as [string, string];
-    const [, checks] = /: (\d+) checks of its evidence passed/.exec(said) as unknown as [string, string];
     const opened = await browser.open(admin);
     const asked: Promise<unknown>[] = [];
     for (let second = 0; second < 30; second++) {
@@ -131,8 +129,6 @@ async function photographDemo(): Promise<void> {
     await delay(2_000);
     keep(STATUS_PICTURE, await opened.screenshot(WIDE));
     await opened.close();
-    const shown = readFileSync(README, 'utf8').replace(/(?<=^!\[The status page of the demo: )\d+/m, checks);
-    writeFileSync(README, shown);
   } finally {
     demo.kill();
   }

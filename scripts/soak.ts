@@ -1,7 +1,8 @@
 /**
- * Load for minutes: `npm run soak -- [--seconds 300] [--streams 200] [--seed N]`. Hundreds of streams with clients that leave,
- * faults, and a new epoch every few seconds; the proxy runs in a process of its own and is measured at rest after every
- * stretch of load. Exit code 0 if nothing leaks and nothing failed that was not made to.
+ * Load for minutes: `npm run soak -- [--seconds 300] [--streams 200] [--seed N]`. Hundreds of streams with
+ * clients that leave, faults, and a new epoch every few seconds; the proxy runs in a process of its own and
+ * is measured at rest after every stretch of load. Exit code 0 if nothing leaks and nothing failed that was
+ * not made to.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -10,15 +11,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { seededRandom } from '../bench/stats.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type Finding, judge, type Sample } from '../test/soak/judge.ts';
 import { createLoad } from '../test/soak/load.ts';
-import { createPlan, seededRandom } from '../test/soak/plan.ts';
+import { createPlan } from '../test/soak/plan.ts';
 import type { Measurement } from '../test/soak/proxy-child.ts';
 
 /**
- * ms; the service keeps secrets longer than they are used, as the real one does. A measurement holds the proxy for up to
- * 4 s, and on a busy machine a request may take as long: none must outlive its secret for these reasons.
+ * ms; the service keeps secrets longer than they are used, as the real one does. A measurement holds the
+ * proxy for up to 4 s, and on a busy machine a request may take as long: none must outlive its secret for
+ * these reasons.
  */
 const SECRET_LIFETIME = 30_000;
 const LIFETIMES = { renewAfter: 3_000, jitter: 500, usable: 9_000 };
@@ -57,8 +60,9 @@ async function startChild(directory: string, simulator: Simulator): Promise<Chil
     '--listen-address=127.0.0.1',
     '--port=0',
     '--api-key=soak',
-    '--first-byte-timeout=6s',
-    '--stream-idle-timeout=3s',
+    '--connect-timeout=60s', // 200 handshakes at once, on a slow machine too
+    '--first-byte-timeout=20s',
+    '--stream-idle-timeout=12s',
   ];
   const child = fork(join(import.meta.dirname, '../test/soak/proxy-child.ts'), flags, {
     execArgv: ['--expose-gc', '--no-warnings'], // they are told in the measurement
@@ -90,7 +94,7 @@ async function startChild(directory: string, simulator: Simulator): Promise<Chil
 
 /** Stretches of load, each followed by a measurement at rest. */
 function stretches(seconds: number): number[] {
-  const count = Math.max(Math.min(Math.round(seconds / 6), 20), 4);
+  const count = Math.max(Math.min(Math.round(seconds / 12), 20), 4);
   return Array.from({ length: count }, () => (seconds * 1000) / count);
 }
 

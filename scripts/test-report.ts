@@ -1,11 +1,14 @@
 /**
- * What became of tests, by the events of node:test. A test that is skipped for a reason that its run does not allow has failed, and
- * so has a file in which no test passed: neither has proved anything.
+ * What became of tests, by the events of node:test. A test that is skipped for a reason that its run does not
+ * allow has failed, and so has a file in which no test passed: neither has proved anything.
  */
 import { relative } from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
 
-/** Follows events. For that of a test or suite that ended, gives its full name: the names of the suites around it, and its own. */
+/**
+ * Follows events. For that of a test or suite that ended, gives its full name: the names of the suites around
+ * it, and its own.
+ */
 export function followNames(): (event: TestEvent) => readonly string[] | undefined {
   const path: string[] = [];
   return ({ type, data }) => {
@@ -15,7 +18,10 @@ export function followNames(): (event: TestEvent) => readonly string[] | undefin
   };
 }
 
-/** What the machine lacks: in the reason for a skip, and in what test/support/processes/foreign-programs.ts writes. */
+/**
+ * What the machine lacks: in the reason for a skip, and in what test/support/processes/foreign-programs.ts
+ * writes.
+ */
 const LACKS = /NOT CHECKED: ([^\n#]+?) *(?:#|$)/g;
 
 /** Files that run together. */
@@ -62,7 +68,8 @@ export class TestReport {
       if (type === 'test:stderr') lacks(relative(this.#root, data.file), data.message);
       const names = namesOf(event);
       if (names === undefined || (type !== 'test:pass' && type !== 'test:fail')) continue;
-      // The event of a whole file has no entry: where it passes, there was no test; where it fails, the process did.
+      // The event of a whole file has no entry: where it passes, there was no test; where it fails, the
+      // process did.
       const isFile = data.entryFile === undefined;
       const file = relative(this.#root, data.entryFile ?? data.file ?? '');
       const name = isFile ? 'the process failed' : names.join(': ');

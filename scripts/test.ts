@@ -1,9 +1,10 @@
 /**
- * Runs the tests: `npm test` those that prove the product once, `npm run test:all` also those that repeat it, and the runs through
- * another door or engine (test/suites.ts). `npm test -- WORDS…`: every file whose path contains one of the words;
- * `--door library` and `--engine portable` run these, or without words those of the table, through that door and engine; `--list`
- * prints the files instead. Exit code 1 where a test fails or none passed. A program that a test needs and the machine lacks is
- * named at the end; with CI=true its test fails.
+ * Runs the tests: `npm test` those that prove the product once, `npm run test:all` also those that repeat it,
+ * and the runs through another door or engine (test/suites.ts). `npm test -- WORDS…`: every file whose path
+ * contains one of the words; `--door library` and `--engine portable` run these, or without words those of
+ * the table, through that door and engine; `--list` prints the files instead. Exit code 1 where a test fails
+ * or none passed. A program that a test needs and the machine lacks is named at the end; with CI=true its
+ * test fails.
  */
 import { globSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -28,7 +29,7 @@ import { TestReport } from './test-report.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
-const PATIENCE = 600_000;
+const PATIENCE = 1_200_000;
 /** Files at a time: most wait for a child process or a timer now and then. */
 const AT_ONCE = availableParallelism() + 1;
 

@@ -1,9 +1,10 @@
-/** The command line of the simulator: options to a running deployment, until a signal ends it. */
+/** The command line of the simulator: reads the options, runs a deployment, and ends it on a signal. */
 import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { parseArgs } from 'node:util';
-import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
-import { shellWord } from '../lib/text.ts';
+import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
+import { asPrivatemodeError, listenFailed, PrivatemodeError, pathRefusal } from '../lib/errors.ts';
+import { nearest, shellWord } from '../lib/text.ts';
 import { temporaryDirectory } from './directory.ts';
 import { FAULTS } from './faults.ts';
 import { INFERENCE_FAULTS } from './inference/faults.ts';
@@ -13,7 +14,7 @@ const text = { type: 'string' } as const;
 const list = { type: 'string', multiple: true } as const;
 const flag = { type: 'boolean' } as const;
 
-/** Every option: how it is parsed, what its value is called, and a line of help. */
+/** Every option: how to parse it, the placeholder for its value, and its line of help. */
 const OPTIONS = {
   port: { ...text, value: 'NUMBER', help: 'port to listen on; 0, the default, takes any' },
   host: { ...text, value: 'ADDRESS', help: 'address to listen on (default 127.0.0.1)' },
@@ -29,6 +30,8 @@ const OPTIONS = {
   quiet: { ...flag, value: '', help: 'no next steps and no line per request on stderr' },
   help: { ...flag, value: '', help: 'show this text' },
 } as const;
+
+const ROWS = Object.entries(OPTIONS).map(([name, { value }]) => ({ name, value }));
 
 const usage = (): string => {
   const rows = Object.entries(OPTIONS).map(
@@ -62,13 +65,19 @@ export interface Terminal {
   readonly stderr: Writable;
   /** Aborted by the signal that ends the program. */
   readonly ended: AbortSignal;
+  /** The command that starts the proxy on this machine, for a line to copy. */
+  readonly proxy: string;
+  /** Variables in which npm leaves the options that it took for its own. */
+  readonly env: Readonly<Record<string, string | undefined>>;
 }
 
 /** Runs a simulator until `ended`; resolves with the exit code. Prints one JSON line when ready. */
 export async function runSimulator(argv: readonly string[], terminal: Terminal): Promise<number> {
-  const { stdout, stderr, ended } = terminal;
+  const { stdout, stderr, ended, proxy, env } = terminal;
+  let values: Values | undefined;
   try {
-    const values = parse(argv);
+    refuseFlagsOfNpm(ROWS, env, 'simulator');
+    values = parse(argv);
     if (values.help) {
       stdout.write(usage());
       return 0;
@@ -77,31 +86,32 @@ export async function runSimulator(argv: readonly string[], terminal: Terminal):
     try {
       const log = values.quiet ? undefined : (line: string) => stderr.write(`${line}\n`);
       const options = simulatorOptions(values, values.dir ?? (temporary?.path as string), log);
-      await serve(options, { stdout, ended, tell: log });
+      await serve(options, { stdout, ended, proxy, tell: log });
     } finally {
       await temporary?.remove();
     }
     return 0;
   } catch (error) {
-    stderr.write(`privatemode-simulator: ${wordsOf(error)}\n`);
+    stderr.write(`privatemode-simulator: ${wordsOf(error, values)}\n`);
     return 1;
   }
 }
 
-/** `tell` gets the next steps for a person; stdout is for programs. */
+/** Runs the simulator until `ended`. `tell` gets the next steps for a person; stdout is for programs. */
 async function serve(
   options: SimulatorOptions,
   {
     stdout,
     ended,
+    proxy,
     tell,
-  }: Pick<Terminal, 'stdout' | 'ended'> & { readonly tell: SimulatorOptions['log'] | undefined },
+  }: Pick<Terminal, 'stdout' | 'ended' | 'proxy'> & { readonly tell: SimulatorOptions['log'] | undefined },
 ): Promise<void> {
   const simulator = await startSimulator(options);
   try {
     const { port, url, directory, manifestSha256 } = simulator;
     stdout.write(`${JSON.stringify({ ready: true, port, url, dir: directory, manifestSha256 })}\n`);
-    tell?.(nextSteps(port, directory as string, options));
+    tell?.(nextSteps({ port, directory: directory as string, proxy }, options));
     if (!ended.aborted)
       await new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
   } finally {
@@ -110,23 +120,23 @@ async function serve(
 }
 
 const nextSteps = (
-  port: number,
-  directory: string,
-  { apiKey = 'any', backend }: Pick<SimulatorOptions, 'apiKey' | 'backend'>,
+  { port, directory, proxy }: { readonly port: number; readonly directory: string; readonly proxy: string },
+  { apiKey = 'any', backend, tee }: Pick<SimulatorOptions, 'apiKey' | 'backend' | 'tee'>,
 ): string => `
 To start the proxy in front of it, in another terminal:
 
   export PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${port}
   export PRIVATEMODE_PROXY_MANIFEST_PATH=${shellWord(join(directory, 'manifest.json'))}
   export SSL_CERT_FILE=${shellWord(join(directory, 'ca.pem'))}
-  npm start -- --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
-    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
+  ${proxy} --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
+${tee === 'tdx' ? `    --intel-pcs-url https://localhost:${port} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
 
 ${
   backend === undefined
-    ? 'The model sim-echo repeats what it is sent; sim-20x100 sends 20 tokens, one every 100 ms.'
+    ? 'The model sim-chat says back what you say; sim-20x100 sends 20 tokens, one every 100 ms.'
     : `Requests are answered by ${backend}.`
-} Each request is one line here:
+} The client library finds its options
+in ${shellWord(join(directory, 'service.mjs'))}. Each request is one line here:
 `;
 
 type Values = ReturnType<typeof parse>;
@@ -135,8 +145,42 @@ function parse(argv: readonly string[]) {
   try {
     return parseArgs({ args: [...argv], options: OPTIONS, strict: true, allowPositionals: false }).values;
   } catch (error) {
-    throw new PrivatemodeError('config_invalid', (error as Error).message);
+    throw new PrivatemodeError(
+      'config_invalid',
+      `${refusedArgument(argv) ?? (error as Error).message}; ${LISTED}`,
+    );
   }
+}
+
+const LISTED = '--help lists all options';
+
+/** Names that the proxy and other programs have for options of this one. */
+const ELSEWHERE: Readonly<Record<string, string>> = {
+  ...{ 'listen-address': 'host', bind: 'host', address: 'host', key: 'api-key', token: 'api-key' },
+  ...{ workspace: 'dir', directory: 'dir', faults: 'fault', 'cors-allowed-origins': 'cors' },
+};
+
+/**
+ * What is wrong with an argument that is no known option, or no option at all; undefined if the mistake is
+ * elsewhere.
+ */
+function refusedArgument(argv: readonly string[]): string | undefined {
+  const names = Object.keys(OPTIONS);
+  for (const [at, argument] of argv.entries()) {
+    const [, hyphens, name = ''] = /^(--?)([a-z][^=]*)/i.exec(argument) ?? [];
+    if (hyphens === '-' || (hyphens !== undefined && !names.includes(name))) {
+      const meant =
+        (Object.hasOwn(ELSEWHERE, name) ? ELSEWHERE[name] : undefined) ??
+        nearest(name, names) ??
+        names.find((each) => name.length === 1 && each.startsWith(name));
+      return `unknown option ${hyphens}${name}${meant === undefined ? '' : `: write --${meant}`}`;
+    }
+    const before = /^--([a-z-]+)$/.exec(argv[at - 1] ?? '')?.[1] as keyof typeof OPTIONS | undefined;
+    const isValue = before !== undefined && OPTIONS[before]?.type === 'string';
+    if (!argument.startsWith('-') && !isValue)
+      return `unexpected argument ${JSON.stringify(argument)}: every option begins with two hyphens, as --port 8443`;
+  }
+  return undefined;
 }
 
 function simulatorOptions(
@@ -148,38 +192,56 @@ function simulatorOptions(
   if (tee !== 'snp' && tee !== 'tdx') {
     throw new PrivatemodeError('config_invalid', `--tee must be snp or tdx, not ${tee}`);
   }
+  if (values['api-key']?.startsWith('@')) {
+    const words = '--api-key takes the key itself here, not @FILE; leave it out to accept any key';
+    throw new PrivatemodeError('config_invalid', words);
+  }
+  if (backend !== undefined && !/^https?:$/.test(URL.parse(backend)?.protocol ?? '')) {
+    const wanted = '--backend must be the URL of a server, such as http://127.0.0.1:8000';
+    throw new PrivatemodeError('config_invalid', `${wanted}, not ${JSON.stringify(backend)}`);
+  }
   return {
     tee,
     directory,
     anyName: false,
     port: wholeNumber('port', values.port ?? '0', 65_535),
-    secretLifetime: wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9) * 1000,
+    secretLifetime:
+      wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9, 'seconds') * 1000,
     hostNames: values['host-name'] ?? [],
     faults: Object.fromEntries((values.fault ?? []).map(splitFault)),
     ...given({ host, backend, transcripts, cors, apiKey: values['api-key'], log }),
   };
 }
 
-/** The members that have a value. */
+/** The members that are not undefined. */
 function given<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(members).filter(([, value]) => value !== undefined)) as {
     [K in keyof T]?: Exclude<T[K], undefined>;
   };
 }
 
-function wholeNumber(option: string, value: string, maximum: number): number {
+function wholeNumber(option: string, value: string, maximum: number, unit?: string): number {
   if (/^\d{1,10}$/.test(value) && Number(value) <= maximum) return Number(value);
-  throw new PrivatemodeError('config_invalid', `--${option} must be a whole number up to ${maximum}`);
+  throw new PrivatemodeError(
+    'config_invalid',
+    `--${option} must be a whole number${unit === undefined ? '' : ` of ${unit}, without a unit,`} up to ${maximum}, not ${JSON.stringify(value)}`,
+  );
 }
 
-/** `name=value`; a bare name switches a flag on. */
+/** Splits `name=value`; a name alone switches a flag on. */
 function splitFault(argument: string): [string, string] {
   const at = argument.indexOf('=');
   return at < 0 ? [argument, 'true'] : [argument.slice(0, at), argument.slice(at + 1)];
 }
 
-/** Our own errors in their words; what the system says of files and ports, as it says it. */
-function wordsOf(error: unknown): string {
-  const isSystemError = error instanceof Error && 'syscall' in error;
-  return isSystemError ? error.message : asPrivatemodeError(error).message;
+/**
+ * The message for a person: our own errors have one; an error of the system about a file or a port gets what
+ * to do about it.
+ */
+function wordsOf(error: unknown, { host = '127.0.0.1', port = '0' }: Partial<Values> = {}): string {
+  if (!(error instanceof Error && 'syscall' in error)) return asPrivatemodeError(error).message;
+  const { path, syscall = '' } = error as NodeJS.ErrnoException;
+  if (path !== undefined) return `${path} cannot be used: ${pathRefusal(path, error, 'write to')}`;
+  if (!['listen', 'bind', 'getaddrinfo'].includes(syscall)) return error.message;
+  return `${listenFailed(`${host} port ${port}`, Number(port), error).message} (--host, --port)`;
 }

@@ -1,6 +1,6 @@
 /**
- * The control endpoint: a script sets faults, time and manifest through it while clients are connected. Only
- * for processes on the same machine, and never recorded.
+ * The control endpoint: through it a script sets faults, time and manifest while clients are connected. It
+ * accepts requests of this machine only, and they are never recorded.
  */
 import { PrivatemodeError } from '../lib/errors.ts';
 import type { Faults } from './faults.ts';
@@ -25,7 +25,7 @@ export interface Controls {
   rotateMesh(): void;
   clockSkew(): number;
   setClockSkew(milliseconds: number): void;
-  /** undefined: any key is accepted. */
+  /** undefined: accept any key. */
   setApiKeys(keys: readonly string[] | undefined): void;
 }
 
@@ -43,7 +43,7 @@ export function controlRoutes(controls: Controls): readonly Route[] {
     clockSkewMs: controls.clockSkew(),
   });
 
-  /** Every command answers with what it found, or with the state it left. */
+  /** Every command responds with what it found, or with the state after its change. */
   const commands: Record<string, Command> = {
     'GET state': state,
     'GET recorder': ({ url }) => {
@@ -59,8 +59,15 @@ export function controlRoutes(controls: Controls): readonly Route[] {
     'GET exchanges': () => controls.exchanges.all(),
     'PUT faults': async ({ request }) => {
       const wanted = Object.entries(await readJsonObject(request));
+      const before = Object.entries(faults.entries());
       faults.clear();
-      for (const [name, value] of wanted) faults.parse(name, value);
+      try {
+        for (const [name, value] of wanted) faults.parse(name, value);
+      } catch (refusal) {
+        faults.clear();
+        for (const [name, value] of before) faults.parse(name, value);
+        throw refusal;
+      }
       return state();
     },
     'POST drop-secrets': () => {

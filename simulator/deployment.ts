@@ -1,5 +1,5 @@
 /**
- * The remote deployment as a client can meet it: one manifest, one mesh, a coordinator and a secret service.
+ * The simulated deployment as a client sees it: one manifest, one mesh, a coordinator and a secret service.
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import { reportData, transitionDigest } from '../lib/attestation/document.ts';
@@ -13,7 +13,7 @@ import { exchangeSecret, type SecretExchange } from './secret-exchange.ts';
 
 export type Tee = 'snp' | 'tdx';
 
-/** How each kind of hardware proves itself: the object identifier of its evidence and the maker of it. */
+/** For each kind of hardware, the object identifier of its evidence, and the function that makes it. */
 const EVIDENCE = {
   snp: { type: [1, 3, 9901, 2, 1], make: snpEvidence },
   tdx: { type: [1, 3, 9901, 2, 2], make: tdxEvidence },
@@ -28,7 +28,7 @@ export interface Deployment {
    * The attestation document for a nonce of 32 bytes (docs/protocol/attestation.md 2, 19.8).
    */
   attest(nonce: Uint8Array): Uint8Array;
-  /** The secret service's answer to an HPKE public key; rejects for bytes that are none. */
+  /** The secret service's response to an HPKE public key; rejects if the bytes are no such key. */
   exchange(publicKey: Uint8Array): Promise<SecretExchange>;
   /** A new deployment takes over: new manifest, new mesh. */
   rotateManifest(): void;
@@ -39,18 +39,20 @@ export interface Deployment {
 export function createDeployment(options: {
   readonly hardware: Hardware;
   readonly tee: Tee;
+  /** vCPUs of the SEV-SNP guest, 2 by default. */
+  readonly vcpus?: 1 | 2;
   readonly faults: Faults;
   /** ms since 1970. */
   readonly now: () => number;
 }): Deployment {
-  const { hardware, tee, faults, now } = options;
+  const { hardware, tee, vcpus = 2, faults, now } = options;
   let revision = 0;
   let manifest = buildManifest(hardware, revision);
   let mesh = createMesh(now());
 
   return {
     manifest: () => manifest,
-    attest: (nonce) => attestationDocument({ nonce, manifest, mesh, hardware, tee, faults }),
+    attest: (nonce) => attestationDocument({ nonce, manifest, mesh, hardware, tee, vcpus, faults }),
     exchange: (publicKey) =>
       exchangeSecret(publicKey, secretService(mesh, faults, now()), faults.get('secret-signature')),
     rotateManifest() {
@@ -70,9 +72,10 @@ function attestationDocument(input: {
   readonly mesh: Mesh;
   readonly hardware: Hardware;
   readonly tee: Tee;
+  readonly vcpus: 1 | 2;
   readonly faults: Faults;
 }): Uint8Array {
-  const { manifest, mesh, hardware, tee, faults } = input;
+  const { manifest, mesh, hardware, tee, vcpus, faults } = input;
   const manifests = faults.get('evidence-history')
     ? [buildManifest(hardware, -1).bytes, manifest.bytes]
     : [manifest.bytes];
@@ -83,6 +86,7 @@ function attestationDocument(input: {
     hardware,
     reportData: reportData({ nonce, transition: transitionDigest(manifests), rootCa, meshCa }),
     coordinatorHash: manifest.coordinatorHash,
+    vcpus,
     faults,
   });
   const servedMeshCa = faults.get('evidence-mesh-ca')
@@ -102,8 +106,8 @@ function attestationDocument(input: {
 }
 
 /**
- * Who answers the secret exchange: a fresh certificate each time, so that it follows the clock and the
- * faults.
+ * The identity that responds to a secret exchange. Its certificate is new each time, so that it follows the
+ * clock and the faults.
  */
 function secretService(mesh: Mesh, faults: Faults, now: number): WorkloadCertificate {
   return issueWorkload(

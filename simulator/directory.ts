@@ -1,6 +1,5 @@
 /**
- * The directory in which a simulator leaves what its clients need, and keeps the hardware it will be next
- * time.
+ * The directory of a simulator: files that its clients need, and the hardware that the next start uses again.
  */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -10,21 +9,26 @@ import { toPem } from './pki/certificate.ts';
 
 const HARDWARE_FILE = 'hardware.json';
 
-/** File names by subject common name; the loader of roots goes by the certificate, not by the name. */
+/**
+ * File names of the roots. They follow the common names of the subjects, but the loader of roots identifies a
+ * certificate by its content, not by its file name.
+ */
 const ROOT_FILES = {
   ark: 'ARK-Genoa.pem',
   ask: 'SEV-Genoa.pem',
   intelRoot: 'Intel-SGX-Root-CA.pem',
 } as const;
 
-/** A new directory that nobody else can read, and its removal. */
+/**
+ * Creates a directory that other users cannot read, and returns its path and the function that removes it.
+ */
 export async function temporaryDirectory(): Promise<{ path: string; remove: () => Promise<void> }> {
   const path = await mkdtemp(join(tmpdir(), 'privatemode-simulator-'));
   return { path, remove: () => rm(path, { recursive: true, force: true }) };
 }
 
 /**
- * The hardware kept in the directory; new hardware, then kept there, where there is none. Creates the
+ * The hardware kept in the directory. If there is none, makes new hardware and keeps it there. Creates the
  * directory.
  */
 export async function hardwareIn(directory: string): Promise<Hardware> {
@@ -44,6 +48,32 @@ export async function writeTrustAnchors(directory: string, { roots }: Hardware):
   for (const [name, file] of Object.entries(ROOT_FILES)) {
     await writeFile(join(directory, 'roots', file), toPem(roots[name as keyof typeof ROOT_FILES]));
   }
+}
+
+/** What a client needs to use the simulator at `url`. The roots are PEM. */
+interface Service {
+  readonly url: string;
+  readonly roots: { readonly ark: string; readonly ask: string; readonly intel: string };
+}
+
+/**
+ * A module that exports the options of the client library for this simulator. Copied over
+ * examples/service.mjs, it makes every example use the simulator. It contains the roots as text, since some
+ * runtimes of the examples cannot read files.
+ */
+export function serviceModule({ url, roots: { ark, ask, intel } }: Service): string {
+  const options = {
+    apiEndpoint: url,
+    cdnBaseUrl: url,
+    collateralUrls: { amd: url, intel: url },
+    unsafeTrustRoots: { snp: { Genoa: { ark, ask } }, tdx: { root: intel } },
+  };
+  return `export const options = ${JSON.stringify(options)};\n`;
+}
+
+/** Writes service.mjs. */
+export async function writeService(directory: string, service: Service): Promise<void> {
+  await writeFile(join(directory, 'service.mjs'), serviceModule(service));
 }
 
 /** Writes manifest.json: the active manifest, byte for byte as the CDN path serves it. */

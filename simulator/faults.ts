@@ -1,12 +1,13 @@
 /**
- * Everything that can be made to go wrong on purpose, as one table: a fault has a name, the kind of its
- * value and a line of help. Adding a fault is adding a row here and reading it where it happens.
+ * Every fault of the simulator, as one table: a name, the kind of its value and a line of help. To add a
+ * fault, add a row here and read it at the place where it acts.
  */
 import { PrivatemodeError } from '../lib/errors.ts';
+import { nearest } from '../lib/text.ts';
 
 /**
- * `flag`: on or off. `count`: happens that many times, then no more. `number`, `text`: a value in force until
- * cleared.
+ * `flag`: on or off. `count`: happens that many times and then stops. `number`, `text`: a value that stays
+ * until it is cleared.
  */
 type FaultKind = 'flag' | 'count' | 'number' | 'text';
 
@@ -66,15 +67,15 @@ export type CountFault = {
 }[FaultName];
 
 /**
- * The switches in force. One object per simulator, changed by tests, flags and the control endpoint alike.
+ * The faults in force. A simulator has one such object; tests, flags and the control endpoint all change it.
  */
 export interface Faults {
-  /** The value in force; undefined where the fault is off. */
+  /** The value in force; undefined if the fault is off. */
   get<Name extends FaultName>(name: Name): FaultValue<Name> | undefined;
   set<Name extends FaultName>(name: Name, value: FaultValue<Name>): void;
   /**
-   * Sets from text (`--fault name=value`) or JSON; throws config_invalid for an unknown name or a wrong
-   * value.
+   * Sets a fault from text (`--fault name=value`) or JSON. Throws config_invalid for an unknown name or a
+   * wrong value.
    */
   parse(name: string, value: unknown): void;
   /** True this many times after `set(name, n)`. */
@@ -85,6 +86,14 @@ export interface Faults {
 }
 
 const isFaultName = (name: string): name is FaultName => Object.hasOwn(FAULTS, name);
+
+/** What to write in place of an unknown name: people write `_` for `-`, and `:` for `=`. */
+function meantFault(name: string): string {
+  const [head = '', value] = name.split(/:(.*)/s, 2);
+  const meant = nearest(head.replaceAll('_', '-'), Object.keys(FAULTS));
+  if (meant === undefined) return '; --help lists them';
+  return `: write ${value === undefined ? meant : `${meant}=${value}`}`;
+}
 
 function parseValue(name: FaultName, value: unknown): boolean | number | string {
   const { kind } = FAULTS[name] as { kind: FaultKind };
@@ -97,14 +106,26 @@ function parseValue(name: FaultName, value: unknown): boolean | number | string 
   throw new PrivatemodeError('config_invalid', `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`);
 }
 
-/** `checkText` throws config_invalid for a text that names no faults of inference; the table of those is not read here. */
-export function createFaults(checkText: (text: string) => void = () => {}): Faults {
+/**
+ * `checkText` must throw config_invalid for a text that names unknown faults of inference; this file does not
+ * read the table of those faults.
+ */
+export function createFaults(checkText?: (text: string) => void): Faults {
   const values = new Map<FaultName, boolean | number | string>();
 
   const put = (name: FaultName, value: boolean | number | string): void => {
     const { kind } = FAULTS[name] as { kind: FaultKind };
     if (value === false || (kind === 'count' && value === 0)) values.delete(name);
     else values.set(name, value);
+  };
+
+  const isOfInference = (text: string): boolean => {
+    try {
+      checkText?.(text);
+      return checkText !== undefined;
+    } catch {
+      return false;
+    }
   };
 
   return {
@@ -115,9 +136,13 @@ export function createFaults(checkText: (text: string) => void = () => {}): Faul
       put(name, value);
     },
     parse(name, value) {
-      if (!isFaultName(name)) throw new PrivatemodeError('config_invalid', `there is no fault named ${name}`);
+      if (!isFaultName(name))
+        throw new PrivatemodeError(
+          'config_invalid',
+          `there is no fault named ${name}${isOfInference(name) ? `, but one of inference: write inference=${name}` : meantFault(name)}`,
+        );
       const parsed = parseValue(name, value);
-      if (typeof parsed === 'string' && name.startsWith('inference')) checkText(parsed);
+      if (typeof parsed === 'string' && name.startsWith('inference')) checkText?.(parsed);
       put(name, parsed);
     },
     take(name) {

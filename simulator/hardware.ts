@@ -1,6 +1,6 @@
 /**
- * The keys this deployment's "silicon" is made of, and the roots that vouch for them. They live as long as
- * the directory they are kept in: after a restart with the same hardware clients see the same machine.
+ * The keys that act as the simulated chips, and the roots that vouch for them. They are kept in the
+ * directory: after a restart with the same hardware, clients see the same machine.
  */
 import { createPrivateKey, generateKeyPair, type KeyObject, randomBytes } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
@@ -16,8 +16,8 @@ const rsa = (modulusLength: number) => ({ type: 'rsa', modulusLength }) as const
 const ec = (namedCurve: 'P-256' | 'P-384') => ({ type: 'ec', namedCurve }) as const;
 
 /**
- * Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7), the slow part of
- * making hardware.
+ * Every long-lived private key. AMD's two are RSA 4096 (docs/protocol/attestation.md 7); making them takes
+ * most of the time.
  */
 const KEYS = {
   ark: rsa(4096),
@@ -28,15 +28,20 @@ const KEYS = {
   intelTcbSigning: ec('P-256'),
   pck: ec('P-256'),
   quotingEnclave: ec('P-256'),
-  /** Not silicon, but a restart must not change these either: the TLS CA, and a key the manifest names. */
+  /**
+   * These belong to no chip, but must also survive a restart: the TLS CA, and a key that the manifest names.
+   */
   tlsCa: ec('P-256'),
   seedshareOwner: rsa(2048),
 } as const;
 
-/** The identifiers burnt into the chips, and their lengths in bytes (docs/protocol/attestation.md 7, 10). */
+/** The identifiers of the chips, and their lengths in bytes (docs/protocol/attestation.md 7, 10). */
 const IDENTIFIERS = { chipId: 64, ppid: 16, piid: 16 } as const;
 
-/** Certificates that clients pin; signatures are randomised, so they are issued once and kept. */
+/**
+ * Certificates that clients pin. They are issued once and kept, because signatures are randomised and a new
+ * certificate would differ.
+ */
 const ROOTS = {
   ark: (keys: HardwareKeys) => issueArk(keys),
   ask: (keys: HardwareKeys) => issueAsk(keys),
@@ -68,7 +73,9 @@ async function generateKey(spec: (typeof KEYS)[keyof typeof KEYS]): Promise<KeyO
   return pair.privateKey;
 }
 
-/** New hardware; takes about a second, most of it in finding the primes of RSA keys that `known` does not have. */
+/**
+ * Makes new hardware. This takes about a second, mostly for the primes of the RSA keys that `known` lacks.
+ */
 export async function createHardware(known: Partial<HardwareKeys> = {}): Promise<Hardware> {
   const pending = mapTable(KEYS, async (name) => known[name] ?? generateKey(KEYS[name]));
   await Promise.all(Object.values(pending));
@@ -98,8 +105,8 @@ export async function saveHardware(path: string, { keys, ids, roots }: Hardware)
 }
 
 /**
- * Reads what `saveHardware` wrote; undefined where there is no such file, config_invalid where it is another
- * one.
+ * Reads a file that `saveHardware` wrote; undefined if there is no such file. Throws config_invalid if the
+ * file holds something else.
  */
 export async function loadHardware(path: string): Promise<Hardware | undefined> {
   let text: string;

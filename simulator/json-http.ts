@@ -1,8 +1,8 @@
-/** Small JSON bodies over HTTP, for the control paths of the simulator. */
+/** Reads and sends small JSON bodies over HTTP, for all endpoints of the simulator but inference. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 
 /**
- * What a handler throws to answer with an error: the body is the service's error shape
+ * A handler throws this to respond with an error. The body has the service's error shape
  * (docs/protocol/inference.md 11).
  */
 export class HttpError extends Error {
@@ -17,13 +17,14 @@ export class HttpError extends Error {
 
 const MAX_BODY_BYTES = 64 * 1024;
 
-/** The body as one JSON object; empty where there is none. Throws HttpError 400 or 413. */
+/** The body as one JSON object; an empty object if there is no body. Throws HttpError 400 or 413. */
 export async function readJsonObject(request: IncomingMessage): Promise<Record<string, unknown>> {
   const chunks: Buffer[] = [];
   let length = 0;
   for await (const chunk of request as AsyncIterable<Buffer>) {
     length += chunk.length;
-    // Read to the end all the same: a response sent in mid-upload would be lost to a reset.
+    // Read to the end even if the body is too large: a connection reset would lose a response sent during the
+    // upload.
     if (length <= MAX_BODY_BYTES) chunks.push(chunk);
   }
   if (length > MAX_BODY_BYTES) throw new HttpError(413, 'request body too large');
@@ -49,7 +50,7 @@ export function sendBytes(response: ServerResponse, status: number, type: string
   response.end(body);
 }
 
-/** An error that nobody encrypted, and says so. */
+/** Sends an error in clear, marked as not encrypted. */
 export function sendError(response: ServerResponse, status: number, message: string): void {
   response.setHeader('Privatemode-Encrypted', 'false');
   sendJson(response, status, { error: { message, type: status === 401 ? 'unauthorized' : '' } });

@@ -1,6 +1,6 @@
 /**
  * The manifest of the simulated deployment, in the shape of the live one (docs/protocol/attestation.md 4,
- * 19.2). It follows from the hardware and a revision number alone, so that a restart serves the same bytes.
+ * 19.2). It depends only on the hardware and a revision number, so that a restart serves the same bytes.
  */
 import { createPublicKey } from 'node:crypto';
 import { sha256 } from '#crypto/digest';
@@ -20,7 +20,7 @@ const inferenceWorkload = (name: string): WorkloadRow => ({
 });
 
 /**
- * Who runs in the deployment. The secret service is told apart by its WorkloadSecretID
+ * The workloads of the deployment. Clients recognise the secret service by its WorkloadSecretID
  * (docs/protocol/attestation.md 19.11).
  */
 const WORKLOADS = {
@@ -52,7 +52,7 @@ export interface Manifest {
   readonly bytes: Uint8Array;
   /** Lower-case hex. */
   readonly sha256: string;
-  /** The initdata documents whose hashes are the keys of `Policies`. */
+  /** The initdata documents; their hashes are the keys of `Policies`. */
   readonly policies: readonly Uint8Array[];
   /** 32 bytes: HOST_DATA of the coordinator (docs/protocol/attestation.md 4.3). */
   readonly coordinatorHash: Uint8Array;

@@ -1,3 +1,7 @@
+/**
+ * Records every request that reaches the simulator, so that tests can search them for text that must not
+ * leave the client in clear.
+ */
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 
@@ -10,24 +14,26 @@ export interface RecordedRequest {
   readonly headers: Readonly<Record<string, string>>;
   /** Every header as sent: name, value, name, value … */
   readonly rawHeaders: readonly string[];
-  /** Body bytes as received, at most the recorder's bound. */
+  /** Body bytes as received, at most `maxBodyBytes` of them. */
   readonly body: Buffer;
-  /** All body bytes received so far, kept or not. */
+  /** How many body bytes were received so far, kept or not. */
   readonly bodyBytes: number;
   /** Wall clock, ms since 1970. */
   readonly receivedAt: number;
 }
 
-/** What the remote saw: tests search it for words that must never have left the client in the clear. */
+/**
+ * The requests that the service saw. Tests search them for text that must never leave the client in clear.
+ */
 export interface Recorder {
   requests(): readonly RecordedRequest[];
-  /** The requests in whose path, headers or body these bytes occur (a string is searched as UTF-8). */
+  /** The requests that contain these bytes in path, headers or body (a string is searched as UTF-8). */
   containing(needle: string | Uint8Array): readonly RecordedRequest[];
   clear(): void;
 }
 
 export interface RecorderLimits {
-  /** The oldest request is forgotten beyond this many. */
+  /** Beyond this many requests, the oldest is dropped. */
   readonly maxRequests: number;
   /** Body bytes kept per request. */
   readonly maxBodyBytes: number;
@@ -70,7 +76,7 @@ class Recording implements RecordedRequest {
   }
 }
 
-/** A recorder, and the tap that the server puts on every request; the handlers need not know of it. */
+/** Makes a recorder, and the tap that the server puts on every request; handlers need not know of it. */
 export function createRecorder(limits: RecorderLimits = RECORDER_LIMITS): {
   recorder: Recorder;
   tap: (request: IncomingMessage) => void;
@@ -93,7 +99,8 @@ export function createRecorder(limits: RecorderLimits = RECORDER_LIMITS): {
       const recording = new Recording(request, limits.maxBodyBytes);
       recordings.push(recording);
       if (recordings.length > limits.maxRequests) recordings.shift();
-      // Readable's own on('data') would start the flow; the emitter's only listens to what the handler reads.
+      // Readable's own on('data') would start the flow. EventEmitter's `on` only listens to what the handler
+      // reads.
       EventEmitter.prototype.on.call(request, 'data', (chunk: Buffer) => recording.append(chunk));
     },
   };

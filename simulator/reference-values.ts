@@ -1,6 +1,6 @@
 /**
- * What the manifest demands of the hardware, and what the simulated machine therefore is. Measurements, guest
- * policy and TCB are the public ones of the live deployment (docs/protocol/attestation.md 19.2); the chip and
+ * The reference values of the manifest, which the simulated machine therefore has. Measurements, guest policy
+ * and TCB are the public ones of the live deployment (docs/protocol/attestation.md 19.2); the chip and
  * platform ids are our own.
  */
 import type { Hardware } from './hardware.ts';
@@ -9,19 +9,21 @@ import type { Tcb } from './pki/amd.ts';
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
-/** The SEV-SNP guest: launch digest with one vCPU, AP reset address, and what the launch fixed. */
+/** The SEV-SNP guest: launch digests, AP reset address, and values fixed at launch. */
 export const SNP_GUEST = {
-  trustedMeasurement: hex(
-    '766d05930c6cb7c32fc375677b3bc9896b73a65f8f8e709b2a4885b033b7aee5789fce6aa0bab57d89cf7211d5fa327a',
-  ),
   apEip: '0080b004',
   /**
-   * Launch digest of the same guest with two vCPUs, as the simulated one has (docs/protocol/attestation.md
-   * 19.13).
+   * Launch digest by the number of vCPUs (docs/protocol/attestation.md 19.13). The manifest names the one for
+   * one vCPU.
    */
-  measurement: hex(
-    '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
-  ),
+  measurements: {
+    1: hex(
+      '766d05930c6cb7c32fc375677b3bc9896b73a65f8f8e709b2a4885b033b7aee5789fce6aa0bab57d89cf7211d5fa327a',
+    ),
+    2: hex(
+      '7a8f57a9b9124cdfd0bad065e16b16cf535bac01d591fd563990083bed33fb5952b70abee4f604ddb84c9c24b0cbd63c',
+    ),
+  },
   /** ABI 1.58, single socket, AES-256-XTS, page swap disabled (docs/protocol/attestation.md 19.5). */
   policy: 0x252013an,
   tcb: { bootloader: 12, tee: 0, snp: 28, microcode: 88 } satisfies Tcb,
@@ -55,7 +57,7 @@ export function referenceValues({ ids }: Pick<Hardware, 'ids'>): unknown {
       {
         Platform: 'Metal-QEMU-SNP-GPU',
         ProductName: 'Genoa',
-        TrustedMeasurement: hexOf(SNP_GUEST.trustedMeasurement),
+        TrustedMeasurement: hexOf(SNP_GUEST.measurements[1]),
         APEIP: SNP_GUEST.apEip,
         MinimumTCB: {
           BootloaderVersion: SNP_GUEST.tcb.bootloader,

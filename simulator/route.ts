@@ -1,22 +1,23 @@
+/** Routes of the simulator: how a request finds its handler, and the faults that interrupt it before. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Faults } from './faults.ts';
 import { sendError } from './json-http.ts';
 
-/** One request on its way through the simulator. */
+/** One request to the simulator, with its response. */
 export interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** Path and query of the request; the host is of no interest. */
+  /** Path and query of the request; its host does not matter. */
   readonly url: URL;
 }
 
-/** What is counted, and may be made to fail as a whole. */
+/** The services whose requests are counted, and which a fault can make fail as a whole. */
 export type Service = 'manifest' | 'attest' | 'secret' | 'collateral';
 
 export interface Route {
   readonly method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string | RegExp;
-  /** Undefined for the control endpoint, which never fails on purpose. */
+  /** Undefined for the control endpoint, which has no faults. */
   readonly service?: Service;
   /** May throw HttpError. */
   readonly handle: (exchange: Exchange) => void | Promise<void>;
@@ -30,7 +31,10 @@ export function findRoute(routes: readonly Route[], method: string, pathname: st
   );
 }
 
-/** Whether a fault has dealt with this request: reset it, answered it with an error, or left it hanging. */
+/**
+ * Whether a fault has ended this request: it reset the connection, sent an error, or leaves the request
+ * without a response.
+ */
 export function interrupted(
   service: Service,
   { request, response }: Exchange,

@@ -7,7 +7,7 @@ import { AEAD_EXPORT_ONLY, CipherSuite, KDF_HKDF_SHA256 } from 'hpke';
 import { sha256 } from '#crypto/digest';
 import type { WorkloadCertificate } from './pki/mesh.ts';
 
-/** The noble KEM: the built-in one would raise Node's ExperimentalWarning for ML-KEM in WebCrypto. */
+/** Uses the KEM of noble: Node's built-in one would raise an ExperimentalWarning for ML-KEM in WebCrypto. */
 const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
 
 export const HPKE_PUBLIC_KEY_BYTES = 1216;
@@ -25,8 +25,9 @@ export interface SecretExchange {
 }
 
 /**
- * Encapsulates to the client's public key, exports the secret and signs both. `signOther` signs over another
- * message. Rejects for bytes that are no public key of this KEM.
+ * Encapsulates a secret to the client's public key, exports it, and signs the public key and the encapsulated
+ * key together. `signOther` signs another message instead. Rejects for bytes that are no public key of this
+ * KEM.
  */
 export async function exchangeSecret(
   publicKey: Uint8Array,

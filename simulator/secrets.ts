@@ -1,16 +1,19 @@
 /**
  * The secrets this deployment shares with clients, by secret id (docs/protocol/inference.md 10,
- * docs/protocol/attestation.md 12). The remote forgets a secret after its lifetime, or at once when told to:
- * both make the client see "no secret for ID".
+ * docs/protocol/attestation.md 12). The store forgets a secret after its lifetime, or at once on request; in
+ * both cases the client sees "no secret for ID".
  */
 export interface SecretStore {
-  /** The 32 secret bytes for a secret id (base64), unless it is unknown, dropped or past its lifetime. */
+  /**
+   * The 32 bytes of the secret with this id (base64); undefined if it is unknown, dropped or past its
+   * lifetime.
+   */
   lookup(id: string): Uint8Array | undefined;
-  /** Forgets one secret; tells whether it was there. */
+  /** Forgets one secret; returns whether it was there. */
   drop(id: string): boolean;
 }
 
-/** What only the trust side of the simulator may do with the store. */
+/** The store as the trust side sees it; only that side may add and drop secrets. */
 export interface MutableSecretStore extends SecretStore {
   put(id: string, secret: Uint8Array): void;
   /** Forgets every secret; returns how many there were. */
@@ -20,12 +23,13 @@ export interface MutableSecretStore extends SecretStore {
 }
 
 /**
- * `lifetime` in ms; `now` in ms since 1970 (the simulator's own clock, so that a skewed one expires secrets).
+ * `lifetime` in ms. `now`: the simulator's own clock in ms since 1970, so that a skewed clock expires
+ * secrets.
  */
 export function createSecretStore(lifetime: number, now: () => number): MutableSecretStore {
   const entries = new Map<string, { readonly secret: Uint8Array; readonly expiresAt: number }>();
 
-  // Expiry is looked at where the store is read: no timer to leak.
+  // Reads of the store check the expiry, so that no timer can leak.
   const sweep = (): void => {
     for (const [id, { expiresAt }] of entries) if (expiresAt <= now()) entries.delete(id);
   };

@@ -1,6 +1,6 @@
 /**
- * One HTTPS port for everything the simulated remote side is: routes first, the inference handler for the
- * rest.
+ * The one HTTPS port of the simulator: requests go to the routes first, and all others to the inference
+ * handler.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
 import { createServer, type Server } from 'node:https';
@@ -19,7 +19,7 @@ export interface SimulatorServer {
   close(): Promise<void>;
 }
 
-/** The TCP sockets below the TLS ones, by the client's address: only they can be reset. */
+/** The TCP sockets below the TLS sockets, by the client's address. Only TCP sockets can be reset. */
 export interface ConnectionTable {
   readonly sockets: Map<string, Socket>;
   reset(request: IncomingMessage): void;
@@ -33,7 +33,7 @@ export function createConnectionTable(): ConnectionTable {
     sockets,
     reset(request) {
       const socket = sockets.get(addressOf(request.socket));
-      // A connection that is gone already is not in the table any more.
+      // A connection that has ended is no longer in the table.
       if (socket === undefined) request.socket.destroy();
       else socket.resetAndDestroy();
     },
@@ -48,10 +48,10 @@ export interface ServerOptions {
   readonly routes: readonly Route[];
   readonly inference: RequestListener;
   readonly faults: Faults;
-  /** Whether web pages of any origin may read the responses (Fetch, CORS protocol). */
+  /** Whether web pages of any origin may read the responses (CORS protocol of the Fetch standard). */
   readonly cors?: boolean;
   readonly connections: ConnectionTable;
-  /** Sees every request that is not for the control endpoint, before anything is read of it. */
+  /** Gets every request except those for the control endpoint, before anything is read from it. */
   readonly onRequest: (
     request: IncomingMessage,
     response: ServerResponse,
@@ -59,14 +59,14 @@ export interface ServerOptions {
   ) => void;
 }
 
-/** Listens, and resolves with the port. Rejects where the address cannot be bound. */
+/** Starts the server and resolves once it listens. Rejects if the address cannot be bound. */
 export async function startServer(options: ServerOptions): Promise<SimulatorServer> {
   const { host, port, tls, connections } = options;
   const listener = (request: IncomingMessage, response: ServerResponse): void => {
     if (!options.cors || !allowedPage(request, response)) void dispatch(request, response, options);
   };
   const server = createServer(tls, listener);
-  // Defaults of Node that would cut slow uploads and idle keep-alive connections short.
+  // Node's defaults would end slow uploads and idle keep-alive connections early.
   server.requestTimeout = 0;
   server.keepAliveTimeout = 75_000;
   server.on('connection', (socket: Socket) => {
@@ -85,7 +85,7 @@ export async function startServer(options: ServerOptions): Promise<SimulatorServ
   };
 }
 
-/** Lets every page read what is answered; answers a preflight here. */
+/** Lets every page read the response. Responds to a preflight itself, and then returns true. */
 function allowedPage(request: IncomingMessage, response: ServerResponse): boolean {
   response.setHeader('access-control-allow-origin', '*');
   response.setHeader('access-control-expose-headers', '*');

@@ -1,6 +1,6 @@
 /**
- * A whole remote deployment in one process: CDN, attestation, secret service, inference and vendors'
- * collateral.
+ * A whole remote deployment in one process: CDN, attestation, secret service, inference, and the collateral
+ * of AMD and Intel.
  */
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
@@ -8,7 +8,7 @@ import { intelPcsRoutes } from './collateral/intel-pcs.ts';
 import type { ModelOptions } from './context.ts';
 import { controlRoutes } from './control.ts';
 import { createDeployment, type Tee } from './deployment.ts';
-import { hardwareIn, writeManifest, writeTrustAnchors } from './directory.ts';
+import { hardwareIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
 import { createFaults, type Faults } from './faults.ts';
 import { createHardware, type Hardware } from './hardware.ts';
 import type { ExchangeLog } from './inference/exchanges.ts';
@@ -22,38 +22,45 @@ import { createConnectionTable, startServer } from './server.ts';
 import { trustRoutes } from './trust-api.ts';
 
 export interface SimulatorOptions {
-  /** 127.0.0.1 unless given. */
+  /** Default: 127.0.0.1. */
   readonly host?: string;
-  /** 0, the default, takes any free port. */
+  /** Default: 0, which takes any free port. */
   readonly port?: number;
   /** Further names for the TLS certificate, beside localhost, 127.0.0.1 and ::1. */
   readonly hostNames?: readonly string[];
-  /** Where certificates and the manifest are written, and hardware is kept; nothing is written without it. */
+  /**
+   * Directory for the certificates, the manifest, the options of the client library and the hardware. Without
+   * it, nothing is written.
+   */
   readonly directory?: string;
-  /** Hardware to run on; otherwise that of the directory, otherwise new (about a second). */
+  /**
+   * Hardware to run on. Default: the hardware kept in the directory, or else new hardware (about a second).
+   */
   readonly hardware?: Hardware;
-  /** What the coordinator runs on; snp unless given. */
+  /** Hardware kind that the coordinator runs on. Default: snp. */
   readonly tee?: Tee;
-  /** The one key that is accepted; any, unless given. */
+  /** The only key to accept. Default: accept any key. */
   readonly apiKey?: string;
-  /** Milliseconds; one hour unless given. */
+  /** Milliseconds. Default: one hour. */
   readonly secretLifetime?: number;
   /** Names and values for `Faults.parse`. */
   readonly faults?: Readonly<Record<string, unknown>>;
-  /** Answers web pages of every origin; false unless given. */
+  /** Whether web pages of every origin may read the responses. Default: false. */
   readonly cors?: boolean;
   readonly backend?: string;
   readonly transcripts?: string;
-  /** Answers requests for models of any name; true unless given. */
+  /** Whether models of any name are served. Default: true. */
   readonly anyName?: boolean;
+  /** As `ModelOptions.edits`; for the demo, not an option of the command line. */
+  readonly edits?: string;
   readonly recorderLimits?: Partial<RecorderLimits>;
-  /** Gets one line per answered request; never contents. */
+  /** Gets one line per finished request, never its content. */
   readonly log?: (line: string) => void;
 }
 
 export interface Simulator {
   readonly port: number;
-  /** https://localhost:PORT; the manifest, the API and the vendors' collateral are all below it. */
+  /** https://localhost:PORT: base URL of the manifest, the API and the vendors' collateral. */
   readonly url: string;
   readonly directory: string | undefined;
   /** The TLS CA. */
@@ -65,23 +72,23 @@ export interface Simulator {
   readonly roots: { readonly ark: string; readonly ask: string; readonly intel: string };
   readonly hardware: Hardware;
   readonly recorder: Recorder;
-  /** What the inference side made of each request, and the rules of the wire that were broken. */
+  /** How the inference side handled each request, and which rules of the wire the request broke. */
   readonly exchanges: ExchangeLog;
   readonly faults: Faults;
   readonly secrets: MutableSecretStore;
-  /** Answered requests per service since the start. */
+  /** Requests per service since the start. */
   readonly counts: Readonly<Record<string, number>>;
   /** A new deployment takes over: new manifest (also in the directory), new mesh. */
   rotateManifest(): Promise<void>;
   /** The coordinator restarts: same manifest, new mesh. */
   rotateMesh(): void;
-  /** How far the deployment's clock is ahead of ours, in ms. */
+  /** Sets how far the deployment's clock is ahead of the real one, in ms. */
   setClockSkew(milliseconds: number): void;
-  /** undefined: any key is accepted. */
+  /** undefined: accept any key. */
   setApiKeys(keys: readonly string[] | undefined): void;
-  /** Ends the connections that wait for a next request. */
+  /** Ends idle connections, which wait for a next request. */
   closeIdleConnections(): void;
-  /** Ends every connection and resolves when nothing is left; the directory stays. */
+  /** Ends every connection and resolves when all are closed; the directory stays. */
   close(): Promise<void>;
 }
 
@@ -176,10 +183,17 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     },
   });
 
+  const url = `https://localhost:${server.port}`;
+  const roots = {
+    ark: toPem(hardware.roots.ark),
+    ask: toPem(hardware.roots.ask),
+    intel: toPem(hardware.roots.intelRoot),
+  };
+  if (directory !== undefined) await writeService(directory, { url, roots });
   return {
     ...controls,
     port: server.port,
-    url: `https://localhost:${server.port}`,
+    url,
     directory,
     caPem: toPem(hardware.roots.tlsCa),
     get manifest() {
@@ -188,11 +202,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     get manifestSha256() {
       return deployment.manifest().sha256;
     },
-    roots: {
-      ark: toPem(hardware.roots.ark),
-      ask: toPem(hardware.roots.ask),
-      intel: toPem(hardware.roots.intelRoot),
-    },
+    roots,
     hardware,
     recorder,
     exchanges: inference.exchanges,
@@ -204,9 +214,10 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
   };
 }
 
-function modelOptions({ backend, transcripts, anyName = true }: SimulatorOptions): ModelOptions {
+function modelOptions({ backend, transcripts, anyName = true, edits }: SimulatorOptions): ModelOptions {
   return {
     anyName,
+    ...(edits === undefined ? {} : { edits }),
     ...(backend === undefined ? {} : { backend }),
     ...(transcripts === undefined ? {} : { transcripts }),
   };

@@ -1,6 +1,6 @@
 /**
- * The simulated Intel platform: what its PCK certificate and its quotes say of themselves, and what TCB info
- * and QE identity must therefore allow (docs/protocol/attestation.md 9, 10).
+ * The simulated Intel platform: values in its PCK certificate and its quotes, which TCB info and QE identity
+ * must therefore allow (docs/protocol/attestation.md 9, 10).
  */
 const hex = (text: string): Uint8Array => new Uint8Array(Buffer.from(text, 'hex'));
 /** Sixteen small numbers, the rest zero. */
@@ -15,12 +15,12 @@ export const TDX_PLATFORM = {
   pceSvn: 13,
   /** TEE_TCB_SVN: TDX module 1, minor version 7. */
   teeTcbSvn: sixteen(7, 1, 3),
-  /** A module below the only level that is up to date. */
+  /** A TDX module older than the only level that counts as up to date. */
   outdatedTeeTcbSvn: sixteen(3, 1, 3),
   cpuSvn: hex('03030202040100050000000000000000'),
 } as const;
 
-/** Intel's quoting enclave for TDX; the measurement is not checked by anybody. */
+/** Intel's quoting enclave for TDX. Its own measurement is missing here, since nobody checks it. */
 export const TD_QE = {
   vendorId: hex('939a7233f79c4ca9940a0db3957f0607'),
   attributes: hex('11000000000000000000000000000000'),

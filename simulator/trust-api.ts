@@ -1,5 +1,5 @@
 /**
- * The requests by which a client verifies the deployment: manifest, attestation, secret
+ * The endpoints through which a client verifies the deployment: manifest, attestation, secret
  * (docs/protocol/attestation.md 1).
  */
 import type { IncomingMessage } from 'node:http';

@@ -22,8 +22,8 @@ async function cli(
   return { ...(await runCommand(argv, { env, serve })), ran };
 }
 
-describe('the command line:', () => {
-  it('the program runs with its configuration, and its exit code is handed back', async () => {
+describe('the command line', () => {
+  it('the proxy is started with the configuration of the flags, and its exit code is returned', async () => {
     const { code, ran, stderr } = await cli(['--port=1234', '--apiKey=k'], async () => 7);
     assert.equal(code, 7);
     assert.equal(ran[0]?.[0].port, 1234);
@@ -31,7 +31,7 @@ describe('the command line:', () => {
     assert.equal(stderr, '');
   });
 
-  it('--licenses prints the licence, and where those of the packages are', async () => {
+  it('--licenses prints the licence, and where the licences of the packages are', async () => {
     const { code, stdout, ran } = await cli(['--licenses']);
     assert.deepEqual([code, ran.length], [0, 0]);
     assert.match(stdout, /MIT License/);
@@ -42,6 +42,15 @@ describe('the command line:', () => {
   it('--version prints the version as the reference does', async () => {
     const { code, stdout, ran } = await cli(['--version']);
     assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
+  });
+
+  it('--version --verbose adds the versions of Node and OpenSSL, and --verbose alone is an error', async () => {
+    const { code, stdout } = await cli(['--version', '--verbose']);
+    assert.equal(code, 0);
+    assert.match(stdout, /^privatemode-proxy version v\S+\nNode \S+, OpenSSL \S+\n/);
+    const alone = await cli(['--verbose']);
+    assert.deepEqual([alone.code, alone.ran.length], [1, 0]);
+    assert.match(alone.stderr, /--verbose goes with --version/);
   });
 
   it('a program that cannot start says why and what to do', async () => {
@@ -58,13 +67,13 @@ describe('the command line:', () => {
     ['ENOTFOUND', 'ENOTFOUND; that host name does not resolve'],
     ['EMFILE', 'EMFILE'],
   ] as const) {
-    it(`a port that cannot be opened: ${code} in words`, () => {
+    it(`the error for a port that cannot be opened says: ${words}`, () => {
       const error = listenFailed('192.0.2.1 port 80', 80, Object.assign(new Error('CANARY'), { code }));
       assert.equal(error.message, `listening on 192.0.2.1 port 80: ${words}`);
     });
   }
 
-  it('an error says nothing that a terminal would obey', async () => {
+  it('an error is printed with escapes for control characters that a terminal would obey', async () => {
     const { stderr } = await cli([], async () => {
       throw new PrivatemodeError('listen_failed', 'no\u202e\u2066 \u009b2J\u2028 port\nsecond line');
     });
@@ -107,7 +116,7 @@ describe('the command line:', () => {
   ];
   for (const [argv, env, code] of starts) {
     const form = code === undefined ? 'text' : 'one line of JSON';
-    it(`a failure of "${argv.join(' ')}" with ${JSON.stringify(env)} in the environment is ${form}`, async () => {
+    it(`a failure of "${argv.join(' ')}" with ${JSON.stringify(env)} in the environment is printed as ${form}`, async () => {
       const outcome = await cli(argv, failing, env);
       assert.deepEqual([outcome.code, outcome.stdout], [1, '']);
       if (code === undefined) {
@@ -127,7 +136,7 @@ describe('the command line:', () => {
     });
   }
 
-  it('a fault of the program in a JSON log shows the place and not the words', async () => {
+  it('an internal error in a JSON log shows its place in the code and not its message', async () => {
     const fault = async (): Promise<number> => {
       throw new TypeError('CANARY');
     };
@@ -139,7 +148,7 @@ describe('the command line:', () => {
     );
   });
 
-  it('a fault of the program shows the place and not the words', async () => {
+  it('an internal error shows its place in the code and not its message', async () => {
     const { code, stderr } = await cli([], async () => {
       throw new TypeError('CANARY');
     });

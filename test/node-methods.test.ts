@@ -1,6 +1,6 @@
 /**
- * Methods of Node's objects are not replaced, and their private members not read: subclasses and documented extension points do it.
- * What stays all the same stands in a list, with its figure or its reason.
+ * Methods of Node's objects are not replaced, and their private members not read: subclasses and documented
+ * extension points do it. What stays all the same stands in a list, with its figure or its reason.
  */
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
@@ -23,7 +23,7 @@ const STAYS: Readonly<Record<string, string>> = {
     '10 bytes each. The parser makes the messages itself, and takes a class of ours for requests alone.',
   'gateway/chunked-response.ts _send':
     'A chunk as one buffer saves part of what a token costs (`stream_cpu_per_token`); the public methods hand the socket its parts one by one.',
-  'server/malformed-head.ts destroy':
+  'listener/not-http.ts destroy':
     'Node destroys a connection whose handshake failed at once, and with unread bytes the reset overtakes the hint to use https. net.Server makes ' +
     'its sockets itself.',
 };
@@ -50,7 +50,10 @@ const METHODS = new Set(
   ),
 );
 
-/** The members that the source replaces where Node has a method of that name, and those with an underscore that it reads. */
+/**
+ * The members that the source replaces where Node has a method of that name, and those with an underscore
+ * that it reads.
+ */
 function reached(source: string): string[] {
   const code = source.replace(/\/\*[\s\S]*?\*\//g, '').replace(/^\s*\/\/.*$|\s\/\/ .*$/gm, '');
   const usesNode = /from 'node:(?:events|http|https|net|stream|tls)/.test(code);
@@ -60,14 +63,15 @@ function reached(source: string): string[] {
     ...names(/\[['"](\w+)['"]\]\s*=(?![=>])/g),
     ...names(/(?:defineProperty|Reflect\.set)\([^,()]*,\s*['"](\w+)['"]/g),
   ].filter((name) => usesNode && METHODS.has(name));
-  // A stage overrides what Node documents for subclasses (`override _transform`): that is a definition, no read.
+  // A stage overrides what Node documents for subclasses (`override _transform`): that is a definition, no
+  // read.
   const read = [...names(/\.(_[a-z]\w*)/g), ...names(/\[['"](_[a-z]\w*)['"]\]/g)];
   const ofOthers = names(/\.((?:raw)?[lL]isteners)\(/g);
   return [...new Set([...replaced, ...read, ...ofOthers])];
 }
 
-describe("Node's methods", () => {
-  it('are replaced, or read though private, only where the list says why', () => {
+describe('methods and private members of Node', () => {
+  it('are replaced or read by lib only in the listed places', () => {
     const found = readdirSync(LIB, { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts'))
       .flatMap((name) => reached(readFileSync(join(LIB, name), 'utf8')).map((member) => `${name} ${member}`));
@@ -75,7 +79,7 @@ describe("Node's methods", () => {
     assert.ok(found.length <= 3);
   });
 
-  it('are found however they are reached', () => {
+  it('are found by this test however code reaches them', () => {
     const rows: [source: string, members: readonly string[]][] = [
       ['socket.destroy = later;', ['destroy']],
       ["server['close'] = later;", ['close']],

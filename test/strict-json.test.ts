@@ -34,7 +34,7 @@ describe('strict JSON', () => {
   const read = (name: string): Buffer => readFileSync(join(folder, name));
   const files = readdirSync(folder);
 
-  it('takes what JSONTestSuite says must be taken, but for repeated members', () => {
+  it('accepts what JSONTestSuite says must be accepted, except repeated members', () => {
     const accepted = files.filter((name) => name.startsWith('y_'));
     assert.ok(accepted.length >= 90, `${accepted.length} files`);
     for (const name of accepted) {
@@ -50,7 +50,7 @@ describe('strict JSON', () => {
     for (const name of bad) assert.throws(() => parse(read(name)), refused, name);
   });
 
-  it('follows JSON.parse where the suite leaves it open, but insists on UTF-8', () => {
+  it('follows JSON.parse if JSONTestSuite leaves the result open, but insists on UTF-8', () => {
     for (const name of files.filter((each) => each.startsWith('i_'))) {
       const bytes = read(name);
       let expected: unknown;
@@ -81,7 +81,7 @@ describe('strict JSON', () => {
     assert.throws(() => parse(text('{"x":[0,{"y":1,"y":2}]}')), /^Error: x\[1\]: member "y" appears twice$/);
   });
 
-  it('shows where something stands, from an object or a list on', () => {
+  it('writes the path of a value as in a.b[0].c or [0].a, and cuts names off after 100 characters', () => {
     for (const [path, text] of [
       [[], ''],
       [['a'], 'a'],
@@ -95,7 +95,7 @@ describe('strict JSON', () => {
     }
   });
 
-  it('tells code by a kind and a position what is wrong', () => {
+  it('reports each defect to its caller by kind and position', () => {
     for (const [bytes, kind, position] of [
       [Buffer.from('22ff22', 'hex'), 'encoding', 0],
       [text('{"a":x}'), 'syntax', 5],
@@ -122,13 +122,13 @@ describe('strict JSON', () => {
     }
   });
 
-  it('keeps names that mean something to JavaScript apart from it', () => {
+  it('accepts __proto__ and constructor as names of members', () => {
     const value = parse(text('{"__proto__":{"a":1},"constructor":2}'));
     assert.ok(value instanceof Map);
     assert.deepEqual([...value.keys()], ['__proto__', 'constructor']);
   });
 
-  it('bounds depth and number of values', () => {
+  it('limits the depth and the number of values', () => {
     const nested = (depth: number): Uint8Array => text('['.repeat(depth) + ']'.repeat(depth));
     assert.doesNotThrow(() => parse(nested(8), { depth: 8, values: 100 }));
     assert.throws(() => parse(nested(9), { depth: 8, values: 100 }), /nested too deeply/);
@@ -137,7 +137,7 @@ describe('strict JSON', () => {
     assert.throws(() => parse(text('[1,2,3,4]'), { depth: 2, values: 4 }), /too many values/);
   });
 
-  it('reads strings of megabytes, escapes in them or not, and refuses those without an end', () => {
+  it('reads strings of megabytes, with or without escapes, and refuses strings without an end', () => {
     const size = 12_000_000;
     const long = 'a'.repeat(size);
     for (const [json, expected] of [
@@ -153,14 +153,14 @@ describe('strict JSON', () => {
     }
   });
 
-  it('refuses nesting of megabytes before it costs stack', () => {
+  it('refuses megabytes of nested arrays and objects without a stack overflow', () => {
     for (const step of ['[', '{"a":', '[[],', '{"":[]  ,"a":[']) {
       const json = text(step.repeat(12_000_000 / step.length));
       assert.throws(() => parse(json, { depth: 8, values: 10_000 }), /nested too deeply/, step);
     }
   });
 
-  it('quotes no more than the beginning of a name that is refused', () => {
+  it('quotes only the beginning of a name that it refuses', () => {
     const name = 'n'.repeat(1_000_000);
     for (const json of [`{"${name}":1,"${name}":2}`, `{"${name}":x}`]) {
       assert.throws(

@@ -1,6 +1,6 @@
 /**
- * Which test files `npm test` leaves to `npm run test:all`, which of them run again through another door or engine, and which run
- * alone: the tables that scripts/test.ts goes by.
+ * Which test files `npm test` leaves to `npm run test:all`, which of them run again through another door or
+ * engine, and which run alone: the tables that scripts/test.ts goes by.
  */
 
 export const DOORS = ['proxy', 'library'] as const;
@@ -16,7 +16,10 @@ export interface Through {
 export const optionsOf = ({ door, engine }: Through): string =>
   [door !== 'proxy' && `--door ${door}`, engine !== 'node' && `--engine ${engine}`].filter(Boolean).join(' ');
 
-/** What only the proxy has, and why nobody can ask the library for it: why tests are skipped behind the library's door. */
+/**
+ * What only the proxy has, and why nobody can ask the library for it: why tests are skipped behind the
+ * library's door.
+ */
 export const PROXY_ALONE = {
   'caller keys': 'callers of the library bring no key of their own: its key is an option',
   counters: 'the library keeps no counters and writes no log: it tells its application',
@@ -45,7 +48,9 @@ export interface Run extends Through {
   readonly leftOut?: Readonly<Record<string, string>>;
 }
 
-/** Files that show how the library keeps and sends what is secret: they run behind its door with both engines. */
+/**
+ * Files that show how the library keeps and sends what is secret: they run behind its door with both engines.
+ */
 const WITH_BOTH_ENGINES = [
   'test/applications/anthropic.test.ts',
   'test/applications/openai.test.ts',
@@ -93,8 +98,8 @@ export const RUNS: readonly Run[] = [
 ];
 
 /**
- * Files that prove again what others prove, in another environment, by path or directory; with what only they prove. CONTRIBUTING.md
- * has the same rows.
+ * Files that prove again what others prove, in another environment, by path or directory; with what only they
+ * prove. CONTRIBUTING.md has the same rows.
  */
 export const REPEATED: Readonly<Record<string, string>> = {
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
@@ -102,7 +107,7 @@ export const REPEATED: Readonly<Record<string, string>> = {
     'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
   'test/faults/scenarios.test.ts':
     'faults of processes, disks and networks under load: the proxy recovers, and says what happened',
-  'test/client/browser.test.ts': 'the client library runs in Chromium',
+  'test/client-library/browser.test.ts': 'the client library runs in Chromium',
   'test/e2e/browser.test.ts': 'a web page in Chromium reaches the gateway, by CORS and streams',
   'test/observe/status-page-browser.test.ts':
     'the status page in Chromium: what it shows, and that it is accessible',
@@ -110,11 +115,14 @@ export const REPEATED: Readonly<Record<string, string>> = {
     'chart, Compose file, units, alert rules and the Dockerfile are valid, and systemd runs the program',
 };
 
-/** Files that measure time, memory or the event loop: they run one after the other, once all else is done; with what they measure. */
+/**
+ * Files that measure time, memory or the event loop: they run one after the other, once all else is done;
+ * with what they measure.
+ */
 export const ALONE: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'how long a verdict holds the event loop',
-  'test/client/browser.test.ts': 'the pace of a stream in a browser',
-  'test/client/one-exchange.test.ts': 'memory of a large response; the pace of a stream',
+  'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
+  'test/client-library/one-exchange.test.ts': 'memory of a large response; the pace of a stream',
   'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
   'test/e2e/chat.test.ts': 'the pace of a stream',
@@ -126,9 +134,9 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
   'test/pipeline/memory.test.ts': 'memory of long events and of short chunks',
-  'test/clients/authenticate.test.ts': 'how long a wrong token takes',
-  'test/clients/gateway.test.ts': 'memory, and how soon a change of clients holds',
-  'test/clients/processes.test.ts': 'how soon workers hear of a change',
+  'test/access/authenticate.test.ts': 'how long a wrong token takes',
+  'test/access/gateway.test.ts': 'memory, and how soon a change of clients holds',
+  'test/access/processes.test.ts': 'how soon workers hear of a change',
 };
 
 /** Whether one of the paths is the file, or a directory above it. */

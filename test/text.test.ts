@@ -6,14 +6,14 @@ import { hasColours, painter, plural, printable, safeJson } from '../lib/text.ts
 
 const CONTROLS = /[\p{Cc}\p{Cf}]/u;
 
-describe('text of the remote', () => {
+describe('text that comes from the remote', () => {
   it('cannot steer a terminal or forge a log line', () => {
     assert.equal(printable('a\u001b[31mb\nc\u202ed'), 'a\\u{1b}[31mb\\u{a}c\\u{202e}d');
     assert.equal(printable('CN=Müller, O=株式会社'), 'CN=Müller, O=株式会社');
     assert.equal(printable('\ud800'), '\\u{d800}');
   });
 
-  it('does not fill the screen', () => {
+  it('is cut off after 1,000 characters', () => {
     assert.equal(printable('x'.repeat(5000)).length, 1001);
     assert.equal(printable('x'.repeat(1000)), 'x'.repeat(1000));
     assert.equal(printable('x'.repeat(1001)), `${'x'.repeat(1000)}…`);
@@ -41,7 +41,7 @@ describe('text of the remote', () => {
 });
 
 describe('text for people', () => {
-  it('has colours on a terminal that shows them, unless somebody wants none', () => {
+  it('has colours on a terminal only, and none with NO_COLOR or TERM=dumb', () => {
     const terminal = { isTTY: true };
     for (const [output, env, expected] of [
       [terminal, {}, true],
@@ -58,14 +58,14 @@ describe('text for people', () => {
     assert.equal(painter(false)('good', 'words'), 'words');
   });
 
-  it('counts in the right number', () => {
+  it('says "1 check", but "0 checks" and "2 checks"', () => {
     assert.deepEqual(
       [0, 1, 2].map((count) => plural(count, 'check')),
       ['0 checks', '1 check', '2 checks'],
     );
   });
 
-  it('is the same value as JSON, which steers no terminal', () => {
+  it('keeps its value as JSON, in which control characters are escaped', () => {
     const value = { text: 'a\u009b31m\u202eb\n\u{e0001}' };
     assert.equal(safeJson(value), '{"text":"a\\u009b31m\\u202eb\\n\\udb40\\udc01"}');
     assert.deepEqual(JSON.parse(safeJson(value, 2)), value);

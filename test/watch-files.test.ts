@@ -22,7 +22,7 @@ function scene() {
   return { watch, reads, told };
 }
 
-it('a watched file: a read that takes long does not bring back what a later one found replaced', async (t) => {
+it('a watched file: a slow read does not bring back content that a later read has found replaced', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const [slow, quick] = [watch.reload(), watch.reload()];
@@ -33,7 +33,7 @@ it('a watched file: a read that takes long does not bring back what a later one 
   assert.deepEqual(told, ['second']);
 });
 
-it('a watched file: a read that takes long does not report what a later one found mended', async (t) => {
+it('a watched file: a slow read that fails is not reported if a later read has succeeded', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const [slow, quick] = [watch.reload(), watch.reload()];
@@ -44,7 +44,7 @@ it('a watched file: a read that takes long does not report what a later one foun
   assert.deepEqual(told, ['second']);
 });
 
-it('a watched file: reads that end in their order are all taken', async (t) => {
+it('a watched file: reads that end in order are all reported', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const both = [watch.reload(), watch.reload()];
@@ -53,7 +53,7 @@ it('a watched file: reads that end in their order are all taken', async (t) => {
   assert.deepEqual(told, ['number 0', 'number 1']);
 });
 
-it('a watched file: a good read after failures says so once, before what changed', async (t) => {
+it('a watched file: a good read after failures reports the recovery once, before the changed content', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   for (const outcome of ['first', undefined, undefined, 'first', undefined, 'second', 'second']) {

@@ -11,7 +11,10 @@ const FEWEST = 125;
 /** Even generator and upstream by themselves are asked for no more. */
 const MOST = 16_000;
 
-/** Whether that many streams of 10 tokens a second keep their pace: gap p99 up to twice the pace, and no errors. */
+/**
+ * Whether that many streams of 10 tokens a second keep their pace: gap p99 up to twice the pace, and no
+ * errors.
+ */
 async function keepsPace(target: Target, count: number): Promise<boolean> {
   const lead = 300 + 2 * count; // to connect all, and for the upstream to seal what they get
   try {
@@ -33,7 +36,10 @@ async function keepsPace(target: Target, count: number): Promise<boolean> {
 const carries = async (target: Target, count: number): Promise<boolean> =>
   (await keepsPace(target, count)) || keepsPace(target, count);
 
-/** The highest number of streams, up to `most`, that is carried: by doubling, then one step between; 0 for none. */
+/**
+ * The highest number of streams, up to `most`, that is carried: by doubling, then one step between; 0 for
+ * none.
+ */
 async function capacity(target: Target, most: number): Promise<number> {
   let carried = 0;
   let next = FEWEST;

@@ -13,15 +13,17 @@ const [WITHOUT_TWO, WITH_TWO] = ['ours, 2 workers', 'ours, clients, 2 workers'] 
 const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places'] as const;
 
 /**
- * Requests that the flooder has under way at any time; for each that ends it begins another. Beside the client's one request, 15 of
- * them run on both subjects, so the machine does the same: on the one they are all that the flooder has, and two places are left; on
- * the other they take all places but the kept one, and 185 wait. Three things keep what else a flood costs out of the figure:
- * - A model thinks for a while, and places, not processors, are what is short. Otherwise whatever is slowest, the generator first of
- *   all, had the flood's backlog before it, and the client's request in it.
- * - The flood does not come in waves: 200 heads in the same moment keep the event loop from everybody while it reads them.
- * - Its answers end one after the other, as those of different lengths do, and not all together.
- * What remains is the wait for a place. The client has nothing running, so the kept one is its own. Without it, the client waited for
- * a sixteenth of an answer on average, and in order of arrival for twelve answers.
+ * Requests that the flooder has under way at any time; for each that ends it begins another. Beside the
+ * client's one request, 15 of them run on both subjects, so the machine does the same: on the one they are
+ * all that the flooder has, and two places are left; on the other they take all places but the kept one, and
+ * 185 wait. Three things keep what else a flood costs out of the figure:
+ * - A model thinks for a while, and places, not processors, are what is short. Otherwise whatever is slowest,
+ *   the generator first of all, had the flood's backlog before it, and the client's request in it.
+ * - The flood does not come in waves: 200 heads in the same moment keep the event loop from everybody while
+ *   it reads them.
+ * - Its answers end one after the other, as those of different lengths do, and not all together. What remains
+ *   is the wait for a place. The client has nothing running, so the kept one is its own. Without it, the
+ *   client waited for a sixteenth of an answer on average, and in order of arrival for twelve answers.
  */
 const FLOODS = { [FULL]: 200, [FITTING]: 15 } as const;
 const PLACES = 16;
@@ -41,7 +43,10 @@ const PATIENCE = 5_000;
 /** From one address, of which more are told to wait (429). */
 const MOST_OF_AN_ADDRESS = 20;
 
-/** What it costs that the gateway knows its clients, counts what they use and shares its places among them; `features` has the rest. */
+/**
+ * What it costs that the gateway knows its clients, counts what they use and shares its places among them;
+ * `features` has the rest.
+ */
 export const clients: Metric = {
   name: 'clients',
   rows: [
@@ -92,7 +97,10 @@ export const clients: Metric = {
   },
 };
 
-/** ms to the first token of a client that asks one at a time, while another always has that many requests under way. */
+/**
+ * ms to the first token of a client that asks one at a time, while another always has that many requests
+ * under way.
+ */
 async function besideFlood(target: Target, requests: number, count: number): Promise<number[]> {
   const flooder = { ...target, token: FLOODER_TOKEN };
   let over = false;

@@ -8,7 +8,10 @@ import type { Subject } from '../subjects.ts';
 const REQUESTS = 200;
 const PLAN = { events: 3, pace: 0 };
 
-/** ms to the first token of the median request, and ms of CPU for all, of requests at once on connections to the subject that are open. */
+/**
+ * ms to the first token of the median request, and ms of CPU for all, of requests at once on connections to
+ * the subject that are open.
+ */
 async function burst({ target, pid }: Subject): Promise<{ readonly p50: number; readonly cpu: number }> {
   const body = target.sealed ? sealedChatBody(PLAN) : chatBody(PLAN);
   const sockets = await Promise.all(Array.from({ length: REQUESTS }, () => dial(target)));
@@ -19,7 +22,10 @@ async function burst({ target, pid }: Subject): Promise<{ readonly p50: number; 
   return { p50: quantile(times, 0.5), cpu: (cpuMicroseconds(pid as number) - before) / 1000 };
 }
 
-/** What each new connection to the service costs: the subjects have just started, and no request has opened any. */
+/**
+ * What each new connection to the service costs: the subjects have just started, and no request has opened
+ * any.
+ */
 export const coldBurst: Metric = {
   name: 'cold_burst',
   rows: [

@@ -36,8 +36,8 @@ const BARS: readonly (readonly [keyof typeof FEATURES, keyof typeof MEASURES, li
 ];
 
 /**
- * What each feature costs. A process that has served for the whole run beside one that started late, or two that V8 happens to compile
- * otherwise, differ by more than that; so all start afresh in each round.
+ * What each feature costs. A process that has served for the whole run beside one that started late, or two
+ * that V8 happens to compile otherwise, differ by more than that; so all start afresh in each round.
  */
 export const features: Metric = {
   name: 'features',

@@ -35,7 +35,10 @@ export async function warmed(subjects: Subjects, name: string): Promise<Subject>
 
 type Times = Record<string, readonly number[]>;
 
-/** ms to the first token, one request at a time; the subjects take turns, so that a disturbance meets all of them. */
+/**
+ * ms to the first token, one request at a time; the subjects take turns, so that a disturbance meets all of
+ * them.
+ */
 export async function alone(subjects: readonly Subject[], count: number): Promise<Times> {
   const times = Object.fromEntries(subjects.map(({ name }) => [name, [] as number[]]));
   for (let i = 0; i < WARM_UP + count; i++) {
@@ -49,7 +52,8 @@ export async function alone(subjects: readonly Subject[], count: number): Promis
 
 /** What is asked a few ms apart beside 50 paced streams, and the first of it left out. */
 export async function besideStreams<T>(target: Target, count: number, ask: (index: number) => Promise<T>) {
-  const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE); // enough for the whole time, with some to spare
+  // enough for the whole time, with some to spare
+  const events = Math.ceil((SETTLE + 2 * STAGGER * count) / PACE);
   const beside = await Promise.all(
     Array.from({ length: 50 }, () => openStream(target, { events, pace: PACE, hold: true })),
   );

@@ -7,7 +7,10 @@ import type { Subjects } from '../subjects.ts';
 
 const PLAN = { events: 3, pace: 0 };
 const TOGETHER = 8;
-/** Requests one by one before the eight: the compilers do their work, and nobody shows that eight connections will be needed. */
+/**
+ * Requests one by one before the eight: the compilers do their work, and nobody shows that eight connections
+ * will be needed.
+ */
 const ONE_BY_ONE = 20;
 /** ms. */
 const IDLE = 10_000;
@@ -25,7 +28,10 @@ const MOMENTS = {
 } as const;
 type Moment = keyof typeof MOMENTS;
 
-/** ms to the first token of the slowest of `count` requests at once, on connections to the target that are open. */
+/**
+ * ms to the first token of the slowest of `count` requests at once, on connections to the target that are
+ * open.
+ */
 async function slowest(target: Target, count: number): Promise<number> {
   const sockets = await Promise.all(Array.from({ length: count }, () => dial(target)));
   const streams = await Promise.all(sockets.map((socket) => openStreamOn(socket, target, PLAN)));
@@ -35,7 +41,10 @@ async function slowest(target: Target, count: number): Promise<number> {
 
 type Times = Readonly<Record<Moment, number>>;
 
-/** The moments after a start of each that can be started, over that link; `idled` resolves with all of them once they have idled. */
+/**
+ * The moments after a start of each that can be started, over that link; `idled` resolves with all of them
+ * once they have idled.
+ */
 async function over(
   all: Subjects,
   link: LinkProfile,

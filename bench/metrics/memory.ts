@@ -26,7 +26,7 @@ async function bytesPerStream(subjects: Subjects, name: string): Promise<number>
         await Promise.all(opened.map((stream) => stream.reached(2)));
         streams.push(...opened);
       }
-      process.kill(pid, 'SIGUSR2');
+      if (subjects.collects(name)) process.kill(pid, 'SIGUSR2');
       await delay(500);
       points.push([plateau, residentBytes(pid)]);
     }
@@ -50,7 +50,7 @@ export const memoryPerStream: Metric = {
   rounds: { full: 3, quick: 0 },
   async round(subjects) {
     const found: Record<string, number> = {};
-    for (const name of shuffled(['passthrough', ...subjects.builds]))
+    for (const name of shuffled(['passthrough', ...subjects.startable]))
       found[name] = await bytesPerStream(subjects, name);
     return {
       figures: { mem_per_stream: found['ours']! / found['passthrough']! },

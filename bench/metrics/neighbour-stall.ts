@@ -12,7 +12,10 @@ const REPEATS = 3;
 /** Of each stream: before the upload, and enough for all of it. */
 const [BEFORE, EVENTS] = [8, 40];
 
-/** Made once: it would stall the generator. Bare relays get as many bytes of prompt, which are twice as many sealed. */
+/**
+ * Made once: it would stall the generator. Bare relays get as many bytes of prompt, which are twice as many
+ * sealed.
+ */
 const bodies = new Map<boolean, Buffer>();
 function bodyFor({ sealed }: Target): Buffer {
   const body = bodies.get(sealed) ?? (sealed ? sealedChatBody(PLAN, UPLOAD) : chatBody(PLAN, UPLOAD));

@@ -70,7 +70,10 @@ export async function startWatched(subjects: Subjects, name: string, directory: 
   return { ...subject, holds: () => holdsOf(subject.pid as number, file) };
 }
 
-/** ms of the longest hold of a subject's event loop since it was asked last, and of that which one of a thousand exceeds. */
+/**
+ * ms of the longest hold of a subject's event loop since it was asked last, and of that which one of a
+ * thousand exceeds.
+ */
 async function holdsOf(pid: number, file: string): Promise<{ longest: number; p999: number }> {
   rmSync(file, { force: true });
   process.kill(pid, 'SIGUSR2');

@@ -10,12 +10,18 @@ import type { Subject } from '../subjects.ts';
 
 const IN_FLIGHT = 64;
 const PROMPT = 1_000;
-/** Tokens that leave one by one, as a model's do. All at once, opening them alone would take longer than twice the whole of passing them on. */
+/**
+ * Tokens that leave one by one, as a model's do. All at once, opening them alone would take longer than twice
+ * the whole of passing them on.
+ */
 const PLAN = { events: 20, pace: 1, again: true };
 /** ms until the load is steady, and ms that count. */
 const [SETTLE, MEASURED] = [700, 2_000];
 
-/** Asks on and on over one connection, as agents do; gives the number of answers so far. Throws where one is not whole. */
+/**
+ * Asks on and on over one connection, as agents do; gives the number of answers so far. Throws where one is
+ * not whole.
+ */
 async function askOnAndOn(target: Target, request: Buffer) {
   const socket = await dial(target);
   const { promise: closed, resolve, reject } = Promise.withResolvers<void>();

@@ -6,7 +6,10 @@ import { cpuPerEvent } from './stream-cpu.ts';
 const SUBJECT = 'ours, responses';
 const APIS = ['chat', 'Responses API'] as const;
 
-/** What it costs that the stream of a chat goes out as that of a Response: the same program, asked by the one API and by the other. */
+/**
+ * What it costs that the stream of a chat goes out as that of a Response: the same program, asked by the one
+ * API and by the other.
+ */
 export const responses: Metric = {
   name: 'responses',
   rows: [

@@ -11,14 +11,20 @@ const MB = 1_000_000;
 
 type Uploaded = Extract<UpstreamNote, { type: 'uploaded' }>;
 
-/** When a body of at least that many bytes is there; what came before this call does not count, however late it is told. */
+/**
+ * When a body of at least that many bytes is there; what came before this call does not count, however late
+ * it is told.
+ */
 async function arrival({ upstream }: Subjects, bytes: number): Promise<number> {
   const since = monotonicMs();
   const meant = (note: Uploaded): boolean => note.bytes >= bytes && note.at >= since;
   return (await message<Uploaded>(upstream, 'uploaded', meant)).at;
 }
 
-/** ms from the client's last byte to the upstream's, for a prompt that leaves the client at once or at that rate. */
+/**
+ * ms from the client's last byte to the upstream's, for a prompt that leaves the client at once or at that
+ * rate.
+ */
 async function through(subjects: Subjects, name: string, body: Buffer, rate?: number): Promise<number> {
   const { target } = await subjects.get(name);
   const arrived = arrival(subjects, body.length);
@@ -43,7 +49,10 @@ const REPEATS = 7;
 /** Bytes a second of a client that is not on this machine. */
 const RATE = 10 * MB;
 
-/** The shard key, which a shared salt asks for, ends at a million tokens of four bytes: larger prompts are refused. */
+/**
+ * The shard key, which a shared salt asks for, ends at a million tokens of four bytes: larger prompts are
+ * refused.
+ */
 const SHARED_SALT_LIMIT = 4;
 
 /** The same ways through what was entered, as far as it knows them. */

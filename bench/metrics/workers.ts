@@ -7,7 +7,10 @@ import type { Subject } from '../subjects.ts';
 import { type Saturation, saturate } from './stream-saturated.ts';
 
 const [ONE, TWO] = ['ours, 1 worker', 'ours, 2 workers'] as const;
-/** Cores that two workers, upstream and generator need to be in nobody's way; with fewer the rate is that of the machine. */
+/**
+ * Cores that two workers, upstream and generator need to be in nobody's way; with fewer the rate is that of
+ * the machine.
+ */
 const ENOUGH = 4;
 const CPU: Row = {
   id: 'workers',

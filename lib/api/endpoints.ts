@@ -1,4 +1,8 @@
-import type { ErrorFormat } from './error-format.ts';
+/**
+ * The endpoint table: which paths are forwarded, answered here, or refused with an error of their own, and
+ * how each is treated. match-endpoint.ts finds the row of a request.
+ */
+import type { ErrorFormat } from './error-response.ts';
 
 export type EndpointId =
   | 'chat'
@@ -13,22 +17,22 @@ export type EndpointId =
 
 export interface Endpoint {
   readonly id: EndpointId;
-  /** Without HEAD, which is served wherever GET is. */
+  /** HEAD is not listed: it is served wherever GET is. */
   readonly methods: readonly string[];
-  /** Exact; `/*` at the end: everything below; `/{id}` at the end: everything below that is not empty. */
+  /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
   readonly path: string;
   /** Served without its `/v1` too: base URLs are pasted with and without it. */
   readonly versionless: boolean;
   readonly errorFormat: ErrorFormat;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
-  /** Members (of forms: value fields) that are not encrypted; names match exactly (docs/protocol/inference.md 5.1). */
+  /** Members (of forms: value fields) left unencrypted, by exact name (docs/protocol/inference.md 5.1). */
   readonly requestPlain: ReadonlySet<string>;
-  /** Whether a cache salt is put into the body and a shard key into the headers (docs/protocol/inference.md 8). */
+  /** Whether the body gets a cache salt and the headers get a shard key (docs/protocol/inference.md 8). */
   readonly salted: boolean;
-  /** What ends a stream well (docs/protocol/inference.md 6.2). */
+  /** The event that ends a complete stream (docs/protocol/inference.md 6.2). */
   readonly terminal: '[DONE]' | 'message_stop' | undefined;
-  /** False: nothing is sealed or opened, headers only. */
+  /** False: no message is sealed or opened; only the rules for headers apply. */
   readonly encrypted: boolean;
   /** Query parameters that the remote gets; match-endpoint.ts drops all others. */
   readonly query: readonly string[];
@@ -36,13 +40,19 @@ export interface Endpoint {
   readonly operation: string;
   /** The path for a request that is translated before it is encrypted; undefined: its own path, unchanged. */
   readonly translatedTo?: string;
-  /** Served only where the caller of `matchEndpoint` names it; elsewhere refused as not_supported, in these words. */
+  /**
+   * If set: the endpoint is served only if the caller of `matchEndpoint` offers it. Else a request is refused
+   * as not_supported, with this message.
+   */
   readonly unlessOffered?: string;
-  /** Why nothing else is here: its other methods are 404 in these words, and 426 where a WebSocket is asked for. Undefined: they are 405. */
+  /**
+   * Why the path takes no other method. A request with one gets 404 with this message, or 426 if it asks for
+   * a WebSocket. Undefined: it gets 405.
+   */
   readonly otherMethods?: string;
 }
 
-/** What most endpoints have in common; a row names what differs. */
+/** Values that most endpoints share; a row names only what differs. */
 const INFERENCE = {
   methods: ['POST'],
   versionless: true,
@@ -66,11 +76,13 @@ const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: fals
 
 const NO_RESPONSES_API = 'the service has no Responses API';
 
-/** The answer to whoever asks for a stored response, deletes or cancels one, or counts its tokens. */
+/** The message for a request that reads, deletes or cancels a stored response, or counts its tokens. */
 const NOTHING_STORED =
   'there is no such response: none is stored, here or by the service (store is false); send POST /v1/responses with the whole conversation as input';
 
-/** The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1). */
+/**
+ * The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1).
+ */
 export const ENDPOINTS: readonly Endpoint[] = [
   { ...GENERATION, id: 'chat', path: '/v1/chat/completions', operation: 'chat' },
   {
@@ -129,13 +141,16 @@ export const ENDPOINTS: readonly Endpoint[] = [
 
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
-const onAdminListener = (path: string): string =>
-  `${path} is not on this port, but on the listener of --admin-address (such as 127.0.0.1:9090)`;
+const onAdminListener = (path: string, listeners = '--admin-address'): string =>
+  `${path} is not on this port, but on the listener of ${listeners} (such as 127.0.0.1:9090)`;
 
-/** Answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
+/** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
 export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'> & {
   readonly id: LocalId;
-  /** Served only where the caller of `matchEndpoint` names it; elsewhere there is no such path, in these words. */
+  /**
+   * If set: the path is served only if the caller of `matchEndpoint` offers it. Else there is no such path,
+   * and the error has this message.
+   */
   readonly optional?: string;
 })[] = [
   { path: '/', id: 'root', methods: ['GET'], versionless: false },
@@ -151,7 +166,10 @@ export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'>
   { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
 ];
 
-/** Paths that clients try and that get an error of their own. Below a response there is nothing where the API is translated either. */
+/**
+ * Paths that clients try, and that get an error of their own. Below `/v1/responses` nothing is served, even
+ * if the Responses API is translated.
+ */
 export const UNSUPPORTED = [
   {
     path: '/v1/responses/*',
@@ -159,11 +177,15 @@ export const UNSUPPORTED = [
     unlessOffered: NO_RESPONSES_API,
     otherMethods: NOTHING_STORED,
   },
-  { path: '/metrics', versionless: false, otherMethods: onAdminListener('/metrics') },
+  {
+    path: '/metrics',
+    versionless: false,
+    otherMethods: onAdminListener('/metrics', '--metrics-address or --admin-address'),
+  },
   { path: '/status', versionless: false, otherMethods: onAdminListener('/status') },
 ] as const;
 
-/** What is served only where it is asked for. */
+/** Paths that are served only if the caller of `matchEndpoint` offers them. */
 export type Offered = 'verification' | 'responses';
 
 /** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */

@@ -1,16 +1,20 @@
-/** Interprets a request line: a row of the endpoint table, or why there is none. */
+/** Finds the row of the endpoint table that a request line means, or says why there is none. */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { nearest } from '../text.ts';
 import { ENDPOINTS, type Endpoint, LOCAL, type LocalId, type Offered, UNSUPPORTED } from './endpoints.ts';
-import type { ErrorFormat } from './error-format.ts';
+import type { ErrorFormat } from './error-response.ts';
 
 export interface EndpointMatch {
   readonly kind: 'endpoint';
   readonly endpoint: Endpoint;
-  /** Of the endpoint. */
+  /** The error format of the endpoint. */
   readonly format: ErrorFormat;
-  /** What to send upstream: the canonical path, or that of the API it is translated to, and the allowed parameters of the query, exactly as received. */
+  /**
+   * The target to send upstream: the canonical path, or that of the API to which the request is translated,
+   * and the allowed parameters of the query, exactly as received.
+   */
   readonly target: string;
-  /** Names of the query parameters that were dropped, for the log; their values are nowhere. */
+  /** Names of the query parameters that were dropped, for the log. Their values are kept nowhere. */
   readonly dropped: readonly string[];
 }
 
@@ -29,10 +33,11 @@ export interface Refusal {
 }
 
 /**
- * Decides what a request line means; the target exactly as it came over the wire. `offered`: which optional rows are served. `upgrade`:
- * the header of that name, which matters only where a client that tries WebSockets first has to hear that there are none. `baseUrl`: how
- * messages write one with this path.
- * Preflights are answered before (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
+ * Decides what a request line means. `rawTarget`: the target exactly as it came over the wire. `offered`: the
+ * optional rows that are served. `upgrade`: the header of that name; it only serves to tell a client that
+ * tries a WebSocket first that there is none. `baseUrl`: writes the base URL with this path for a message.
+ *
+ * Preflights are answered earlier (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
  */
 export function matchEndpoint(
   method: string,
@@ -60,7 +65,10 @@ export function matchEndpoint(
         ? refuse('websocket_unsupported', 'responses do not come over a WebSocket here', format)
         : refuse('unknown_path', row.otherMethods, format);
     }
-    return { ...refuse('method_not_allowed', `this path takes ${allow.join(', ')} only`, format), allow };
+    return {
+      ...refuse('method_not_allowed', `this path takes ${allow.join(', ')} only, not ${method}`, format),
+      allow,
+    };
   }
   if (!('codec' in row)) return { kind: 'local', id: row.id, format };
   const { kept, dropped } = filterQuery(query, row.query);
@@ -76,8 +84,8 @@ export function matchEndpoint(
 const ROWS = [...LOCAL, ...ENDPOINTS, ...UNSUPPORTED];
 
 /**
- * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the end. Below `/*`
- * every byte belongs to somebody else's path and stays.
+ * The row that a path means, and the path as that row would write it: with `/v1`, and without a slash at the
+ * end. Below `/*` the path belongs to another API, so every byte of it stays.
  */
 export function meant(
   path: string,
@@ -100,7 +108,10 @@ function covers(row: string, path: string): boolean {
 const withHead = (methods: readonly string[]): readonly string[] =>
   methods.includes('GET') ? [...methods, 'HEAD'] : methods;
 
-/** Clients of the message style understand errors only in their own form. Of a canonical path. */
+/**
+ * The error format of a canonical path. Clients of the message style understand errors only in their own
+ * format.
+ */
 function formatOf(path: string): ErrorFormat {
   if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
   return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
@@ -112,21 +123,34 @@ const refuse = (code: ErrorCode, message: string, format: ErrorFormat): Refusal 
   format,
 });
 
-/** Most requests are for one of these, as it stands in its row: there is nothing in it to look for. */
+/**
+ * Paths of rows without a pattern. Most requests have one of these, exactly as its row writes it: parseTarget
+ * has nothing to check in it.
+ */
 const WHOLE_PATHS: ReadonlySet<string> = new Set(
   ROWS.map(({ path }) => path as string).filter((path) => !/[*{]/.test(path)),
 );
 
-/** As much of a path as may be shown: a version and a plain word, nothing that could be an id, a key or a text. */
+const LONGEST_PATH = Math.max(...[...WHOLE_PATHS].map(({ length }) => length));
+
+/**
+ * The beginning of a path that a message may show: a version and a plain word, nothing that could be an id, a
+ * key or a text.
+ */
 const SHOWN = /^(?:\/v[0-9]{1,2})?(?:\/[a-z]{1,16})?(?=\/|$)/i;
 
 const atProxy = (path: '' | '/v1'): string =>
   `http://HOST:PORT${path || ', without a path'}, with the host and port of this proxy`;
 
-/** Names the path, as far as it can be shown, and the base URL that the client has to have where an endpoint stands behind something else. */
+/**
+ * The message for an unknown path. It names the path as far as it may be shown. If an endpoint follows a
+ * wrong beginning, it also names the base URL that the client has to have.
+ */
 function noSuchEndpoint(path: string, baseUrl: typeof atProxy): string {
   const asked = path.replace(/\/$/, '');
-  const starts = [...asked.matchAll(/\//g)].map(({ index }) => index);
+  // Each beginning costs a look at all that follows it, and only the last ones can leave a path of ours.
+  const tail = asked.slice(-LONGEST_PATH);
+  const starts = [...tail.matchAll(/\//g)].map(({ index }) => asked.length - tail.length + index);
   const named = (start: number): string =>
     asked
       .slice(start)
@@ -136,20 +160,26 @@ function noSuchEndpoint(path: string, baseUrl: typeof atProxy): string {
   const front = asked.slice(0, at);
   const [shown = ''] = SHOWN.exec(front) ?? [];
   const what = `there is no such endpoint here: ${shown}${front === shown ? '' : '/*'}${asked.slice(at)}`;
+  const near = nearest(named(0), [...WHOLE_PATHS], 2);
+  // Two letters from a name of ours, and of plain characters: that is no secret.
+  if (near !== undefined && near !== named(0) && /^[\w/-]+$/.test(asked))
+    return `there is no endpoint ${asked} here; the nearest is ${near}`;
   if (at === asked.length) return what;
   const base = baseUrl(formatOf(named(at)) === 'anthropic' ? '' : '/v1');
   return `${what}. The base URL of the client has to be ${base}`;
 }
 
 /**
- * Reads the target of a request line exactly as it came over the wire, or returns words on what is wrong with it.
- * Whatever a later parser could read differently is refused, so that nothing is sealed for one path and delivered to
- * another. Nothing of the target is quoted: it may hold anything. `path` has no doubled slashes and `/v1` once; `query` has its
- * question mark and is exactly as received, or is empty.
+ * Reads the target of a request line exactly as it came over the wire, or returns a message that says what is
+ * wrong with it. It refuses anything that a later parser could read differently, so that nothing is sealed
+ * for one path and delivered to another. The message quotes nothing of the target, which may hold anything.
+ * `path` has no doubled slashes, and holds `/v1` exactly once. `query` is empty, or begins with its question
+ * mark and is exactly as received.
  */
 export function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
   if (WHOLE_PATHS.has(raw)) return { path: raw, query: '' };
-  if (!raw.startsWith('/')) return 'the request target is not a path';
+  if (!raw.startsWith('/'))
+    return 'the request target is not a path; this proxy goes into the base URL of a client, not into its proxy settings';
   if (/[^\x21-\x7e]/.test(raw))
     return 'the request target contains blanks, control characters or non-ASCII text';
   if (raw.includes('#')) return 'the request target contains a fragment';
@@ -162,17 +192,21 @@ export function parseTarget(raw: string): { readonly path: string; readonly quer
   return { path: canonical(path), query: raw.slice(path.length) };
 }
 
-/** Base URLs are pasted with and without `/v1` and with a trailing slash: `//v1/x` and `/v1/v1/x` mean `/v1/x`. */
+/**
+ * Base URLs are pasted with and without `/v1` and with a trailing slash: `//v1/x` and `/v1/v1/x` mean
+ * `/v1/x`.
+ */
 const canonical = (path: string): string =>
   path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
 
-/** Enough to recognise a parameter by; what else stands in its place may be content. */
+/** Names of parameters that the log may show. Any other text in their place may be content. */
 const PARAMETER_NAME = /^[\w.-]{1,40}(?==)/;
 
 /**
- * Keeps the parameters of a query whose names are allowed, each as received. Names must be written plainly: an escaped one
- * is not recognised, and a value with `;`, where some parsers begin another parameter, is not kept. `kept` has its question
- * mark, or is empty; `dropped` holds the names of the others, `?` where there is none that could be told.
+ * Keeps the parameters of a query whose names are allowed, each as received. Names must be written plainly:
+ * an escaped name is not recognised. A parameter with `;`, where some parsers begin another parameter, is not
+ * kept. `kept` has its question mark, or is empty. `dropped` holds the names of the others, `?` for a name
+ * that the log may not show.
  */
 function filterQuery(
   query: string,

@@ -1,4 +1,7 @@
-/** Other names for models (--model-alias), for applications that insist on names which the service does not have. */
+/**
+ * Other names for models (--model-alias), for applications that insist on names which the service does not
+ * have.
+ */
 
 /** MODEL by NAME; a NAME may end in `*`, which stands for any characters. */
 export type AliasTable = ReadonlyMap<string, string>;
@@ -9,7 +12,10 @@ export interface Alias {
   readonly model: string;
 }
 
-/** What the table makes of a model's name: by the NAME that it is, else by the longest one with `*` that covers it. */
+/**
+ * The alias for the name of a model: the NAME that equals it, else the longest NAME with `*` that covers it.
+ * Undefined if there is none, or if it stands for the same name.
+ */
 export function aliasIn(table: AliasTable, wanted: string): Alias | undefined {
   let name = table.has(wanted) ? wanted : '';
   for (const other of name === '' ? table.keys() : []) {
@@ -20,49 +26,57 @@ export function aliasIn(table: AliasTable, wanted: string): Alias | undefined {
   return model === undefined || model === wanted ? undefined : { name, model };
 }
 
-/** Ids of the service that are remembered; a list of more is none that an honest service has. */
+/** Ids of the service that are remembered. No honest service lists more. */
 const MOST_REAL = 1_000;
 
 export interface ModelAliasesDeps {
-  /** Hears the NAME of an alias for which the service has a model, once. */
+  /** Gets each NAME that covers a model of the service, once. */
   readonly onReal: (name: string) => void;
-  /** Hears why the service could not be asked which models it has; until it can, aliases win. */
+  /** Gets the reason if the service could not be asked which models it has. Until it can, aliases win. */
   readonly onUnknown: (reason: unknown) => void;
-  /** Hears the body of each list of the service. */
+  /** Gets the body of each list of the service. */
   readonly onList?: ((body: Uint8Array) => void) | undefined;
 }
 
 export type ModelAliases = ReturnType<typeof createModelAliases>;
 
-/** The aliases beside the models that the service is known to have: one of these wins over an alias of its name. */
+/**
+ * Keeps the aliases, and the models that the service is known to have. Such a model wins over an alias that
+ * covers its name. The newest whole list decides which they are, so a forged list has no effect after the
+ * next honest one. A page of a list, and an empty list, change nothing but what they add.
+ */
 export function createModelAliases(
   table: AliasTable,
   { onReal, onUnknown, onList = () => {} }: ModelAliasesDeps,
 ) {
-  const real = new Set<string>();
+  let real: ReadonlySet<string> = new Set();
   const told = new Set<string>();
   let isAsked = false;
 
-  /** The alias that a request for that model goes by; undefined: none. */
+  /** The alias that applies to a request for the model `wanted`; undefined if none does. */
   const find = (wanted: string): Alias | undefined => (real.has(wanted) ? undefined : aliasIn(table, wanted));
 
-  function learn(id: unknown): void {
-    const name = typeof id === 'string' && real.size < MOST_REAL ? find(id)?.name : undefined;
-    if (name === undefined) return;
-    real.add(id as string);
-    if (!told.has(name)) onReal(name);
-    told.add(name);
+  function learn(entries: readonly unknown[], isWhole: boolean): void {
+    const covered = entries
+      .map(idOf)
+      .filter((id): id is string => typeof id === 'string' && aliasIn(table, id) !== undefined);
+    real = new Set([...(isWhole ? [] : real), ...covered].slice(0, MOST_REAL));
+    for (const id of covered) {
+      const name = aliasIn(table, id)?.name as string;
+      if (!told.has(name)) onReal(name);
+      told.add(name);
+    }
   }
 
   /**
-   * The body of a list of models, and its entries, or undefined where it is no list. What it says of the service's own models is
-   * remembered; nothing of it is authenticated.
+   * The list of models in a body, and its entries; undefined if the body is no list. Learns the service's own
+   * models from it, although nothing authenticates the list. `isPage`: others may follow, or come before.
    */
-  function listIn(body: Uint8Array) {
+  function listIn(body: Uint8Array, isPage = false) {
     const list = parsed(body);
     const entries: unknown = list?.['data'];
     if (!Array.isArray(entries)) return undefined;
-    for (const entry of entries) learn(idOf(entry));
+    learn(entries, !isPage && list?.['has_more'] !== true && entries.length > 0);
     onList(body);
     return { list, entries };
   }
@@ -71,7 +85,12 @@ export function createModelAliases(
     find,
     /** Each NAME as it was configured, with its `*`. */
     names: [...table.keys()] as readonly string[],
-    /** Learns from the service's own list, once; where `list` fails, again at the next call. Never rejects. */
+    /** Learns the service's models from its whole list. */
+    listed: (body: Uint8Array): void => void listIn(body),
+    /**
+     * Learns the service's models from its own list, once. If `list` fails, the next call asks again. Never
+     * rejects.
+     */
     async ask(list: () => Promise<Uint8Array>): Promise<void> {
       if (isAsked) return;
       isAsked = true;
@@ -82,9 +101,12 @@ export function createModelAliases(
         onUnknown(thrown);
       }
     },
-    /** The body of a list of models with the aliases in it that are whole names; undefined where it is none, or nested too deep. */
-    inList(body: Uint8Array): Buffer | undefined {
-      const found = listIn(body);
+    /**
+     * The list of models in a body, with the aliases added that are whole names and no models of the service.
+     * Undefined if the body is no list, or is nested too deep. `isPage`: the request asked for a part of it.
+     */
+    inList(body: Uint8Array, isPage?: boolean): Buffer | undefined {
+      const found = listIn(body, isPage);
       if (found === undefined) return undefined;
       const added = [...table]
         .filter(([name]) => !name.endsWith('*') && !real.has(name))
@@ -92,7 +114,8 @@ export function createModelAliases(
       return written({ ...found.list, data: [...found.entries, ...added] });
     },
     /**
-     * The model that `/v1/models/NAME` asks for, where an alias covers it. A NAME that ends in `*` is what was configured, and no model.
+     * The model that `/v1/models/NAME` asks for, if an alias covers it. A NAME that ends in `*` is the
+     * configured pattern, and no model.
      */
     inPath(path: string): string | undefined {
       try {
@@ -102,7 +125,10 @@ export function createModelAliases(
         return undefined; // escapes that are no UTF-8
       }
     },
-    /** What a list of models has, or would have, of one that an alias covers; undefined where the body is none, or nested too deep. */
+    /**
+     * The entry for the model `wanted`: the one in the list of models, else one that is made for its alias.
+     * Undefined if there is neither, or if the body is no list or is nested too deep.
+     */
     entryIn(body: Uint8Array, wanted: string): Buffer | undefined {
       const found = listIn(body);
       if (found === undefined) return undefined;
@@ -118,7 +144,7 @@ const MODEL_PATH = '/v1/models/';
 
 const idOf = (entry: unknown): unknown => (entry as { id?: unknown } | null)?.id;
 
-/** An alias as a list has it: what is said of its model, under its own name. */
+/** The entry of an alias in a list: that of its model, under the name of the alias. */
 const entryOf = (name: string, model: string, entries: readonly unknown[]): object => ({
   ...{ object: 'model', created: 0 },
   ...(entries.find((entry) => idOf(entry) === model) as object | undefined),
@@ -134,7 +160,10 @@ function parsed(body: Uint8Array): Readonly<Record<string, unknown>> | undefined
   }
 }
 
-/** Undefined for a value that is nested deeper than JSON.stringify follows: JSON.parse follows deeper. */
+/**
+ * The value as JSON. Undefined if it is nested deeper than JSON.stringify can follow; JSON.parse can follow
+ * deeper.
+ */
 function written(value: object): Buffer | undefined {
   try {
     return Buffer.from(JSON.stringify(value));

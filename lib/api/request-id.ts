@@ -1,4 +1,7 @@
-/** `proxy_<UUIDv7>`, or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2): ids sort by the time they were given, in ms since 1970. */
+/**
+ * A new id: `proxy_<UUIDv7>`, or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2). `now`: ms since 1970;
+ * ids sort by it.
+ */
 export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()): string {
   const time = now.toString(16).padStart(12, '0');
   return `${client}_${time.slice(0, 8)}-${time.slice(8)}-7${crypto.randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;

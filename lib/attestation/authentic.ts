@@ -1,15 +1,19 @@
 /**
- * Whether the hardware itself says under which manifest it runs, whatever the checks find wrong with the document: the report data bind our
- * nonce, the document's manifests and its CAs, and the report is signed under a key that chains to a pinned root. The rest of the document
- * (policies, revocation lists) is not bound. Without such hardware nobody can make a service look as if its manifest had changed
- * (docs/decisions.md 14).
+ * Answers whether the hardware itself states under which manifest it runs, whatever the checks find wrong
+ * with the document. The hardware states it if the report data bind our nonce, the document's manifests and
+ * the document's CAs, and if a key that chains to a pinned root signed the report. The report data do not
+ * bind the rest of the document (policies, revocation lists). Without such hardware, nobody can make a
+ * service look as if its manifest had changed (docs/decisions.md 14).
  */
 import { type Check, type CheckRow, runChecks } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
 import { type AttestationDocument, reportData, transitionDigest } from './document.ts';
 import type { EvidenceContext, TrustRoots } from './evidence.ts';
 
-/** What the hardware has to have said: the report data of this document, of its own manifests. Dates and revocation do not belong to it. */
+/**
+ * The context for judging whether evidence is authentic. It expects the report data of this document,
+ * computed over the document's own manifests. Dates and revocation are not judged.
+ */
 export function authenticContext(
   document: AttestationDocument,
   { nonce, roots }: { readonly nonce: Uint8Array; readonly roots: TrustRoots },
@@ -20,7 +24,7 @@ export function authenticContext(
     coordinatorHashes: [],
     roots,
     collateral: NOTHING_FETCHED,
-    now: new Date(0), // no row of a date is judged
+    now: new Date(0), // no row that is judged here reads a date
   };
 }
 
@@ -36,7 +40,9 @@ const NOTHING_FETCHED: CollateralSource = {
   intelRootCrl: nothing,
 };
 
-/** Judges the rows with these ids, which have to be in the table. */
+/**
+ * Makes a function that judges a subject by the rows with these ids. Throws if the table lacks one of them.
+ */
 export function judgeOf<Subject>(
   rows: readonly CheckRow<Subject>[],
   ids: readonly string[],

@@ -1,7 +1,8 @@
 /**
- * Checks as data. A row says what a check is called, where its rule comes from, what must hold, and how it judges a
- * subject; running rows gives a list of outcomes. Nothing here decides anything but `allAccepted`.
+ * Checks as data. A row states the id and title of a check, the source of its rule, what must hold, and how
+ * the row judges a subject. `runChecks` turns rows into a list of outcomes. Only `allAccepted` decides.
  */
+import { constantTimeEqual } from '#crypto/digest';
 import { type ErrorCode, type FailureDetail, PrivatemodeError } from '../errors.ts';
 import { printable } from '../text.ts';
 
@@ -14,7 +15,7 @@ export interface CheckDescription {
   readonly source: string;
   /** What must hold; a finding may say it more precisely. */
   readonly expected: string;
-  /** The error that a failure amounts to; `attestation_failed` unless stated. */
+  /** The error code of a failure; `attestation_failed` unless stated. */
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
@@ -22,14 +23,14 @@ export interface CheckDescription {
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';
-  /** As text for a person, which no code parses; never key material. */
+  /** Text for a person, which no code parses; never key material. */
   readonly found: string;
   readonly expected?: string;
-  /** Of a failure: the error it amounts to, e.g. `manifest_unsupported`, `collateral_unavailable`. */
+  /** Only in a failure: its error code, e.g. `manifest_unsupported`, `collateral_unavailable`. */
   readonly code?: ErrorCode | undefined;
-  /** Of a failure: what code decides on beyond its code. */
+  /** Only in a failure: facts that callers decide on beyond the error code. */
   readonly detail?: FailureDetail | undefined;
-  /** Of a revocation list that was obtained: seconds since its issuer signed it. */
+  /** Only for a revocation list that was obtained: seconds since its issuer signed it. */
   readonly age?: number | undefined;
 }
 
@@ -37,7 +38,7 @@ export interface Finding {
 export interface Check
   extends Pick<CheckDescription, 'id' | 'source' | 'expected'>,
     Pick<Finding, 'found' | 'code' | 'detail' | 'age'> {
-  /** `not-evaluated`: something it builds on is missing, because an earlier check failed. */
+  /** `not-evaluated`: an earlier check failed, so a value that this check needs is missing. */
   readonly outcome: Finding['outcome'] | 'not-evaluated';
 }
 
@@ -45,18 +46,23 @@ export interface Check
 export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /**
- * Whether the hardware itself said what was judged: lib/attestation/authentic.ts. `unknown`: the key that signed the report is not in the
- * document, and nothing is fetched to find out, or no root is pinned that it could chain to; it counts as `no`.
+ * Whether the hardware itself states what was judged (lib/attestation/authentic.ts). `unknown` counts as
+ * `no`. It has three causes. The document lacks the certificate of the key that signed the report, and
+ * nothing is fetched for this question. No root is pinned to which the key could chain. The nonce has a wrong
+ * length.
  */
 export type Authentic = 'yes' | 'no' | 'unknown';
 
 /** A row of a table of checks over subjects of one kind. */
 export interface CheckRow<Subject> extends CheckDescription {
-  /** Undefined where what it builds on is missing. May throw PrivatemodeError: a failure with its code and message. */
+  /**
+   * Returns undefined if a value that the check needs is missing. A PrivatemodeError that it throws is a
+   * failure with the error's code, message and detail.
+   */
   readonly judge: (subject: Subject) => Finding | undefined | Promise<Finding | undefined>;
 }
 
-/** The rows of a table by id; a rule comes from `source` unless its row names another section. */
+/** Makes the rows of a table from their descriptions by id. A row that names no source gets `source`. */
 export function rowsFrom<Subject>(
   source: string,
   rows: Readonly<Record<string, Omit<CheckRow<Subject>, 'id' | 'source'> & { readonly source?: string }>>,
@@ -70,19 +76,30 @@ export function finding(holds: boolean, found: string, expected?: string): Findi
   return expected === undefined ? { outcome, found } : { outcome, found, expected };
 }
 
+/**
+ * Passes if `found` is one of the byte strings that the manifest, the nonce or the hardware allow. If none is
+ * allowed, nothing passes.
+ */
+export function oneOf(found: Uint8Array | undefined, allowed: readonly Uint8Array[]): Finding {
+  const holds = found !== undefined && allowed.some((value) => constantTimeEqual(value, found));
+  return finding(holds, hex(found ?? new Uint8Array()), allowed.map(hex).join(' or '));
+}
+
+export const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
 /** A finding for a check that the manifest or the evidence does not call for. */
 export const notApplicable = (why: string): Finding => ({ outcome: 'not-applicable', found: why });
 
 /**
- * The result of reading or fetching something that checks build on: the value, or the error that the check responsible
- * for it reports. Undefined: not tried, because an earlier check failed.
+ * The result of reading or fetching a value that checks need: the value, or the error, which the check
+ * responsible for the value reports. Undefined: nobody tried, because an earlier check failed.
  */
-export type Attempt<T> =
+export type Settled<T> =
   | { readonly value: T; readonly error?: never }
   | { readonly value?: never; readonly error: PrivatemodeError }
   | undefined;
 
-export function attempt<T>(read: () => T): Attempt<T> {
+export function attempt<T>(read: () => T): Settled<T> {
   try {
     return { value: read() };
   } catch (error) {
@@ -90,13 +107,13 @@ export function attempt<T>(read: () => T): Attempt<T> {
   }
 }
 
-export const attemptAsync = <T>(read: () => Promise<T>): Promise<Attempt<T>> =>
+export const attemptAsync = <T>(read: () => Promise<T>): Promise<Settled<T>> =>
   read().then(
     (value) => ({ value }),
     (error: unknown) => ({ error: typed(error) }),
   );
 
-/** Anything but an error with a code is a defect of ours: it is thrown on. */
+/** Returns an error that has a code. Throws any other error on: it is a defect of ours. */
 function typed(error: unknown): PrivatemodeError {
   if (error instanceof PrivatemodeError) return error;
   throw error;
@@ -104,14 +121,17 @@ function typed(error: unknown): PrivatemodeError {
 
 class MissingValue extends Error {}
 
-/** Inside a judgement: the value that the check builds on. Without it, the check ends as not evaluated. */
-export function need<T>(result: Attempt<T>): T {
+/** For use inside `judge`: returns the value, without which the check ends as `not-evaluated`. */
+export function need<T>(result: Settled<T>): T {
   if (result === undefined || result.error !== undefined) throw new MissingValue();
   return result.value;
 }
 
-/** Like `need`, for the one check that is responsible for the value: it throws the error of the attempt. */
-export function demand<T>(result: Attempt<T>): T {
+/**
+ * Like `need`, for the one check that is responsible for the value: throws the error of the attempt, so that
+ * this check reports it.
+ */
+export function demand<T>(result: Settled<T>): T {
   if (result?.error !== undefined) throw result.error;
   return need(result);
 }
@@ -121,7 +141,10 @@ const NOT_EVALUATED: Omit<Finding, 'outcome'> & Pick<Check, 'outcome'> = {
   found: 'an earlier check failed',
 };
 
-/** The check that a finding about a described row makes. What was found may be text of the remote. */
+/**
+ * Makes a check from the description of a row and a finding; without a finding, the check is `not-evaluated`.
+ * Control characters in `found` are escaped, because the remote may have written the text.
+ */
 export function checkOf(described: CheckDescription, judged: Finding | undefined): Check {
   const { id, source } = described;
   const { outcome, found, expected = described.expected, code, detail, age } = judged ?? NOT_EVALUATED;
@@ -157,9 +180,21 @@ export function firstFailure(checks: readonly Check[]): Check | undefined {
   return checks.find(({ outcome }) => outcome === 'fail');
 }
 
+/** Whether the check failed for sure: collateral that comes later cannot mend it. */
+export const isRefuted = ({ outcome, code }: Check): boolean =>
+  outcome === 'fail' && code !== 'collateral_unavailable';
+
 /**
- * Whether these checks accept: every described row was run, and each one passed or, where it is conditional, did not
- * apply. An empty or incomplete list never accepts.
+ * The check that decides against acceptance: the first that failed for sure, else the first that lacked
+ * collateral, else the first that was not made. Whoever makes up evidence can leave out what has to be
+ * fetched, and does not get "nothing is proved either way" for it.
+ */
+export const decisive = (checks: readonly Check[]): Check | undefined =>
+  checks.find(isRefuted) ?? firstFailure(checks) ?? checks.find(({ outcome }) => outcome === 'not-evaluated');
+
+/**
+ * Whether these checks accept the evidence: every row was run, each one passed or, if it is conditional, did
+ * not apply, and no check failed. An empty or incomplete list never accepts.
  */
 export function allAccepted(rows: readonly CheckDescription[], checks: readonly Check[]): boolean {
   const outcomes = new Map(checks.map(({ id, outcome }) => [id, outcome]));

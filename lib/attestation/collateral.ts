@@ -1,4 +1,8 @@
-/** Evidence that the document does not carry: where it comes from, and what a verification makes of it. */
+/**
+ * Collateral: evidence that the document does not carry and that a verification asks the vendors for
+ * (certificates, revocation lists, TCB info). This file states what a source offers, asks it each question
+ * once, and reads revocation lists.
+ */
 
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -6,7 +10,7 @@ import type { Finding } from './check.ts';
 import type { Product } from './snp/product.ts';
 import { type Crl, parseCrl } from './x509/crl.ts';
 
-/** Each method rejects with collateral_unavailable. */
+/** Every method rejects only with collateral_unavailable. */
 export interface CollateralSource {
   /** DER. TCB parts are the decimal SPL values of REPORTED_TCB; chipId is lower-case hex. */
   amdVcek(
@@ -15,8 +19,8 @@ export interface CollateralSource {
   amdCrl(query: { product: Product }): Promise<RevocationList>;
   intelTcbInfo(query: { fmspc: string; evaluationDataNumber?: number }): Promise<SignedCollateral>;
   /**
-   * Without a number, Intel answers from its default set, which may be older than the one that a manifest demands:
-   * give this method and intelTcbInfo the same number.
+   * Give this method and intelTcbInfo the same number. Without a number, Intel serves its default set, which
+   * may be older than the set that a manifest demands.
    */
   intelQeIdentity(query: { evaluationDataNumber?: number }): Promise<SignedCollateral>;
   intelPckCrl(): Promise<RevocationList & { readonly issuerChain: string }>;
@@ -28,11 +32,13 @@ export interface CollateralSource {
 export interface RevocationList {
   /** DER. */
   readonly crl: Uint8Array;
-  /** Of a stored list that stands in for one that should have been fetched now; absent: it was fetched. */
+  /**
+   * Set if a stored list stands in for one that should have been fetched now; absent if the list was fetched.
+   */
   readonly stored?: {
     /** Wall clock, ms since 1970. */
     readonly fetchedAt: number;
-    /** Why asking failed. */
+    /** Why the fetch failed. */
     readonly because: string;
   };
 }
@@ -44,8 +50,8 @@ export interface SignedCollateral {
 }
 
 /**
- * Wraps a source for one verification: it asks the same question once, and none where `allowed` is false. Whatever the
- * source rejects with, the caller sees collateral_unavailable.
+ * Wraps a source for one verification. Each question goes to the source once, or never if `allowed` is false.
+ * Every rejection becomes collateral_unavailable, whatever the source rejects with.
  */
 export function askOnce(source: CollateralSource, allowed: boolean): CollateralSource {
   const asked = new Map<string, Promise<unknown>>();
@@ -53,9 +59,9 @@ export function askOnce(source: CollateralSource, allowed: boolean): CollateralS
     <Args extends unknown[], T>(name: string, ask: (...args: Args) => Promise<T>) =>
     (...args: Args): Promise<T> => {
       const question = `${name} ${JSON.stringify(args)}`;
-      const answer = asked.get(question) ?? askSafely(allowed, () => ask(...args));
-      asked.set(question, answer);
-      return answer as Promise<T>;
+      const pending = asked.get(question) ?? askSafely(allowed, () => ask(...args));
+      asked.set(question, pending);
+      return pending as Promise<T>;
     };
   return {
     amdVcek: once('amdVcek', (query) => source.amdVcek(query)),
@@ -82,21 +88,23 @@ async function askSafely<T>(allowed: boolean, ask: () => Promise<T>): Promise<T>
 export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
 
 /**
- * Bytes; real lists have under 10 KB. Reading one takes time in proportion to its size, before any signature is
- * checked, so the list that whoever made the evidence put into it gets less room than one from the vendor's host.
+ * Bytes. Real lists have under 10 KB. The time to read a list grows with its size, and no signature has been
+ * checked by then. So the limit is lower for a list in the evidence, which the sender of the evidence chose,
+ * than for a list from the vendor's host.
  */
 export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
 const MAX_FETCHED_CRL_BYTES = 256 * 1024;
 
-/** Throws evidence_malformed: over `maxBytes`, or no DER revocation list. */
+/** Throws evidence_malformed if the list has more than `maxBytes` bytes, or is no DER revocation list. */
 export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_CRL_BYTES) {
   if (crl.length > maxBytes) throw malformed('the CRL is too large');
   return { crl: parseCrl(crl), stored };
 }
 
 /**
- * Passes, and says how old the list is (`age`: seconds since its issuer signed it) and, for a stored one, since when and
- * why. Whether that is too old is for the list's own dates to say.
+ * Always passes. Says how old the list is (`age`: seconds since its issuer signed it) and, for a stored list,
+ * how long ago it was fetched and why it could not be fetched now. Other checks decide by the list's own
+ * dates whether it is too old.
  */
 export function obtained({ crl, stored }: ReadList, origin: string, now: Date): Finding {
   const stand =
@@ -110,7 +118,7 @@ export function obtained({ crl, stored }: ReadList, origin: string, now: Date): 
 export const issued = ({ thisUpdate }: Crl, now: Date): string =>
   `issued ${duration(since(thisUpdate.getTime(), now))} ago`;
 
-/** Seconds; 0 for what lies ahead. */
+/** Seconds since `moment`; 0 if it lies in the future. */
 const since = (moment: number, now: Date): number => Math.max(0, Math.floor((now.getTime() - moment) / 1000));
 
 function duration(seconds: number): string {

@@ -1,7 +1,9 @@
-/** The checks before any hardware is involved: nonce, document, manifest, policies, kind of evidence. */
+/**
+ * The checks that run before those of the hardware: nonce, document, manifest, policies, kind of evidence.
+ */
 import { constantTimeEqual, sha256 } from '#crypto/digest';
 import { plural } from '../text.ts';
-import { type Attempt, demand, finding, need, notApplicable, rowsFrom } from './check.ts';
+import { demand, finding, need, notApplicable, rowsFrom, type Settled } from './check.ts';
 import type { AttestationDocument } from './document.ts';
 import type { Manifest } from './manifest.ts';
 import { judgeMeshCa } from './mesh.ts';
@@ -12,10 +14,10 @@ export interface DocumentSubject {
   readonly nonce: Uint8Array;
   readonly expectedManifest: Uint8Array;
   readonly now: Date;
-  readonly document: Attempt<AttestationDocument>;
-  readonly manifest: Attempt<Manifest>;
-  /** The evidence format whose message this is. */
-  readonly evidence: Attempt<{
+  readonly document: Settled<AttestationDocument>;
+  readonly manifest: Settled<Manifest>;
+  /** The evidence format that the document's message belongs to. */
+  readonly evidence: Settled<{
     readonly name: string;
     readonly attestationType: string;
     /** One per reference value. */

@@ -1,7 +1,7 @@
 /**
- * The attestation document: the coordinator's response to a nonce (docs/protocol/attestation.md 2, 19.8), and the 64 bytes by which
- * the hardware vouches for it (3). Being in the document makes nothing trusted; what matters is bound by the report
- * data or compared with the manifest.
+ * Reads the attestation document, the coordinator's response to a nonce (docs/protocol/attestation.md 2,
+ * 19.8), and computes the 64 bytes by which the hardware vouches for it (3). The document alone makes nothing
+ * trusted: the report data bind what matters, or a check compares it with the manifest.
  */
 import { sha256 } from '#crypto/digest';
 import { malformed } from '../crypto/der.ts';
@@ -15,9 +15,10 @@ const MAX_LIST_ITEMS = 256;
 const LIMITS = { depth: 8, values: 10_000 };
 
 /**
- * Reads a document. Throws evidence_malformed: over 16 MiB, not JSON, a repeated member, a known member in another letter
- * case (decoders differ in what they make of it), a missing or mistyped member, base64 that is not canonical, a list
- * of more than 256. Unknown members are ignored, as upstream does.
+ * Reads a document; ignores unknown members, as upstream does. Throws evidence_malformed for:
+ * - more than 16 MiB, anything but a JSON object, more than 8 levels or 10,000 values,
+ * - a repeated member, or a known member in another letter case (decoders differ in how they read it),
+ * - a missing or mistyped member, base64 that is empty or not canonical, a list of more than 256 items.
  */
 export function parseDocument(bytes: Uint8Array) {
   if (bytes.length > MAX_DOCUMENT_BYTES) throw malformed('the attestation document is larger than 16 MiB');
@@ -34,7 +35,7 @@ export function parseDocument(bytes: Uint8Array) {
     version: typeof version === 'string' ? version : undefined,
     /** The protobuf message of one of the evidence formats. */
     rawAttestation: readBytes(members.get('raw_attestation_doc'), 'raw_attestation_doc'),
-    /** Dotted object identifier; a hint that is not covered by the report data. Undefined where absent. */
+    /** Dotted object identifier; a hint, which the report data do not cover. Undefined if absent. */
     attestationType: readObjectIdentifier(members.get('attestation_type')),
     /** The whole history, oldest first. */
     manifests: readByteLists(members.get('manifests'), 'manifests'),
@@ -46,7 +47,7 @@ export function parseDocument(bytes: Uint8Array) {
   };
 }
 
-/** Standard base64 with padding and nothing else, at least one byte. */
+/** Decodes standard base64 with padding and nothing else, at least one byte. */
 function readBytes(value: JsonValue | undefined, name: string): Uint8Array {
   if (typeof value !== 'string') throw malformed(`${name} is missing or no string`);
   const bytes = Buffer.from(value, 'base64');
@@ -81,9 +82,9 @@ export function transitionDigest(manifests: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) || H(meshCa)) and 32 zero
- * bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the document.
- * Throws evidence_malformed for another nonce or digest length.
+ * The expected REPORT_DATA (docs/protocol/attestation.md 3.2): H(nonce || transition || H(rootCa) ||
+ * H(meshCa)) and 32 zero bytes. `nonce` and `transition` are 32 bytes each, the CAs are PEM exactly as in the
+ * document. Throws evidence_malformed for another nonce or digest length.
  */
 export function reportData(
   input: Readonly<Record<'nonce' | 'transition' | 'rootCa' | 'meshCa', Uint8Array>>,

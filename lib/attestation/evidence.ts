@@ -1,4 +1,7 @@
-/** What verify.ts gives to the evidence formats, and what each of them (`snp/verify.ts`, `tdx/verify.ts`) offers. */
+/**
+ * The interface between verify-evidence.ts and the evidence formats: what it gives to them, and what each of
+ * them (`snp/verify-snp.ts`, `tdx/verify-tdx.ts`) offers.
+ */
 import type { Authentic, Check, CheckDescription } from './check.ts';
 import type { CollateralSource } from './collateral.ts';
 import type { Product } from './snp/product.ts';
@@ -9,14 +12,20 @@ export interface TrustRoots {
   readonly tdx: { readonly root: string } | undefined;
 }
 
-/** The parts that do not depend on the reference value that is being tried. */
+/** The inputs of a verification that are the same for every reference value. */
 export interface EvidenceContext {
   /** 64 bytes (docs/protocol/attestation.md 3.2). */
   readonly expectedReportData: Uint8Array;
-  /** 32 bytes each: the policy hashes of the coordinator entries of the manifest (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
+  /**
+   * 32 bytes each: the policy hashes of the coordinator entries of the manifest (docs/protocol/attestation.md
+   * 4.3, 19.12 rule 11).
+   */
   readonly coordinatorHashes: readonly Uint8Array[];
   readonly roots: TrustRoots;
-  /** May be asked the same question once per reference value: verify.ts remembers the results for one verification. */
+  /**
+   * A format may ask the same question for each reference value: verify-evidence.ts remembers the results of
+   * one verification.
+   */
   readonly collateral: CollateralSource;
   readonly now: Date;
 }
@@ -24,20 +33,24 @@ export interface EvidenceContext {
 export interface EvidenceFormat<Message, Entry> {
   /** Reads raw_attestation_doc; throws evidence_malformed when it is not this format's message. */
   readonly decode: (raw: Uint8Array) => Message;
-  /** Every check that `verify` can report, in order; docs/verification.md lists them. */
+  /** Every check that `verify` can report, in order; docs/checks.md lists them. */
   readonly rows: readonly CheckDescription[];
   /**
-   * Judges the evidence against one reference value. Returns one check per row, in the order of `rows`. Rejects only
-   * for defects of our own: whatever is wrong with the evidence, or cannot be fetched, is a failed check.
+   * Judges the evidence against one reference value. Returns one check per row, in the order of `rows`. A
+   * defect of the evidence, or a failed fetch, is a failed check; the promise rejects only for defects of our
+   * own.
    */
   readonly verify: (message: Message, entry: Entry, context: EvidenceContext) => Promise<readonly Check[]>;
-  /** Whether the hardware signed it with report data as expected, under any root of `context`: lib/attestation/authentic.ts. Fetches nothing. */
+  /**
+   * Whether the hardware signed the message with the expected report data, under any root of `context`
+   * (lib/attestation/authentic.ts). Fetches nothing.
+   */
   readonly authentic: (message: Message, context: EvidenceContext) => Promise<Authentic>;
 }
 
 /**
- * Lets other work run between two heavy steps, so that a verification never holds the event loop for long: a
- * macrotask, by setImmediate where there is one, else by setTimeout.
+ * Lets other work run between two heavy steps, so that a verification never holds the event loop for long.
+ * Waits for one macrotask: setImmediate if the runtime has it, else setTimeout.
  */
 export function breathe(): Promise<void> {
   return new Promise((resolve) => {

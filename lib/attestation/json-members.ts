@@ -1,7 +1,9 @@
-/** Typed access to what a JSON object says. */
+/** Typed access to the members of a JSON object. */
 import { JsonNumber, JsonObject, type JsonValue, type Path } from '../strict-json.ts';
 
-/** What a value can be: `read` gives undefined for one of another kind, and errors say that the `expected` is missing. */
+/**
+ * A type of value. `read` returns undefined for a value of another type; errors name the type as `expected`.
+ */
 interface Kind<T> {
   readonly expected: string;
   readonly read: (value: JsonValue | undefined) => T | undefined;
@@ -21,7 +23,7 @@ export const DATE = kind('a UTC time in seconds', (value) => {
   return exact === value ? date : undefined;
 });
 
-/** From 0 to `max`, written without fraction and exponent. */
+/** An integer from 0 to `max`, written without fraction and exponent. */
 export const bigInteger = (max: bigint): Kind<bigint> =>
   kind(`an integer from 0 to ${max}`, (value) => {
     const isInteger = value instanceof JsonNumber && /^-?(?:0|[1-9][0-9]*)$/.test(value.text);
@@ -37,7 +39,7 @@ export function integer(max: number): Kind<number> {
   });
 }
 
-/** The bytes of hex of either case; any number of them where no `length` is given. */
+/** Bytes written as hex of either case: exactly `length` bytes, or any number of bytes if it is not given. */
 export const hex = (length?: number): Kind<Uint8Array> =>
   kind(length === undefined ? 'hex' : `hex of ${length} bytes`, (value) => {
     const isHex = typeof value === 'string' && /^(?:[0-9a-fA-F]{2})*$/.test(value);
@@ -63,13 +65,13 @@ export class JsonMembers {
     return [...this.path, key];
   }
 
-  /** Where there is no such member, `absent`; an error if that is not given. */
+  /** Reads a member. If the object lacks it, returns `absent`, or throws if that is not given. */
   get<T>(key: string, kind: Kind<T>, absent?: T): T {
     const value = this.members.get(key);
     return value === undefined && absent !== undefined ? absent : this.#read(value, this.at(key), kind);
   }
 
-  /** The items of a list. null, as Go writes an empty one, is like no member. */
+  /** Reads the items of a list. Treats null, which is how Go writes an empty list, as a missing member. */
   list<T>(key: string, kind: Kind<T>, absent?: readonly []): T[] {
     const items = this.#read(this.members.get(key) ?? absent, this.at(key), LIST);
     return items.map((item, index) => this.#read(item, [...this.at(key), index], kind));

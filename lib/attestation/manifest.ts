@@ -1,12 +1,13 @@
 /**
- * The manifest: which workloads may exist and under which reference values (docs/protocol/attestation.md 4 as amended by 19.12).
- * Only the expected manifest, whose bytes are pinned, is ever read this way.
+ * Reads the manifest, which says which workloads may exist and under which reference values
+ * (docs/protocol/attestation.md 4 as amended by 19.12). Only the expected manifest, whose bytes are pinned,
+ * is ever read this way.
  */
 import { publicKeyFromPkcs1, publicKeyFromSpki } from '#crypto/signature';
 import { parseStrictJson } from '../strict-json.ts';
 import { attempt } from './check.ts';
 import { hex, JsonMembers, TEXT } from './json-members.ts';
-import { manifestInvalid, manifestUnsupported, misplaced, notValid, onlyKnown } from './manifest-refusals.ts';
+import { manifestInvalid, manifestUnsupported, misplaced, notValid, onlyKnown } from './manifest-members.ts';
 import { readReferenceValues } from './reference-values.ts';
 
 export type Manifest = Readonly<ReturnType<typeof parseManifest>>;
@@ -25,8 +26,9 @@ const HASH = hex(32);
 const LIMITS = { depth: 16, values: 20_000 };
 
 /**
- * Reads and validates a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Throws manifest_invalid for what contradicts a
- * rule of every generation, manifest_unsupported for what this version does not understand; both name the JSON path.
+ * Reads and validates a manifest by the 17 rules of docs/protocol/attestation.md 19.12. Throws
+ * manifest_invalid for a value that breaks a rule of every generation, manifest_unsupported for a value that
+ * this version does not understand; both name the JSON path.
  */
 export function parseManifest(bytes: Uint8Array) {
   const json = parseStrictJson(bytes, LIMITS, notValid);
@@ -53,7 +55,7 @@ function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {
   return entries;
 }
 
-/** `hash`: of the workload's policy document, 32 bytes in lower-case hex. */
+/** `hash`: that of the workload's policy document, 32 bytes in lower-case hex. */
 function readPolicy(hash: string, entry: JsonMembers) {
   const role = entry.get('Role', TEXT, '');
   if (role !== '' && role !== 'coordinator') throw manifestUnsupported(entry.at('Role'), role);
@@ -76,15 +78,18 @@ function readOwnerKeys(top: JsonMembers): void {
   }
 }
 
-/** The policy hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11). */
+/**
+ * The policy hashes that HOST_DATA or MRCONFIGID may carry (docs/protocol/attestation.md 4.3, 19.12 rule 11).
+ */
 export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
   const coordinators = [...policies.values()].filter(({ isCoordinator }) => isCoordinator);
   return coordinators.map(({ hash }) => new Uint8Array(Buffer.from(hash, 'hex')));
 }
 
 /**
- * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID names it and its first SAN, which becomes
- * the certificate's CN, is `root`. Undefined unless there is exactly one.
+ * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID contains
+ * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Undefined unless
+ * exactly one entry matches and no other entry has the same WorkloadSecretID.
  */
 export function secretServiceEntry(manifest: Manifest) {
   const entries = [...manifest.policies.values()];

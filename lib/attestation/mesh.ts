@@ -1,11 +1,12 @@
 /**
- * The mesh certificates: the mesh CA is trusted because the hardware vouches for its bytes, not for who issued it; who
- * signs the secret exchange must be the secret service, not just any workload (docs/protocol/attestation.md 12, 13.1, 19.11).
+ * Judges the mesh certificates (docs/protocol/attestation.md 12, 13.1, 19.11). The mesh CA is trusted because
+ * the hardware vouches for its bytes; its issuer does not matter. The signer of the secret exchange must be
+ * the secret service: a certificate of another workload is refused.
  */
 import { verifyEcdsa } from '#crypto/signature';
 import { malformed, parseDer } from '../crypto/der.ts';
+import { allValid, inForce, issuedBy, verified } from './certificate-findings.ts';
 import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
-import { allValid, inForce, issuedBy, verified } from './findings.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
 import {
   decodeOneCertificate,
@@ -46,12 +47,12 @@ const mayServe = (purposes: readonly string[] | undefined): boolean =>
   purposes === undefined || purposes.some((oid) => SERVER_PURPOSES.includes(oid));
 const WORKLOAD_SECRET_ID = '1.3.9901.3.1';
 
-/** The certificate of a text with exactly one CERTIFICATE block. Throws evidence_malformed. */
+/** Reads the certificate of a PEM text with exactly one CERTIFICATE block. Throws evidence_malformed. */
 const readMeshCa = (pem: string) => parseCertificate(decodeOneCertificate(pem));
 
 /**
- * Whether the mesh CA can serve as a trust anchor: a CA that may sign certificates, valid now. A signature by its own
- * key is checked where it claims one. Throws evidence_malformed.
+ * Judges whether the mesh CA can serve as a trust anchor: it must be a CA that may sign certificates, and be
+ * valid now. If it names itself as its issuer, its own key must have signed it. Throws evidence_malformed.
  */
 export async function judgeMeshCa(pem: string, now: Date) {
   const meshCa = readMeshCa(pem);
@@ -61,7 +62,7 @@ export async function judgeMeshCa(pem: string, now: Date) {
   if (meshCa.publicKey.curve === undefined) return finding(false, `${name} has no key on P-256 or P-384`);
   const [critical] = unhandledCritical(meshCa, CA_EXTENSIONS);
   if (critical !== undefined) return finding(false, `${name} has the critical extension ${critical}`);
-  // Of a CA that is limited, only the limit's author knows what it may sign.
+  // Refuse a CA limited to some purposes or names: only the author of the limit knows what it may sign.
   if (!mayServe(meshCa.extendedKeyUsage)) return finding(false, `${name} may not issue for servers`);
   if (extensionValue(meshCa.extensions, nameConstraints))
     return finding(false, `${name} is limited to some names`);
@@ -167,8 +168,8 @@ export const SECRET_ROWS = rowsFrom<SecretSubject>('attestation.md 12', {
 });
 
 /**
- * Judges the response of the secret exchange: MESH_ROWS, then SECRET_ROWS. The response is good if every check passes;
- * whether the encapsulated key opens is for HPKE to say. Rejects only for defects of our own.
+ * Judges the response of the secret exchange by MESH_ROWS, then SECRET_ROWS. The response is good if every
+ * check passes; HPKE decides later whether the encapsulated key opens. Rejects only for defects of our own.
  */
 export async function verifySecretResponse(input: SecretResponseInput): Promise<readonly Check[]> {
   return runChecks([...MESH_ROWS, ...SECRET_ROWS], readSubject(input));
@@ -179,7 +180,7 @@ function readSubject(input: SecretResponseInput) {
     ...input,
     meshCa: attempt(() => readMeshCa(input.meshCaPem)),
     certificate: attempt(() => parseCertificate(input.meshCert)),
-    /** The manifest's entry of the secret service: what the certificate must carry. */
+    /** The secret service's entry in the manifest; the certificate must carry its values. */
     service: attempt(() => {
       const entry = secretServiceEntry(parseManifest(input.manifest));
       if (entry === undefined) throw malformed('the manifest does not name exactly one secret service');

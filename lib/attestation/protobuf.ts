@@ -1,16 +1,18 @@
 /**
- * Protobuf evidence messages, read more strictly than proto3 demands (docs/protocol/attestation.md 13.13): varints in their
- * shortest form, no singular field twice. Unknown fields are ignored, as upstream does (docs/protocol/attestation.md 6.1).
- * Throws PrivatemodeError('evidence_malformed') only.
+ * Reads protobuf evidence messages, more strictly than proto3 demands (docs/protocol/attestation.md 13.13):
+ * varints must have their shortest form, and no singular field may appear twice. Ignores unknown fields, as
+ * upstream does (docs/protocol/attestation.md 6.1). Throws PrivatemodeError('evidence_malformed') only.
  */
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { malformed } from '../crypto/der.ts';
 import { PrivatemodeError } from '../errors.ts';
 
-/** A varint, something length-delimited, or false for a field of another wire type, which no field here has. */
+/**
+ * A varint, the bytes of a length-delimited field, or false for other wire types, which no known field has.
+ */
 type WireValue = bigint | Uint8Array | false;
 
-/** The occurrences of each field number, in order. */
+/** The values of each field number, in order of appearance. */
 export type WireFields = ReadonlyMap<number, readonly WireValue[]>;
 
 const MAX_FIELDS = 1000;

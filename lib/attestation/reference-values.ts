@@ -1,10 +1,13 @@
-/** The reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validated (19.12) and decoded; lengths in bytes. */
+/**
+ * Reads the reference values of a manifest (docs/protocol/attestation.md 4.4, 4.5), validates them (19.12)
+ * and decodes them. Lengths are in bytes.
+ */
 
 import { JsonObject } from '../strict-json.ts';
 import { bigInteger, FLAG, hex, integer, type JsonMembers, TEXT } from './json-members.ts';
-import { manifestInvalid, manifestUnsupported, onlyKnown } from './manifest-refusals.ts';
+import { manifestInvalid, manifestUnsupported, onlyKnown } from './manifest-members.ts';
 import {
-  type Flag,
+  type BitFlag,
   type Flags,
   GUEST_POLICY_FLAGS,
   type GuestPolicy,
@@ -19,10 +22,13 @@ const SNP_KEYS =
   'Platform ProductName TrustedMeasurement MinimumTCB GuestPolicy PlatformInfo MinimumMitigationVector ' +
   'AllowedChipIDs CPUs APEIP';
 const TCB_KEYS = ['BootloaderVersion', 'TEEVersion', 'SNPVersion', 'MicrocodeVersion'];
-const membersOf = (flags: readonly Flag[]): string[] => flags.map(({ member }) => member);
+const membersOf = (flags: readonly BitFlag[]): string[] => flags.map(({ member }) => member);
 const PLATFORM_INFO_KEYS = membersOf(PLATFORM_INFO_FLAGS);
 const GUEST_POLICY_KEYS = ['ABIMinor', 'ABIMajor', ...membersOf(GUEST_POLICY_FLAGS)];
-/** Members of GuestPolicy that weaken the guest: never true (docs/protocol/attestation.md 19.12 rule 9). */
+/**
+ * Members of GuestPolicy that weaken the guest, and so must never be true (docs/protocol/attestation.md 19.12
+ * rule 9).
+ */
 const NEVER_TRUE = ['Debug', 'MigrateMA', 'CXLAllowed'];
 const TDX_KEYS =
   'Platform MinTCBEvaluationDataNumber MrTd MrSeam Rtmrs Rtmr0Alternatives Xfam AllowedPIIDs ' +
@@ -30,7 +36,10 @@ const TDX_KEYS =
 const UINT64 = bigInteger(2n ** 64n - 1n);
 const BYTE = integer(255);
 
-/** `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported (docs/protocol/attestation.md 19.12). */
+/**
+ * Reads `ReferenceValues.snp` and `.tdx`. Throws manifest_invalid or manifest_unsupported
+ * (docs/protocol/attestation.md 19.12).
+ */
 export function readReferenceValues(values: JsonMembers) {
   const entries = (key: string, known: string): JsonMembers[] =>
     values.objects(key, []).map((entry) => onlyKnown(entry, known.split(' ')));
@@ -40,7 +49,10 @@ export function readReferenceValues(values: JsonMembers) {
   return { snp, tdx };
 }
 
-/** Both members are informative, except that a platform without confidential hardware is refused (19.9, rule 4). */
+/**
+ * Checks the types of `Platform` and `CPUs`. Both are informative, but a platform without confidential
+ * hardware is refused (19.9, rule 4).
+ */
 function checkPlatform(entry: JsonMembers): void {
   const platform = entry.get('Platform', TEXT, '');
   if (platform.toLowerCase().includes('insecure')) {
@@ -57,7 +69,7 @@ function readSnp(entry: JsonMembers) {
   const tcb = onlyKnown(entry.object('MinimumTCB'), TCB_KEYS);
   return {
     product,
-    /** The launch digest, of a guest with one vCPU where `apeip` is set. */
+    /** The launch digest; if `apeip` is set, that of a guest with one vCPU. */
     trustedMeasurement: entry.get('TrustedMeasurement', hex(48)),
     /** The AP reset address; undefined = compare the measurement exactly. */
     apeip: readApeip(entry),
@@ -75,11 +87,11 @@ function readSnp(entry: JsonMembers) {
   };
 }
 
-/** An object without members where it is absent. */
+/** The object of that member, or an empty one if the member is absent. */
 const readOptional = (entry: JsonMembers, key: string, known: readonly string[]): JsonMembers =>
   onlyKnown(entry.object(key, new JsonObject()), known);
 
-/** Absent or empty selects the exact measurement; otherwise four bytes, big-endian (rule 10). */
+/** Four bytes, big-endian; an absent or empty member selects the exact measurement (rule 10). */
 function readApeip(entry: JsonMembers): number | undefined {
   if (entry.get('APEIP', TEXT, '') === '') return undefined;
   const bytes = entry.get('APEIP', hex(4));
@@ -98,7 +110,7 @@ function readGuestPolicy(entry: JsonMembers): GuestPolicy {
   };
 }
 
-function readFlags<Table extends readonly Flag[]>(object: JsonMembers, table: Table): Flags<Table> {
+function readFlags<Table extends readonly BitFlag[]>(object: JsonMembers, table: Table): Flags<Table> {
   return Object.fromEntries(
     table.map(({ member }) => [member, object.get(member, FLAG, false)]),
   ) as Flags<Table>;
@@ -117,7 +129,7 @@ function readTdx(entry: JsonMembers) {
     rtmrs: rtmrs as unknown as readonly [Uint8Array, Uint8Array, Uint8Array, Uint8Array],
     /** Further values allowed for RTMR0 (docs/protocol/attestation.md 19.10). */
     rtmr0Alternatives: entry.list('Rtmr0Alternatives', hex(48), []),
-    /** In quote order. */
+    /** In the byte order of the quote. */
     xfam: entry.get('Xfam', hex(8)),
     /** Empty = any. */
     allowedPiids: entry.list('AllowedPIIDs', hex(16), []),

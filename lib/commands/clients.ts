@@ -1,25 +1,27 @@
-/** `privatemode-proxy clients new NAME`, `list` and `revoke NAME`: who is in the file of --clients. */
+/**
+ * `privatemode-proxy clients new NAME…`, `list` and `revoke NAME`: changes and shows the file of --clients.
+ */
 import { createHash, randomBytes } from 'node:crypto';
-import { existsSync, readFileSync } from 'node:fs';
-import { readFile as read, realpath } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { existsSync, readFileSync, realpathSync } from 'node:fs';
+import { readFile as read, readlink, realpath } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../clients/clients-file.ts';
+import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
 import { readNamedFile } from '../config/files.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
-import { valuesOf } from '../config/setting.ts';
-import { invalid } from '../config/values.ts';
+import { setting, text, valuesOf } from '../config/setting.ts';
+import { asWritten, invalid } from '../config/values.ts';
 import { publish, syncDirectory } from '../files/durable-file.ts';
 import { withLock } from '../files/file-lock.ts';
 import { copyBeside, overwrite, UNFINISHED } from '../files/overwrite.ts';
 import type { StatusReport } from '../observe/status-report.ts';
-import { plural } from '../text.ts';
-import { type Asked, type Command, HELP } from './command.ts';
+import { nearest, plural, printable } from '../text.ts';
+import { type Command, HELP, type Invocation } from './command.ts';
 import { ADMIN_ADDRESS, type Address, askFor } from './status.ts';
 
 const TOKEN_BYTES = 32;
-/** Of a new file. */
+/** Permissions of a new file. */
 const MODE = 0o600;
 
 /** A fresh token of 256 random bits, and its SHA-256 in lower-case hex. */
@@ -30,50 +32,100 @@ export function newToken(): { readonly token: string; readonly digest: string } 
 
 const SETTINGS = FLAGS.filter((row) => row.name === 'clients');
 
+const API_KEY_FILE = setting('api-key-file', text('PATH', asWritten), {
+  help: 'For new: a file with the key of the service that the clients use. PATH is relative to the directory of the clients file, and goes into it as apiKey.',
+});
+
+const BARE =
+  'names stand before all flags, several of them behind new only, and none behind list; the file is given as --clients FILE';
+
 export const CLIENTS: Command = {
-  flags: [...SETTINGS, ADMIN_ADDRESS, HELP],
+  flags: [...SETTINGS.map((row) => ({ ...row, bare: BARE })), API_KEY_FILE, ADMIN_ADDRESS, HELP],
   takesEnvironment: true,
-  words: [['new', 'NAME'], ['list'], ['revoke', 'NAME']],
+  words: [['new', 'NAME…'], ['list'], ['revoke', 'NAME']],
   otherFlags: () =>
-    'limits, models and expiry of a client go into the file, beside its tokens (docs/operations.md, "The clients file")',
+    'limits, models and expiry of a client go into the file, beside its tokens (docs/clients-file.md)',
   help: renderHelp,
   run: runClients,
 };
 
-/** Gives the exit code. Throws config_invalid, also where the proxy at --admin-address does not take the new list. */
-async function runClients({ given, words: [word, name = ''], io }: Asked): Promise<number> {
+/**
+ * Returns the exit code. stdout gets only the tokens, one per line in the order of the names, or the list;
+ * stderr gets everything for people. Throws config_invalid, also if the proxy at --admin-address does not use
+ * the new list.
+ */
+async function runClients({ given, words: [word, ...names], io }: Invocation): Promise<number> {
   const { stdout, stderr, now } = io;
   const { clients: path } = valuesOf(SETTINGS, given);
-  const { adminAddress } = valuesOf([ADMIN_ADDRESS], given);
-  if (word !== 'list' && !CLIENT_NAME.test(name))
-    throw invalid('NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit');
+  const { adminAddress, apiKeyFile } = valuesOf([ADMIN_ADDRESS, API_KEY_FILE], given);
+  checkNames(names);
+  if (apiKeyFile !== undefined && word !== 'new')
+    throw invalid('--api-key-file goes with clients new: the file has the apiKey of each client');
   if (word === 'list') {
-    stdout.write(listed(readFile(needed(word, path)).entries, (now?.() ?? new Date()).getTime()));
+    const { entries, file } = readFile(needed(word, path));
+    stdout.write(listed(entries, (now?.() ?? new Date()).getTime()));
+    stderr.write(aboutKeys(file, path as string));
     return 0;
   }
-  const { token, digest } = newToken();
+  const fresh = word === 'new' ? names.map((name) => ({ name, ...newToken() })) : [];
   if (path === undefined && word === 'new') {
-    stdout.write(entryFor(name, token, digest));
+    if (apiKeyFile !== undefined)
+      throw invalid('--api-key-file needs the --clients FILE to whose directory its path is relative');
+    for (const each of fresh) show(each, io);
+    stderr.write(entriesFor(fresh));
     return 0;
   }
   const file = needed(word, path);
-  const tookOver = (owner: string): void => {
-    stderr.write(`The lock ${file}.lock was older than 30 s, and was taken over from ${owner}.\n`);
+  if (word === 'revoke') readFile(file); // must exist; "new" makes the file
+  const tookOver = (at: string, owner: string): void => {
+    stderr.write(`The lock ${at}.lock was older than 30 s, and was taken over from ${owner}.\n`);
   };
-  const { said, sha256 } = await change(file, tookOver, (written) =>
-    word === 'new' ? withToken(written, name, digest) : without(written, name, file),
+  const { said, sha256, written } = await change(file, tookOver, (before) =>
+    word === 'new'
+      ? withTokens(before, fresh, { path: file, apiKeyFile })
+      : without(before, names[0] as string, file),
   );
-  if (word === 'new') stdout.write(shown(name, token));
+  for (const each of fresh) show(each, io);
   const done = said(file);
+  const people = word === 'new' ? stderr : stdout;
+  if (word === 'revoke') stderr.write(aboutKeys(written, file));
   if (adminAddress === undefined) {
-    stdout.write(`${done} ${WHAT_TO_LOOK_FOR}\n`);
+    people.write(`${done} ${WHAT_TO_LOOK_FOR}\n`);
   } else {
-    stdout.write(`${done}\n`);
-    await untilInForce(adminAddress, sha256);
-    stdout.write('The running proxy uses the new list now; running requests continue.\n');
+    people.write(`${done}\n`);
+    const isIn = ({ name, digest }: Fresh, { clients }: Written): boolean =>
+      clients.some((client) => client.name === name && client.tokens?.includes(digest));
+    const holds = (now: Written): boolean =>
+      word === 'new'
+        ? fresh.every((each) => isIn(each, now))
+        : now.clients.every(({ name }) => name !== names[0]);
+    await untilInForce(adminAddress, sha256, () => digestIf(file, holds));
+    people.write('The running proxy uses the new list now; running requests continue.\n');
   }
-  if (word === 'new') stdout.write('\n');
   return 0;
+}
+
+function checkNames(names: readonly string[]): void {
+  const wrong = names.find((name) => !CLIENT_NAME.test(name));
+  if (wrong !== undefined)
+    throw invalid(
+      `NAME has at most 64 letters, digits and . _ @ -, and begins with a letter or digit, not ${JSON.stringify(printable(wrong, 100))}` +
+        (wrong.includes(',') ? '; several names are separated by blanks' : ''),
+    );
+  const twice = names.find((name, i) => names.indexOf(name) < i);
+  if (twice !== undefined) throw invalid(`the name "${twice}" is given twice: give each name once`);
+}
+
+interface Fresh {
+  readonly name: string;
+  readonly token: string;
+  readonly digest: string;
+}
+
+/** Prints a token: a terminal shows both lines, and a script reads only the second. */
+function show({ name, token }: Fresh, { stdout, stderr }: Invocation['io']): void {
+  stderr.write(`The token of ${name}, which is shown this once and stored nowhere:\n`);
+  stdout.write(`${token}\n`);
 }
 
 const WHAT_TO_LOOK_FOR =
@@ -84,28 +136,65 @@ function needed(word: string | undefined, path: string | undefined): string {
   return path;
 }
 
-const shown = (name: string, token: string): string =>
-  `The token of ${name}, which is shown this once and stored nowhere:\n\n  ${token}\n\n`;
-
-function entryFor(name: string, token: string, digest: string): string {
-  const where =
-    'The entry for "clients" in the file of --clients (a second token of a client: only the digest, beside the first):';
-  return `${shown(name, token)}${where}\n\n  ${JSON.stringify({ name, tokens: [digest] })}\n\n`;
+function entriesFor(fresh: readonly Fresh[]): string {
+  const what =
+    'For "clients" in the file of --clients (a second token of a client: only the digest, beside the first):';
+  const entries = fresh.map(({ name, digest }) => `  ${JSON.stringify({ name, tokens: [digest] })}\n`);
+  return `${what}\n${entries.join('')}`;
 }
 
-/** A new content of the file, and what to say of it. */
+/** The new content of the file, and the message about the change. */
 interface Change {
   readonly file: Written;
   readonly said: (path: string) => string;
 }
 
-function withToken(file: Written, name: string, digest: string): Change {
+/** Throws config_invalid for a change after which a gateway without --api-key would refuse the file. */
+function withTokens(
+  file: Written,
+  fresh: readonly Fresh[],
+  { path, apiKeyFile }: { readonly path: string; readonly apiKeyFile: string | undefined },
+): Change {
+  const key = apiKeyFile === undefined ? {} : { apiKey: `@${apiKeyFile.replace(/^@/, '')}` };
+  const changed = fresh.reduce<Change>(
+    (before, { name, digest }) => {
+      const { file: next, said } = withToken(before.file, { name, digest, key });
+      return { file: next, said: (at) => `${before.said(at)} ${said(at)}`.trim() };
+    },
+    { file, said: () => '' },
+  );
+  // The value is not quoted: it may be the key itself, by mistake.
+  if (key.apiKey !== undefined && !existsSync(resolve(dirname(path), key.apiKey.slice(1))))
+    throw invalid(
+      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
+    );
+  if (file.clients.length > 0 && file.clients.every(hasKey) && !changed.file.clients.every(hasKey))
+    throw invalid(
+      `every client in ${path} has an apiKey, and a gateway without --api-key refuses a file in which a client has none: add ` +
+        '--api-key-file PATH, a file with the key that the new clients use, relative to the directory of the clients file. ' +
+        'If the gateway has --api-key, "clients new NAME" without --clients prints an entry to write into the file',
+    );
+  return changed;
+}
+
+const hasKey = (client: Written['clients'][number]): boolean => client.apiKey !== undefined;
+
+/** A warning about a file that not every gateway accepts; empty if there is none. */
+const aboutKeys = ({ clients }: Written, path: string): string =>
+  clients.some(hasKey) && !clients.every(hasKey)
+    ? `Warning: some clients in ${path} have an apiKey and some have none: a gateway without --api-key refuses this file, and goes on with the list it had.\n`
+    : '';
+
+function withToken(
+  file: Written,
+  { name, digest, key }: Omit<Fresh, 'token'> & { readonly key: { readonly apiKey?: string } },
+): Change {
   const known = file.clients.find((client) => client.name === name);
   if (known === undefined) {
-    const clients = [...file.clients, { name, tokens: [digest] }];
+    const clients = [...file.clients, { name, tokens: [digest], ...key }];
     return { file: { ...file, clients }, said: (path) => `${name} is in ${path} now.` };
   }
-  const added = { ...known, tokens: [...(known.tokens ?? []), digest] };
+  const added = { ...known, tokens: [...(known.tokens ?? []), digest], ...key };
   const clients = file.clients.with(file.clients.indexOf(known), added);
   return {
     file: { ...file, clients },
@@ -113,18 +202,38 @@ function withToken(file: Written, name: string, digest: string): Change {
   };
 }
 
+/** Characters of a name that a message may show. A token has more. */
+const LONGEST_SHOWN = 24;
+
 function without(file: Written, name: string, path: string): Change {
   const clients = file.clients.filter((client) => client.name !== name);
-  if (clients.length === file.clients.length)
-    throw invalid(`${path} has no client of that name; "clients list" shows all names`);
+  if (clients.length === file.clients.length) {
+    const isNear = (known: string) => nearest(name.toLowerCase(), [known.toLowerCase()]) !== undefined;
+    const meant = clients.find((client) => isNear(client.name))?.name;
+    // A word that is like no known name may be a token, which is longer.
+    const which = meant !== undefined || name.length <= LONGEST_SHOWN ? name : 'of that name';
+    throw invalid(
+      `${path} has no client ${which}${meant === undefined ? '; "clients list" shows all names' : `. Did you mean ${meant}?`}`,
+    );
+  }
   return { file: { ...file, clients }, said: () => `${name} is no longer in ${path}.` };
 }
 
-/** ms that a running proxy gets to read the file; it looks twice a second. */
+/** ms to wait until the running proxy has read the file; the proxy looks at it twice a second. */
 const PATIENCE = 10_000;
 
-/** Resolves once every process of the proxy uses the file of this SHA-256. Throws config_invalid where one does not, or no proxy answers. */
-async function untilInForce(address: Address, sha256: string): Promise<void> {
+/**
+ * Resolves once every process of the proxy uses the file with this SHA-256, or with one that `later` gives.
+ * `later` is asked again and again: it gives the SHA-256 of what another command has written, if that still
+ * has the change of this one. Throws config_invalid if a process uses neither in time, or if no proxy
+ * responds.
+ */
+async function untilInForce(
+  address: Address,
+  sha256: string,
+  later: () => string | undefined,
+): Promise<void> {
+  const good = new Set([sha256]);
   const written = 'the file is written, but it is not known to be in force';
   for (const end = Date.now() + PATIENCE; ; await delay(100)) {
     let report: StatusReport;
@@ -135,7 +244,8 @@ async function untilInForce(address: Address, sha256: string): Promise<void> {
     }
     const { clientsFile, workers } = report;
     if (!Array.isArray(clientsFile)) throw invalid(`${written}: the proxy that answered has no --clients`);
-    if (clientsFile.length === workers && clientsFile.every((each) => each === sha256)) return;
+    if (clientsFile.length === workers && clientsFile.every((each) => good.has(each))) return;
+    good.add(later() ?? sha256);
     if (Date.now() < end) continue;
     throw invalid(
       `${written}: the running proxy still uses another list after ${PATIENCE / 1000} s. Look at its log: it says why it cannot use the file. ` +
@@ -144,7 +254,17 @@ async function untilInForce(address: Address, sha256: string): Promise<void> {
   }
 }
 
-/** A row for each client; `now`: ms since 1970. */
+/** SHA-256 of the file if it can be used now and `holds`; else undefined. */
+function digestIf(path: string, holds: (file: Written) => boolean): string | undefined {
+  try {
+    const { bytes, file } = readFile(path);
+    return holds(file) ? createHash('sha256').update(bytes).digest('hex') : undefined;
+  } catch {
+    return undefined; // another command is writing it
+  }
+}
+
+/** The list for a person: one line per client. `now`: ms since 1970. */
 function listed(entries: readonly ClientEntry[], now: number): string {
   const rows = entries.map(({ name, tokens, expires, limits, models, endpoints }) => {
     const { requestsPerMinute, tokensPerDay, maxConcurrent } = limits;
@@ -165,12 +285,16 @@ function listed(entries: readonly ClientEntry[], now: number): string {
   return `${[...lines, plural(rows.length, 'client')].join('\n')}\n`;
 }
 
-/** The file as it is written: members that this command does not know stay. */
+/** The content of the file. Members that this command does not know stay in it. */
 interface Written {
-  readonly clients: readonly { readonly name: string; readonly tokens?: readonly string[] }[];
+  readonly clients: readonly {
+    readonly name: string;
+    readonly tokens?: readonly string[];
+    readonly apiKey?: string;
+  }[];
 }
 
-/** Throws config_invalid, also where the proxy would refuse the file. */
+/** Reads the file. Throws config_invalid, also if the proxy would refuse the file. */
 function readFile(path: string): {
   readonly bytes: Buffer;
   readonly file: Written;
@@ -179,37 +303,45 @@ function readFile(path: string): {
   const bytes = Buffer.from(readNamedFile(`the file of --clients, ${path}`, path, readFileSync));
   if (bytes[0] === UNFINISHED)
     throw invalid(
-      `${path} was not written to its end. Where no other command is writing it, the whole text is in ${copyBeside(path)}: copy it back with cat`,
+      `${path} was not written to its end. Where no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,
     );
-  // Which of them need tokens and keys, the flags of the proxy say.
-  const entries = parseClientsFile(bytes, { needsKeys: false, tokensOptional: true });
+  // Other flags of the proxy decide which clients need tokens and keys; this command does not know those
+  // flags.
+  const entries = parseClientsFile(bytes, {
+    ...{ needsKeys: false, tokensOptional: true, name: `--clients ${path}` },
+  });
   return { bytes, file: JSON.parse(bytes.toString()) as Written, entries };
 }
 
 /**
- * Changes the file under its lock, and reads it again: two commands at once change it one after the other, and of an editor that writes at
- * the same time the caller hears. A link stays, and what it points to is changed. Returns what to say, and the SHA-256 of the new content.
- * Throws config_invalid.
+ * Changes the file under its lock and reads it again. Two commands at the same time change it one after the
+ * other. If an editor writes at the same time, the caller gets an error. A symbolic link stays, and the file
+ * that it points to is changed. `tookOver` gets the path of that file. Returns the message about the change,
+ * the new content and its SHA-256. Throws config_invalid.
  */
 async function change(
   path: string,
-  tookOver: (owner: string) => void,
+  tookOver: (at: string, owner: string) => void,
   changed: (file: Written) => Change,
-): Promise<Pick<Change, 'said'> & { readonly sha256: string }> {
+): Promise<Pick<Change, 'said'> & { readonly sha256: string; readonly written: Written }> {
   try {
-    const at = existsSync(path) ? await realpath(path) : path;
-    return await withLock(at, tookOver, async () => {
-      const before = existsSync(at) ? readFile(at) : undefined;
-      const { file, said } = changed(before?.file ?? { clients: [] });
-      const content = Buffer.from(textOf(file));
-      parseClientsFile(content, { needsKeys: false, tokensOptional: true });
-      if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
-      if (before !== undefined) await overwrite(at, content);
-      else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);
-      await syncDirectory(dirname(at));
-      if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
-      return { said, sha256: createHash('sha256').update(content).digest('hex') };
-    });
+    const at = await withoutLinks(path);
+    return await withLock(
+      at,
+      (owner) => tookOver(at, owner),
+      async () => {
+        const before = existsSync(at) ? readFile(at) : undefined;
+        const { file, said } = changed(before?.file ?? { clients: [] });
+        const content = Buffer.from(textOf(file));
+        parseClientsFile(content, { needsKeys: false, tokensOptional: true });
+        if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
+        if (before !== undefined) await overwrite(at, content);
+        else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);
+        await syncDirectory(dirname(at));
+        if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
+        return { said, sha256: createHash('sha256').update(content).digest('hex'), written: file };
+      },
+    );
   } catch (thrown) {
     throw (thrown as NodeJS.ErrnoException).syscall === undefined
       ? thrown
@@ -220,12 +352,27 @@ async function change(
   }
 }
 
+/** Where the file lies, or will. Throws config_invalid for a link to a file that does not exist. */
+async function withoutLinks(path: string): Promise<string> {
+  try {
+    return await realpath(path);
+  } catch (thrown) {
+    const link = await readlink(path).catch(() => undefined);
+    if (link === undefined) return path; // the file is new, or writing it says what is wrong
+    if ((thrown as NodeJS.ErrnoException).code !== 'ENOENT') throw thrown;
+    const target = resolve(await realpath(dirname(path)), link);
+    throw invalid(
+      `${path} is a link to ${target}, which does not exist: to make that file, give it as --clients ${target}`,
+    );
+  }
+}
+
 const changedMeanwhile = (path: string): Error =>
   invalid(
     `${path} was changed by something else at the same time: look at it with "clients list", and run this again`,
   );
 
-/** A client in each line. */
+/** The JSON text of the file, with one client per line. */
 function textOf({ clients, ...others }: Written): string {
   const rows = clients.map((client) => `    ${JSON.stringify(client)}`).join(',\n');
   const members = Object.entries(others).map(
@@ -234,24 +381,39 @@ function textOf({ clients, ...others }: Written): string {
   return `{\n${members.join('')}  "clients": [${rows === '' ? '' : `\n${rows}\n  `}]\n}\n`;
 }
 
-function renderHelp(): string {
-  return helpPage(
-    `Who may use the gateway (--clients). new makes a token, prints it this once, and adds its SHA-256 to
-the file, or prints the entry where no file is given; for a client that is in the file it is one
-token more. revoke takes a client out, with all tokens. With --admin-address, both wait until the
-running proxy uses the new list.
-NAME: at most 64 letters, digits and . _ @ -, beginning with a letter or digit.`,
-    [
-      'clients new NAME [--clients FILE] [--admin-address HOST:PORT]',
-      'clients list --clients FILE',
-      'clients revoke NAME --clients FILE [--admin-address HOST:PORT]',
-    ],
-    [
-      section('Flags', [
-        ['      --clients FILE', 'As the proxy got it (or PRIVATEMODE_PROXY_CLIENTS).'],
-        ['      --admin-address HOST:PORT', 'As the proxy got it (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).'],
-        ['  -h, --help', 'Print this help.'],
-      ]),
-    ],
-  );
+const ABOUT = {
+  new: `Makes a token for each NAME, prints the tokens alone on stdout, one in a line, and adds their SHA-256 to
+the file; where no file is given, it prints the entries for one on stderr. A client that is in the file gets one token more.
+Where every client of the file has an apiKey, --api-key-file gives that of the new ones.`,
+  list: 'Lists the clients of the file, with what each may use.',
+  revoke: 'Takes a client out of the file, with all its tokens.',
+} as const;
+const WAITS = 'With --admin-address, it waits until the running proxy uses the new list.';
+const NAMES = 'NAME: at most 64 letters, digits and . _ @ -, beginning with a letter or digit.';
+const USAGE = {
+  new: 'clients new NAME… [--clients FILE] [--api-key-file PATH] [--admin-address HOST:PORT]',
+  list: 'clients list --clients FILE',
+  revoke: 'clients revoke NAME --clients FILE [--admin-address HOST:PORT]',
+} as const;
+
+/** The help page of one of the three commands, or of all. */
+function renderHelp(word = ''): string {
+  const [known] = (['new', 'list', 'revoke'] as const).filter((each) => each === word);
+  const about = {
+    ...{ new: `${ABOUT.new} ${WAITS} ${NAMES}`, list: ABOUT.list, revoke: `${ABOUT.revoke} ${WAITS}` },
+    all: `Who may use the gateway (--clients). new: ${ABOUT.new} list: ${ABOUT.list} revoke: ${ABOUT.revoke} ${WAITS} ${NAMES}`,
+  };
+  return helpPage(about[known ?? 'all'], known === undefined ? Object.values(USAGE) : [USAGE[known]], [
+    section('Flags', [
+      ['      --clients FILE', 'As the proxy got it (or PRIVATEMODE_PROXY_CLIENTS).'],
+      ...(known === 'list' || known === 'revoke' ? [] : [API_KEY_FILE]),
+      ...(known === 'list' ? [] : [ADMIN]),
+      ['  -h, --help', 'Print this help.'],
+    ]),
+  ]);
 }
+
+const ADMIN = [
+  '      --admin-address HOST:PORT',
+  'As the proxy got it (or PRIVATEMODE_PROXY_ADMIN_ADDRESS).',
+] as const;

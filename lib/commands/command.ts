@@ -1,13 +1,17 @@
-/** What a command of the program is, and how each of them is run. */
-import { parseArgv } from '../config/argv.ts';
+/** Commands of the program: what a command declares, and how its command line is read and run. */
+import { DASHED, parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { fitHelp } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import { printable } from '../text.ts';
 
-/** A terminal, or what stands for one. */
+/** A terminal, or a stream in its place. */
 export interface Output {
   write(text: string): unknown;
+  /** Absent where nothing can fail. An error means that the reader is gone. */
+  once?(event: 'error', listener: () => void): unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
   readonly rows?: number;
@@ -18,58 +22,72 @@ export interface Io {
   readonly stderr: Output;
   /** Default: the system's clock. */
   readonly now?: () => Date;
+  /**
+   * Whether the proxy that `run` uses ends together with the command, as in the demo. No message may then
+   * tell people to use the proxy again.
+   */
+  readonly proxyEnds?: true;
 }
 
-/** What a command was asked. */
-export interface Asked {
+/** What the command line asks of a command. */
+export interface Invocation {
   readonly given: Given;
-  /** The words behind its name, one of those that `words` lists. */
+  /** The words after the command's name: one of the forms in `words` of the command. */
   readonly words: readonly string[];
-  /** What stands behind `--`, where it takes that. */
+  /** The arguments after `--`, if the command takes them. */
   readonly rest: readonly string[];
   readonly io: Io;
   readonly env: Environment;
 }
 
 export interface Command {
-  /** All that it takes, `help` among them. */
+  /** All flags that it takes, including `help`. */
   readonly flags: readonly Flag[];
-  /** Whether variables set its flags, too, as they set those of the proxy. */
+  /** Whether environment variables set its flags too, as they do for the proxy. */
   readonly takesEnvironment?: true;
-  /** What may follow its name, one of these: words as they stand, and one in capitals for any other. */
+  /**
+   * The forms of words that may follow its name. A word in capitals stands for any word, and … after it for
+   * one or more.
+   */
   readonly words?: readonly (readonly string[])[];
-  /** Whether what follows `--` is for another program. */
+  /** Whether arguments after `--` are for another program. */
   readonly takesRest?: true;
-  /** What to do with a flag that it does not take, behind the words of its line. */
+  /**
+   * The end of the message about a flag that it does not take. `words`: the command and its words, as they
+   * were given.
+   */
   readonly otherFlags?: (words: string) => string;
-  /** As helpPage gives it. */
-  readonly help: () => string;
-  /** Gives the exit code. Throws PrivatemodeError where it cannot do what it was asked. */
-  readonly run: (asked: Asked) => Promise<number> | number;
+  /**
+   * The help text, as `helpPage` gives it. `word`: the first word after the command's name, for commands with
+   * a page per word.
+   */
+  readonly help: (word?: string) => string;
+  /** Returns the exit code. Throws PrivatemodeError if the command cannot do its work. */
+  readonly run: (asked: Invocation) => Promise<number> | number;
 }
 
-/** For the flags of a command that does not take those of the proxy. */
+/** The help flag, for commands that do not take the flags of the proxy. */
 export const HELP = setting('help', BOOLEAN, { short: 'h', help: 'Print this help.' });
 
-/** Runs the command of that name with what follows it; gives the exit code. Throws config_invalid, and what the command throws. */
+/**
+ * Runs the command of that name. `line`: the arguments after the name. Returns the exit code. Throws
+ * config_invalid, and what the command throws.
+ */
 export async function runCommand(
   name: string,
   { flags, takesEnvironment, words: forms = [[]], takesRest, otherFlags, help, run }: Command,
   line: readonly string[],
-  asked: Pick<Asked, 'io' | 'env'>,
+  asked: Pick<Invocation, 'io' | 'env'>,
 ): Promise<number> {
   const end = takesRest && line.includes('--') ? line.indexOf('--') : line.length;
   const argv = line.slice(0, end);
-  const helpAt = argv.slice(0, Math.max(...forms.map(({ length }) => length))).findIndex(isHelp); // it stands for the words, too
-  const form = forms.find((wanted) =>
-    wanted.every((word, i) => (/^[A-Z]+$/.test(word) ? /^[^-]/.test(argv[i] ?? '') : word === argv[i])),
-  );
-  if (helpAt === -1 && form === undefined) {
-    const begun = forms.filter(([word]) => word === argv[0]);
-    const all = (begun.length > 0 ? begun : forms).map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
-    throw invalid(`${name} takes one command before its flags: ${all} (see ${name} --help)`);
-  }
-  const words = argv.slice(0, form?.length);
+  // --help may stand in place of the words, too.
+  const helpAt = argv.slice(0, Math.max(...forms.map(({ length }) => length))).findIndex(isHelp);
+  const form = forms.find((wanted) => wanted.every((word, i) => isWord(word, argv[i] ?? '')));
+  if (helpAt === -1 && form === undefined) throw missingWords(name, forms, argv);
+  const many = form?.at(-1)?.endsWith('…') ? argv.slice(form.length) : [];
+  const more = many.findIndex((word) => word.startsWith('-'));
+  const words = argv.slice(0, (form?.length ?? 0) + (more === -1 ? many.length : more));
   const rest = argv.slice(helpAt === -1 ? words.length : helpAt + 1);
   let parsed: Given;
   try {
@@ -80,10 +98,35 @@ export async function runCommand(
   }
   const given = takesEnvironment ? withEnvironment(parsed, asked.env) : parsed;
   if (helpAt !== -1 || given.values.get('help') === 'true') {
-    asked.io.stdout.write(fitHelp(help(), asked.io.stdout.columns));
+    asked.io.stdout.write(fitHelp(help(argv[0]), asked.io.stdout.columns));
     return 0;
   }
-  return run({ ...asked, given, words, rest: line.slice(end + 1) });
+  for (const warning of parsed.warnings) asked.io.stderr.write(`Warning: ${printable(warning)}\n`);
+  return run({ ...asked, given: { ...given, warnings: [] }, words, rest: line.slice(end + 1) });
+}
+
+/**
+ * Whether `word` fits `wanted`, one word of a form. A word in capitals fits any word that is not empty and no
+ * flag; any other word fits only itself.
+ */
+const isWord = (wanted: string, word: string): boolean =>
+  /^[A-Z]+…?$/.test(wanted) ? word !== '' && !/^-/.test(word) && !DASHED.test(word) : wanted === word;
+
+function missingWords(
+  name: string,
+  forms: readonly (readonly string[])[],
+  argv: readonly string[],
+): PrivatemodeError {
+  const begun = forms.find(([word]) => word === argv[0]);
+  const place = begun?.[1]?.replace('…', '');
+  if (begun !== undefined && place !== undefined)
+    return invalid(
+      `${name} ${begun[0]} needs a ${place} before its flags: ${name} ${begun.join(' ')} (see ${name} ${begun[0]} --help)`,
+    );
+  const all = forms.map((wanted) => `${name} ${wanted.join(' ')}`).join(', ');
+  const [typed = ''] = argv;
+  const unknown = /^[a-z]{1,16}$/.test(typed) ? `${name} has no command "${typed}"; it` : name;
+  return invalid(`${unknown} takes one command before its flags: ${all} (see ${name} --help)`);
 }
 
 const isHelp = (word: string): boolean => word === '--help' || word === '-h';

@@ -1,27 +1,52 @@
-/** `privatemode-proxy healthcheck`: is the proxy that was started with these settings ready? */
+/** `privatemode-proxy healthcheck`: asks whether the proxy with these settings is ready. */
 import { get as httpGet, type IncomingMessage } from 'node:http';
 import { get as httpsGet } from 'node:https';
 import { FLAGS } from '../config/flags.ts';
-import { renderHelp } from '../config/help.ts';
+import { helpPage, section } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
 import { socketPath } from '../config/values.ts';
 import { reachableHost } from '../network/addresses.ts';
 import { printable } from '../text.ts';
-import type { Asked, Command } from './command.ts';
+import type { Command, Invocation } from './command.ts';
+
+const BARE = 'the proxy to ask is named by its --listen-address HOST and --port PORT';
 
 /** Accepts every flag of the proxy; reads only three. */
 export const HEALTHCHECK: Command = {
-  flags: FLAGS,
+  flags: FLAGS.map((row) => (row.name === 'port' ? { ...row, bare: BARE } : row)),
   takesEnvironment: true,
   help: renderHelp,
   run: printHealth,
 };
 
-async function printHealth({ given, io }: Asked): Promise<number> {
+function renderHelp(): string {
+  return helpPage(
+    'Asks the proxy on this machine whether it is ready. Exit code 0: it is; 1: it is not, or cannot be asked, and stderr says why.',
+    ['healthcheck [flags]'],
+    [
+      section('Flags', [
+        ...FLAGS.filter(({ name }) => READ.includes(name)),
+        ['  -h, --help', 'Print this help.'],
+      ]),
+      'Give the flags of the proxy, or set its variables; all others are accepted, and nothing reads them.\n',
+    ],
+  );
+}
+
+/** The flags that say where the proxy listens. */
+const READ: readonly string[] = ['listen-address', 'port', 'tls-cert-path'];
+
+async function printHealth({ given, io }: Invocation): Promise<number> {
   const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
   const tls = given.values.has('tls-cert-path');
-  const { ready, message } = await probe({ ...valuesOf(read, given), tls });
-  (ready ? io.stdout : io.stderr).write(`${printable(message)}\n`);
+  const asked = valuesOf(read, given);
+  const { ready, message, failure } = await probe({ ...asked, tls });
+  const isDefault = !given.values.has('port') && socketPath(asked.listenAddress) === undefined;
+  const note =
+    failure === 'nothing-listens' && isDefault
+      ? `; ${asked.port} is the default of --port, and only ${READ.map((name) => `--${name}`).join(', ')} are read here`
+      : '';
+  (ready ? io.stdout : io.stderr).write(`${printable(message)}${note}\n`);
   return ready ? 0 : 1;
 }
 
@@ -30,16 +55,16 @@ const LONGEST_REASON = 1_000;
 
 interface Health {
   readonly ready: boolean;
-  /** For a person. */
+  /** Message for a person. */
   readonly message: string;
-  /** Why it could not be asked, for code. */
+  /** Why the proxy could not be asked, for other code. */
   readonly failure?: 'needs-tls' | 'nothing-listens';
 }
 
 /**
- * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a shell.
- * `listenAddress` as configured; where it stands for every interface, loopback is asked. Resolves with the text of /readyz,
- * or why it could not be asked; never rejects.
+ * Asks a proxy on this machine whether it is ready, for the `healthcheck` command of containers without a
+ * shell. `listenAddress`: as configured; if it means every interface, the request goes to loopback. Resolves
+ * with the text of /readyz, or with the reason why the proxy could not be asked; never rejects.
  */
 export function probe(options: {
   readonly listenAddress: string;
@@ -50,6 +75,10 @@ export function probe(options: {
   const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
   const socket = socketPath(listenAddress);
   const host = reachableHost(listenAddress);
+  const [where, flags] =
+    socket === undefined
+      ? [`${host} port ${port}`, '--listen-address and --port']
+      : [socket, '--listen-address'];
   return new Promise((resolve) => {
     const failed = (message: string, failure?: Health['failure']): void =>
       resolve({ ready: false, message, ...(failure && { failure }) });
@@ -59,9 +88,9 @@ export function probe(options: {
         reason = (reason + text).slice(0, LONGEST_REASON);
       });
       const { statusCode, headers } = response;
-      // Of /readyz, no other request is malformed: this one is plain HTTP where TLS is spoken.
+      // A request for /readyz counts as malformed only if it is plain HTTP on a TLS port.
       if (!tls && headers['privatemode-proxy-error'] === 'malformed_request')
-        failed('the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too', 'needs-tls');
+        failed(`the proxy on ${where} serves HTTPS: give its --tls-cert-path here too`, 'needs-tls');
       else if (statusCode === 204) resolve({ ready: true, message: 'ready' });
       else response.on('end', () => failed(`not ready (status ${statusCode}): ${reason.trim()}`));
       response.on('error', ({ message }) => failed(message));
@@ -71,7 +100,8 @@ export function probe(options: {
       path: '/readyz',
       agent: false,
     };
-    // The certificate is the operator's own and need not name loopback; nothing secret is sent, and one bit believed.
+    // The certificate is the operator's own and need not name loopback. The request holds no secret, and the
+    // response counts only as ready or not.
     const request = tls
       ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
       : httpGet(target, onResponse);
@@ -79,13 +109,16 @@ export function probe(options: {
     const deadline = setTimeout(() => request.destroy(tooLate), timeoutMs);
     request.on('close', () => clearTimeout(deadline));
     request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
-      const [where, flags] =
-        socket === undefined
-          ? [`${host} port ${port}`, '--listen-address and --port']
-          : [socket, '--listen-address'];
       if (code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT'))
         failed(`nothing listens on ${where} (${code}); give the ${flags} of the proxy`, 'nothing-listens');
-      else failed(message);
+      else if (tls && code === 'EPROTO')
+        failed(
+          `what listens on ${where} speaks no TLS; leave out --tls-cert-path, or give the ${flags} of the proxy`,
+        );
+      else
+        failed(
+          `what listens on ${where} gave no answer (${code ?? message}); give the ${flags} of the proxy`,
+        );
     });
   });
 }

@@ -1,4 +1,6 @@
-/** Saved evidence of which only the collateral has run out since: what it said holds, but not at the time that it is judged by. */
+/**
+ * Tells when the collateral of saved evidence expired, for evidence that is rejected for that reason alone.
+ */
 import { attempt, type Check } from '../attestation/check.ts';
 import { parseDocument } from '../attestation/document.ts';
 import { DATE, JsonMembers } from '../attestation/json-members.ts';
@@ -6,11 +8,11 @@ import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../attestation/snp/report.t
 import { misplaced, unusable } from '../attestation/tdx/signed-json.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
 import { parseStrictJson } from '../strict-json.ts';
+import type { StoredCollateral } from '../verdict/collateral-file.ts';
 import { judge, type Subject } from '../verdict/judge.ts';
-import type { Judgement } from '../verdict/verdict.ts';
-import type { StoredCollateral } from './collateral-file.ts';
+import type { Verdict } from '../verdict/verdict.ts';
 
-/** The checks that fail where collateral was in force once and is no longer. */
+/** The checks that fail if collateral was valid once and has expired. */
 const OF_COLLATERAL: ReadonlySet<string> = new Set([
   ...['snp.crl.available', 'snp.crl.current'],
   ...['tdx.tcb_info.signer', 'tdx.tcb_info.dates', 'tdx.qe_identity.signer', 'tdx.qe_identity.dates'],
@@ -21,13 +23,15 @@ const LIMITS = { depth: 16, values: 64 * 1024 };
 const SECOND = 1000;
 
 /**
- * When the collateral of rejected evidence ran out, if nothing else keeps it from being accepted: only checks of collateral fail at
- * `subject.at`, and a second before that end every check holds, those of the secret exchange included. Else undefined. It changes no outcome.
+ * The time at which the collateral of rejected evidence expired, if nothing else prevents acceptance;
+ * otherwise undefined. That is so if two things hold: at `subject.at` only checks of collateral fail, and one
+ * second before the expiry all checks hold, including those of the secret exchange. The outcome of the
+ * verdict stays as it is.
  */
 export async function outlivedAt(
   subject: Subject,
   stored: StoredCollateral,
-  { outcome, checks }: Pick<Judgement, 'outcome' | 'checks'>,
+  { outcome, checks }: Pick<Verdict, 'outcome' | 'checks'>,
 ): Promise<Date | undefined> {
   const failed = checks.filter((check) => check.outcome === 'fail');
   if (outcome !== 'rejected' || failed.length === 0 || !failed.every(isOfCollateral)) return undefined;
@@ -40,7 +44,9 @@ export async function outlivedAt(
 
 const isOfCollateral = ({ id }: Check): boolean => OF_COLLATERAL.has(id);
 
-/** Ms since 1970 at which what can be read of the collateral in document and file runs out, the latest first. */
+/**
+ * Expiry times of all readable collateral in the document and the file, in ms since 1970, the latest first.
+ */
 function endsOf(document: Uint8Array, stored: StoredCollateral): readonly number[] {
   const lists = [stored.ark_crl, stored.pck_crl, stored.root_ca_crl].map((hex) =>
     Buffer.from(hex ?? '', 'hex'),
@@ -60,7 +66,7 @@ function listIn(document: Uint8Array): Uint8Array {
   return certificates.extras.get(SNP_EXTRA_CRL) ?? new Uint8Array();
 }
 
-/** Throws collateral_unavailable for what is not Intel's. */
+/** The nextUpdate of Intel's signed JSON. Throws collateral_unavailable if the text is no such JSON. */
 function nextUpdateOf(text: string): Date {
   const json = parseStrictJson(Buffer.from(text), LIMITS, unusable);
   return new JsonMembers(json, [], misplaced).get('nextUpdate', DATE);

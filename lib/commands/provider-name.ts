@@ -1,4 +1,7 @@
-/** The name of the provider in an agent's configuration: the same for a user in a project, so that sessions can be resumed, and secret. */
+/**
+ * Makes the name of the provider in an agent's configuration. The name is secret, and stays the same for one
+ * user in one project, so that sessions can be resumed.
+ */
 import { createHmac, randomBytes } from 'node:crypto';
 import {
   existsSync,
@@ -16,7 +19,7 @@ import type { Environment } from '../config/environment.ts';
 
 export interface ProviderName {
   readonly name: string;
-  /** Why the next run will have another name; undefined: it will have the same. */
+  /** Why the next run will use another name; undefined if it will use the same. */
   readonly why?: string;
 }
 
@@ -25,10 +28,11 @@ const KEY = /^[0-9a-f]{64}\n$/;
 const OTHERS = 0o077;
 
 /**
- * A name that no file of a repository can have prepared settings for: a keyed hash of the user and the project, which is the nearest
- * directory above `directory` with a `.git`, or `directory` itself. The key is made at the first call and kept in the user's state
- * directory (XDG Base Directory Specification: $XDG_STATE_HOME, or ~/.local/state), for its owner alone. Where it cannot be kept, the
- * name is random. Never throws.
+ * A name for which no file of a repository can hold prepared settings: a keyed hash of the user and the
+ * project. The project is the nearest directory with a `.git`, from `directory` upwards, or else `directory`
+ * itself. The key is made at the first use and kept in the user's state directory (XDG Base Directory
+ * Specification: $XDG_STATE_HOME, or ~/.local/state), readable by its owner only. If the key cannot be kept,
+ * the name is random. Never throws.
  */
 export function providerName(env: Environment, directory: string): ProviderName {
   const named = (key: string, text: string): string =>
@@ -50,16 +54,22 @@ function projectOf(directory: string): string {
   }
 }
 
-/** As the specification says, a relative path counts as unset. */
-function stateDirectory({ XDG_STATE_HOME = '', HOME = homedir() }: Environment): string {
+/**
+ * The directory for this program's files of one user. As the specification says, a relative path counts as
+ * unset.
+ */
+export function stateDirectory({ XDG_STATE_HOME = '', HOME = homedir() }: Environment): string {
   return join(isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : join(HOME, '.local/state'), 'privatemode-proxy');
 }
 
-/** Throws where the key cannot be kept, or where others could know it. */
+/**
+ * Reads the key, and makes it if there is none. Throws if the key cannot be kept, or if others could know it.
+ */
 function keptKey(directory: string, project: string): string {
   mkdirSync(directory, { recursive: true, mode: 0o700 });
   const inside = !relative(project, realpathSync(directory)).startsWith('..');
-  // A home directory may be a project of its own; a repository that brings its state directory along knows the key.
+  // A repository that contains the state directory would know the key. A home directory that is itself a
+  // project is allowed.
   if (inside && relative(project, realpathSync(homedir())).startsWith('..'))
     throw new Error(`${directory} is part of the project`);
   const file = join(directory, KEY_FILE);
@@ -71,7 +81,10 @@ function keptKey(directory: string, project: string): string {
   return key;
 }
 
-/** Two that start at the same time agree on one key: a link never replaces a file, and shows it whole. */
+/**
+ * Makes the key file. Two processes that start at the same time agree on one key: a link never replaces a
+ * file, and shows it whole.
+ */
 function make(file: string): void {
   const own = `${file}.${process.pid}`;
   writeFileSync(own, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600, flag: 'wx' });

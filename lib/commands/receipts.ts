@@ -1,26 +1,31 @@
-/** `privatemode-proxy receipts verify`: command line in, report out, exit code by what was found (docs/receipts.md). */
+/** `privatemode-proxy receipts verify` and `receipts rotate-key` (docs/receipts.md). */
+import { stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { helpPage, section } from '../config/help.ts';
-import { BOOLEAN, setting, text, valuesOf } from '../config/setting.ts';
-import { parsePath, wants } from '../config/values.ts';
+import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
+import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
+import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
+import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { rotateReceiptKey } from '../receipts/receipt-log.ts';
 import { plural, printable, safeJson } from '../text.ts';
-import { checkReceipts, type ReceiptsReport } from '../transparency/check-receipts.ts';
-import { receiptsDirectory } from '../transparency/receipt-files.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
-import { type Asked, type Command, HELP } from './command.ts';
+import { VERSION } from '../version.ts';
+import { type Command, HELP, type Invocation } from './command.ts';
 
 const SETTINGS = [
   setting('dir', text('DIR', parsePath), {
     default: 'receipts',
+    bare: 'a directory is given as --dir DIR',
     help: 'Directory of the receipts, which is receipts in the workspace of the proxy, or that workspace.',
   }),
   setting('since', text('YYYY-MM-DD', parseDay), {
-    help: 'Skip the files of earlier days (UTC). If they are missing, a gap is listed.',
+    help: 'For verify: skip the files of earlier days (UTC). If they are missing, a gap is listed.',
   }),
-  setting('public-key', text('FILE', parsePath), {
-    help: 'Key that the receipts must be signed with (PEM). If unset, public.pem in the directory: trust it no more than the directory.',
+  setting('public-key', list('FILE,…', parsePath), {
+    help: 'For verify: keys that the receipts must be signed with (PEM), and those that they name as the next. Repeatable. If unset, the keys in the directory: trust them no more than the directory.',
   }),
-  setting('strict', BOOLEAN, { help: 'Treat gaps as failures (exit code 10).' }),
-  setting('json', BOOLEAN, { help: 'Print the report as one JSON object.' }),
+  setting('strict', BOOLEAN, { help: 'For verify: treat gaps as failures (exit code 10).' }),
+  setting('json', BOOLEAN, { help: 'For verify: print the report as one JSON object.' }),
   HELP,
 ] as const;
 
@@ -28,22 +33,49 @@ const EXIT_CODES = { sound: 0, defective: 10, customRoots: CUSTOM_ROOTS_EXIT_COD
 
 export const RECEIPTS: Command = {
   flags: SETTINGS,
-  words: [['verify']],
+  words: [['verify'], ['rotate-key']],
   help: renderHelp,
-  run: verifyReceipts,
+  run: (asked) => (asked.words[0] === 'verify' ? verifyReceipts(asked) : rotateKey(asked)),
 };
 
-/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
-async function verifyReceipts({ given, io: { stdout } }: Asked): Promise<number> {
+/** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
+async function verifyReceipts({ given, io: { stdout, now } }: Invocation): Promise<number> {
   const { dir, since, publicKey, strict, json } = valuesOf(SETTINGS, given);
+  const today = (now?.() ?? new Date()).toISOString().slice(0, 10);
+  if (since !== undefined && since > today)
+    throw invalid(
+      `--since: ${since} lies in the future: there can be no receipts of that day; give one up to today`,
+    );
   const directory = await receiptsDirectory(dir);
-  const report = await checkReceipts(directory, { since, publicKeyFile: publicKey, strict });
-  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report));
+  const report = await checkReceipts(directory, { since, publicKeyFiles: publicKey, strict });
+  stdout.write(json ? `${safeJson(report, 2)}\n` : renderReport(report, strict));
   if (!report.ok) return EXIT_CODES.defective;
   return report.customRoots === undefined ? EXIT_CODES.sound : EXIT_CODES.customRoots;
 }
 
-function renderReport(report: ReceiptsReport): string {
+/** Returns 0. Throws config_invalid and receipts_unavailable. */
+async function rotateKey({ given, io: { stdout } }: Invocation): Promise<number> {
+  const stray = [...given.values.keys()].find((name) => name !== 'dir');
+  if (stray !== undefined) throw invalid(`--${stray} is for receipts verify; rotate-key takes --dir only`);
+  const directory = resolve(await receiptsDirectory(valuesOf(SETTINGS, given).dir));
+  const workspace = dirname(directory);
+  if (!(await isDirectory(directory)) || join(workspace, 'receipts') !== directory)
+    throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
+  const { before, next } = await rotateReceiptKey({ workspace, version: VERSION });
+  stdout.write(
+    `The key of ${directory} is ${next} now; the key before it, ${before}, has signed that this one follows.\n` +
+      'Keep a copy of public.pem elsewhere. A proxy that runs signs with the key before it until you restart it.\n',
+  );
+  return 0;
+}
+
+const isDirectory = (path: string): Promise<boolean> =>
+  stat(path).then(
+    (found) => found.isDirectory(),
+    () => false,
+  );
+
+function renderReport(report: ReceiptsReport, strict: boolean): string {
   const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
   const counted = `${plural(requests, 'receipt')} in ${plural(lines, 'line')} of ${plural(instances, 'instance')}`;
   const sums = Object.entries(refused).map(([code, count]) => `${count} ${code}`);
@@ -56,33 +88,43 @@ function renderReport(report: ReceiptsReport): string {
     ({ verdictSha256, file, line }) =>
       `! ${printable(file)} line ${line}: its verdict ${verdictSha256} trusts custom roots, not those of AMD and Intel`,
   );
-  const { sha256, source } = report.publicKey;
-  const isOwn = source === 'directory';
+  const used = report.publicKeys.filter((key) => key.instances > 0);
+  const isOwn = used.some(({ source }) => source === 'directory');
+  const names = used.map(({ sha256, source }) => `SHA-256 ${sha256}${ORIGINS[source]}`).join('; ');
   const checkedWith = isOwn
-    ? `! Checked with the key of this directory (SHA-256 ${sha256}), which whoever can write there can replace: compare it with the copy that you kept, or name that with --public-key.`
-    : `Checked with the key of --public-key (SHA-256 ${sha256}).`;
+    ? `! Checked with the key of this directory (${names}), which whoever can write there can replace: compare it with the copy that you kept, or name that with --public-key.`
+    : `Checked with the key of --public-key (${names}).`;
   const sound =
     customRoots.length > 0
       ? '! Every signature, chain and verdict holds, but under custom roots such as those of a simulator: this shows NO genuine AMD or Intel hardware.'
       : `${isOwn ? '' : '✓ '}Every signature, chain and verdict holds.`;
-  const held = lines === 0 ? '! There are no receipts: nothing was checked.' : sound;
+  const held = instances === 0 ? '! There are no receipts: nothing was checked.' : sound;
+  const failing = findings.filter(({ fails }) => fails);
+  const isIncomplete = strict && failing.every(({ kind, file }) => kind === 'missing' && file !== '.');
   const verdict = ok
     ? held
-    : 'The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.';
-  const about = ok && lines > 0 ? [checkedWith] : [];
+    : `The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.${
+        isIncomplete
+          ? ' Lines are only missing: an instance that runs still, or was killed, leaves such gaps, and with --strict they fail.'
+          : ''
+      }`;
+  const about = ok && instances > 0 ? [checkedWith] : [];
   return `${[counted, ...refusals, ...shown, ...foreign, ...about, verdict].join('\n')}\n`;
 }
 
+const ORIGINS = { directory: '', given: '', rotated: ', which the one before names as the next' } as const;
+
 function renderHelp(): string {
   return helpPage(
-    'Checks receipts: every signature, the chain of each instance, and the verdicts to which the receipts refer.',
-    ['receipts verify [flags]'],
+    `Checks receipts: every signature, the chain of each instance, and the verdicts and manifests to which they
+refer. rotate-key gives the workspace a new key, and has the old one sign that it follows.`,
+    ['receipts verify [flags]', 'receipts rotate-key [--dir DIR]'],
     [
       section('Flags', SETTINGS),
       section('Exit codes', [
         [
           '   0',
-          'Everything holds. The report lists gaps (an instance that was killed or is still running; skipped days whose files are missing) and files that are no receipts.',
+          'Everything holds. The report lists gaps (an instance that was killed or is still running; skipped days whose files are missing; lines that waited for the disk over midnight) and files that are no receipts.',
         ],
         [
           '  10',
@@ -97,6 +139,7 @@ function renderHelp(): string {
 
 function parseDay(flag: string, text: string): string {
   const isDay = /^\d{4}-\d\d-\d\d$/.test(text) && !Number.isNaN(Date.parse(text));
-  if (!isDay) throw wants(flag, 'a day such as 2026-12-01', text);
+  const problem = beyondMonth(text);
+  if (!isDay || problem !== undefined) throw wants(flag, 'a day such as 2026-12-01', text, problem);
   return text;
 }

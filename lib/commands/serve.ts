@@ -1,17 +1,23 @@
-/** The program's life in its process: started, ready, told to stop by signals or by an error, and ended. */
+/**
+ * Runs the proxy in this process: starts it, handles signals, and shuts it down after a signal or a permanent
+ * error.
+ */
 import cluster from 'node:cluster';
 import { constants } from 'node:os';
 import { setTimeout as passed } from 'node:timers/promises';
 import type { Config } from '../config/config.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import { inheritedSocket, serviceManager } from '../listener/systemd.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
 import { type RunningProxy, startProxy } from '../proxy.ts';
-import { inheritedSocket, serviceManager } from '../server/systemd.ts';
+import { printable } from '../text.ts';
 import { VERSION } from '../version.ts';
 import { runWorker } from '../workers/worker.ts';
 
 /**
- * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, --shutdown-delay and a drain, with 1 after a permanent
- * error and a drain: it was not ready anyway, so there is nothing to wait for.
+ * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
+ * drain. Resolves with 1 after a permanent error and a drain; there is no delay then, because the proxy was
+ * not ready anyway.
  */
 export async function run(
   config: Config,
@@ -28,6 +34,7 @@ export async function run(
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
   let proxy: RunningProxy | undefined;
   let stopping = false;
+  let fatal: PrivatemodeError | undefined;
   const portClosing = new AbortController();
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
     if (!stopping) end(0);
@@ -35,7 +42,8 @@ export async function run(
     else portClosing.abort();
     stopping = true;
   };
-  // Before the start, which says that it listens: whoever waits for that may send a signal at once.
+  // Handle signals before the start: as soon as the proxy reports that it listens, another program may send
+  // one.
   const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy?.reload() } as const;
   const heed = (how: 'on' | 'off'): void => {
     for (const [signal, handler] of Object.entries(signals)) process[how](signal, handler);
@@ -46,8 +54,9 @@ export async function run(
       env: process.env,
       log,
       status,
-      onPermanent({ code, message: reason, remedy }) {
-        log.error({ code, reason, remedy }, 'The proxy cannot go on');
+      onPermanent(error) {
+        fatal = error;
+        logFatal(log, error, 'The proxy cannot go on');
         end(1);
       },
     });
@@ -74,14 +83,31 @@ export async function run(
   portClosing.abort();
   await Promise.all([managerTold, proxy.close()]);
   heed('off');
+  // Repeat the error as the last line, where people and log collectors look first.
+  if (fatal !== undefined && config.logFormat === 'text')
+    io.stderr.write(
+      `${printable(`Error: ${fatal.message.replace(/\.$/, '')}. ${fatal.remedy}`, LONGEST_REASON)}\n`,
+    );
+  else if (fatal !== undefined) logFatal(log, fatal, 'The proxy has ended');
   return code;
 }
 
-/** ms between the announcement and the end of the port. A socket of systemd takes connections all the time, for the next process. */
+const LONGEST_REASON = 2_000;
+
+const logFatal = (log: Logger, { code, message: reason, remedy }: PrivatemodeError, what: string): void =>
+  log.error({ code, reason, remedy }, what);
+
+/**
+ * ms between the announcement of the stop and the closing of the port. A socket of systemd stays open for the
+ * next process, so it needs no delay.
+ */
 const delayOf = ({ shutdownDelay }: Config): number =>
   inheritedSocket(process.env) === undefined ? shutdownDelay : 0;
 
-/** On a second signal while responses end: no stream is finished, and the exit code is that of the signal. */
+/**
+ * Ends the process at once, on a second signal while responses end: no response is finished, and the exit
+ * code is that of the signal.
+ */
 function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
   log.warn({ signal }, 'A second signal, ending at once');
   for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');

@@ -1,4 +1,6 @@
-/** What a running proxy says of itself, for a terminal: what the status page shows, in lines. */
+/** Renders the status of a running proxy as text for a terminal: the content of the status page, in lines. */
+
+import type { EnforcedManifest } from '../manifest-log/manifest-changes.ts';
 import type { Condition, Severity } from '../observe/conditions.ts';
 import type {
   FinishedRequest,
@@ -6,36 +8,32 @@ import type {
   StatusReport,
   TrafficSecond,
 } from '../observe/status-report.ts';
+import type { VerificationDocument } from '../observe/verification-document.ts';
 import { type Paint, painter, plural, printable, type Style } from '../text.ts';
-import type { EnforcedManifest } from '../transparency/manifest-changes.ts';
-import type { VerificationDocument } from '../transparency/verification-document.ts';
-import type { ChainLink } from '../verdict/chain-of-trust.ts';
+import { linkLine } from '../verdict/chain-of-trust.ts';
 
 export interface StatusFacts {
   readonly status: StatusReport;
   readonly verification: VerificationDocument;
 }
 
-const MARKS = {
-  pass: ['good', '✓'],
-  fail: ['bad', '✗'],
-  unknown: ['plain', '?'],
-} as const satisfies Record<ChainLink['outcome'], readonly [Style, string]>;
-
 const MOST_REQUESTS = 8;
 const MOST_MANIFESTS = 5;
-/** Complete seconds over which the rate of tokens is taken. */
+/** The rate of tokens is the average over this many complete seconds. */
 const RATE_SECONDS = 10;
 
-/** The text, ending with a line feed. Text of the service or of applications is shown with control characters escaped. */
+/**
+ * The text, ending with a line feed. Control characters in texts of the service or of applications are
+ * escaped.
+ */
 export function renderStatus(facts: StatusFacts, { colours }: { readonly colours: boolean }): string {
   const { status, verification } = harmless(facts) as StatusFacts;
   const paint = painter(colours);
   const parts = [
     protection(status, verification, paint),
     conditionLines(status.conditions, paint),
-    chainLines(verification, paint),
     failureLines(status, verification, paint),
+    chainLines(verification, paint),
     trafficLines(status, paint),
     requestLines(status.traffic.finished, paint),
     refusedLines(status.traffic.refused, paint),
@@ -45,7 +43,8 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
   return `${shown.join('\n\n')}\n`;
 }
 
-const LONGEST_TEXT = 400;
+/** Characters. The message of a condition names every client or fix, and the last one may matter most. */
+const LONGEST_TEXT = 4_000;
 
 /** The same value, with every text in it made safe for a terminal. */
 function harmless(value: unknown): unknown {
@@ -68,7 +67,10 @@ function headline(
   paint: Paint,
 ): string {
   if (verified && roots === 'custom')
-    return paint('caution', '! Verified under roots that are not those of AMD and Intel: a simulator?');
+    return paint(
+      'caution',
+      '! Verified under custom roots. The roots are not those of AMD and Intel: this says nothing about real hardware.',
+    );
   const [style, mark] = TONES[tone];
   return paint(style, `${mark} ${title}. ${meaning}`);
 }
@@ -93,7 +95,7 @@ const SEVERITIES = {
   info: ['plain', '·'],
 } as const satisfies Record<Severity, readonly [Style, string]>;
 
-/** What needs a person's attention besides the verification. */
+/** Conditions that need a person's attention, other than the verification. */
 function conditionLines(conditions: readonly Condition[], paint: Paint): string[] {
   if (conditions.length === 0) return [];
   const lines = conditions.flatMap(({ id, severity, since, message, remedy }) => {
@@ -109,17 +111,13 @@ function conditionLines(conditions: readonly Condition[], paint: Paint): string[
 
 function chainLines({ chain, verdict }: VerificationDocument, paint: Paint): string[] {
   if (chain.length === 0) return [];
-  const width = Math.max(...chain.map(({ title }) => title.length));
-  const lines = chain.map(({ id, outcome, title, meaning, checks }) => {
-    const isCustom = id === 'hardware' && outcome === 'pass' && verdict?.roots === 'custom';
-    const [style, mark] = isCustom ? (['caution', '!'] as const) : (MARKS[outcome] ?? MARKS.unknown);
-    const count = plural(checks.length, 'check').padEnd(9);
-    return `  ${paint(style, mark)} ${title.padEnd(width)}  ${count}  ${paint('plain', meaning)}`;
-  });
-  return [paint('bold', 'Chain of trust'), ...lines];
+  return [
+    paint('bold', 'Chain of trust'),
+    ...chain.map((link) => `  ${linkLine(link, verdict?.roots, paint)}`),
+  ];
 }
 
-/** The check that the last verdict failed for, or the error that the last renewal ended with. */
+/** The check for which the last verdict failed, and the error of the last renewal if it is another one. */
 function failureLines(
   { lastError, standing }: StatusReport,
   { verdict, chain }: VerificationDocument,
@@ -137,8 +135,9 @@ function failureLines(
     lines.push(`      found     ${failure.found}`);
   }
   if (lastError !== null) {
-    // The error of a failed check says what the check says.
-    if (failure === null) lines.push(`  ${paint('bad', `✗ ${lastError.message}`)} [${lastError.code}]`);
+    // The error of a failed check repeats what the check says. A later error has another code.
+    if (lastError.code !== failure?.code)
+      lines.push(`  ${paint('bad', `✗ ${lastError.message}`)} [${lastError.code}]`);
     lines.push(`      ${lastError.remedy}`);
   }
   return lines;
@@ -166,7 +165,7 @@ function trafficLines({ traffic, now, receipts }: StatusReport, paint: Paint): s
   return lines;
 }
 
-/** What the cache of the service saved in the requests that are listed; undefined where it tells of no request. */
+/** Tokens that came from the service's prompt cache in the listed requests; undefined if no request tells. */
 function cachedOf(finished: readonly FinishedRequest[]): string | undefined {
   if (finished.every(({ tokensCached }) => tokensCached === null)) return undefined;
   const sum = (of: 'tokensIn' | 'tokensCached') =>
@@ -175,7 +174,7 @@ function cachedOf(finished: readonly FinishedRequest[]): string | undefined {
   return `of ${sum('tokensIn')} tokens in, ${sum('tokensCached')} came from the cache, in the last ${last}`;
 }
 
-/** Median and highest of the last minute. */
+/** Median and maximum of the last minute. */
 function spread(seconds: readonly TrafficSecond[], now: number, of: 'firstTokenMs' | 'gapMs'): string {
   const recent = seconds.filter(({ at }) => at > now - 60_000);
   const samples = recent.flatMap((second) => second[of]).toSorted((a, b) => a - b);
@@ -186,13 +185,15 @@ function spread(seconds: readonly TrafficSecond[], now: number, of: 'firstTokenM
 
 function requestLines(finished: readonly FinishedRequest[], paint: Paint): string[] {
   if (finished.length === 0) return [];
-  const lines = finished.slice(0, MOST_REQUESTS).map((request) => {
+  const shown = finished.slice(0, MOST_REQUESTS);
+  const widest = Math.max(...shown.map(({ endpoint }) => endpoint.length));
+  const lines = shown.map((request) => {
     const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;
     const facts = [
       paint('plain', timeOf(at).slice(11, 19)),
       paint(outcome === 'answered' ? 'good' : 'bad', outcome.padEnd(14)),
       String(status ?? '-').padEnd(3),
-      endpoint.padEnd(13),
+      endpoint.padEnd(widest),
       (model ?? '-').padEnd(24),
       milliseconds(durationMs).padStart(8),
       tokensOut === null ? '' : plural(tokensOut, 'token'),

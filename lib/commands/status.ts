@@ -1,4 +1,4 @@
-/** `privatemode-proxy status`: asks the admin listener of a running proxy, and says what it says. */
+/** `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it. */
 import { get, type IncomingMessage } from 'node:http';
 import { setTimeout as after } from 'node:timers/promises';
 import { FLAGS } from '../config/flags.ts';
@@ -6,12 +6,12 @@ import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
 import { invalid } from '../config/values.ts';
 import { asPrivatemodeError } from '../errors.ts';
-import { reachableHost } from '../network/addresses.ts';
+import { reachableHost, urlHost } from '../network/addresses.ts';
 import type { StatusReport } from '../observe/status-report.ts';
+import type { VerificationDocument } from '../observe/verification-document.ts';
 import { hasColours, printable, safeJson } from '../text.ts';
-import type { VerificationDocument } from '../transparency/verification-document.ts';
 import { CUSTOM_ROOTS_EXIT_CODE } from '../verdict/outcome.ts';
-import type { Asked, Command } from './command.ts';
+import type { Command, Invocation } from './command.ts';
 import { renderStatus, type StatusFacts } from './status-text.ts';
 
 export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
@@ -19,13 +19,13 @@ export const ADMIN_ADDRESS = setting('admin-address', hostPort('HOST:PORT'), {
 });
 
 const SETTINGS = [
-  ADMIN_ADDRESS,
+  { ...ADMIN_ADDRESS, bare: 'the proxy to ask is named by its --admin-address HOST:PORT' },
   setting('watch', BOOLEAN, { help: 'Update the display every second, until Ctrl-C.' }),
   setting('json', BOOLEAN, {
     help: 'Print {"status", "verification"} as one JSON object; with --watch, one per line.',
   }),
 ] as const;
-/** The command line of the proxy can be used as it is. */
+/** Accepted and ignored, so that the command line of the proxy can be used as it is. */
 const OTHERS = FLAGS.filter(({ name }) => name !== 'admin-address');
 
 const EXIT_CODES = { verified: 0, unverified: 10, customRoots: CUSTOM_ROOTS_EXIT_CODE } as const;
@@ -43,10 +43,14 @@ export const STATUS: Command = {
 };
 
 /**
- * Accepts every proxy flag, and reads --admin-address of them. Gives an exit code of EXIT_CODES, or 0 where --watch
- * was ended. Throws config_invalid for a wrong flag and where no proxy answers. `interval`: ms between two looks.
+ * Accepts every proxy flag, but reads only --admin-address of them. Returns an exit code of EXIT_CODES, or 0
+ * after --watch was ended. Throws config_invalid for a wrong flag, and if no proxy responds. `interval`: ms
+ * between two updates of --watch.
  */
-export async function showStatus({ given, env, io: { stdout } }: Asked, interval = 1_000): Promise<number> {
+export async function showStatus(
+  { given, env, io: { stdout } }: Invocation,
+  interval = 1_000,
+): Promise<number> {
   const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
   if (address === undefined) {
     throw invalid(
@@ -76,12 +80,13 @@ export async function showStatus({ given, env, io: { stdout } }: Asked, interval
   const { signal } = ended;
   const end = (): void => ended.abort();
   process.once('SIGINT', end);
+  stdout.once?.('error', end); // the reader is gone, as with `| head`
   if (isTerminal && !json) stdout.write(`${NO_WRAP}${CLEAR}`);
   try {
     for (let found: StatusFacts | Error = facts; !signal.aborted; ) {
       draw(found);
       await after(interval, undefined, { signal }).catch(() => {});
-      // A proxy that is restarted is looked for until it is back.
+      // Keep asking while the proxy restarts.
       if (!signal.aborted) found = await factsOf(address).catch(asPrivatemodeError);
     }
   } finally {
@@ -94,7 +99,7 @@ export async function showStatus({ given, env, io: { stdout } }: Asked, interval
 const CLEAR = '\u001b[2J';
 const [NO_WRAP, WRAP] = ['\u001b[?7l', '\u001b[?7h'];
 
-/** Writes over what stands on the terminal, line by line, so that nothing flickers; what does not fit is left out. */
+/** Overwrites the terminal line by line, so that nothing flickers; lines beyond its height are left out. */
 function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
   const lines = text
     .trimEnd()
@@ -103,7 +108,7 @@ function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
   return `\u001b[H${lines.map((line) => `${line}\u001b[K\n`).join('')}\u001b[J`;
 }
 
-/** What both routes say. Throws config_invalid, in words that say what to do. */
+/** The content of both routes. Throws config_invalid with a message that says what to do. */
 async function factsOf(address: Address): Promise<StatusFacts> {
   const [status, verification] = await Promise.all([
     askFor(address, '/status') as Promise<StatusReport>,
@@ -126,41 +131,61 @@ const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
 const TIMEOUT_MS = 5_000;
 const MOST_BYTES = 64 * 1024 * 1024;
 
-/** The JSON of one route of a running proxy. Throws config_invalid, in words that say what to do. */
+/** The JSON of one route of a running proxy. Throws config_invalid with a message that says what to do. */
 export async function askFor(address: Address, path: string): Promise<unknown> {
   const asked = { host: reachableHost(address.host), port: address.port };
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
-  let response: IncomingMessage;
-  let body = '';
+  let answer: Answer;
   try {
-    response = await new Promise<IncomingMessage>((resolve, reject) => {
-      get({ ...asked, path, agent: false, signal }, resolve).on('error', reject);
+    answer = await getText(`http://${urlHost(asked.host)}:${asked.port}${path}`, { timeoutMs: TIMEOUT_MS });
+  } catch (thrown) {
+    const { code, message } = thrown as NodeJS.ErrnoException;
+    if (code === 'ECONNREFUSED') {
+      throw invalid(
+        `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${urlHost(address.host)}:${address.port}, ` +
+          'or give the address that it was started with',
+      );
+    }
+    throw invalid(`${nameOf(asked)} cannot be asked: ${message}; give the --admin-address of the proxy`);
+  }
+  const parsed = answer.status === 200 ? parsedJson(answer.body) : undefined;
+  if (parsed !== undefined) return parsed;
+  throw invalid(
+    `the program that listens on ${nameOf(asked)} does not serve ${path} (status ${answer.status}): give the --admin-address of the proxy, ` +
+      'not the port for applications; the proxy and this command must have the same version',
+  );
+}
+
+interface Answer {
+  readonly status: number | undefined;
+  readonly body: string;
+}
+
+/**
+ * The response to a GET to a proxy on this network. `fetch` would refuse some ports, and go through an HTTP
+ * proxy of the environment. Throws what Node throws, and if the response is not there in time or is too long.
+ */
+export async function getText(
+  url: string,
+  { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: Record<string, string> },
+): Promise<Answer> {
+  const signal = AbortSignal.timeout(timeoutMs);
+  try {
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      get(url, { headers, agent: false, signal }, resolve).on('error', reject);
     });
+    let body = '';
     response.setEncoding('utf8');
     for await (const text of response) {
       body += text;
       if (body.length > MOST_BYTES) throw new Error('the answer is too long');
     }
+    return { status: response.statusCode, body };
   } catch (thrown) {
-    const { code, message } = thrown as NodeJS.ErrnoException;
-    if (code === 'ECONNREFUSED') {
-      throw invalid(
-        `nothing listens on ${nameOf(asked)} (ECONNREFUSED): start the proxy with --admin-address ${address.host}:${address.port}, ` +
-          'or give the address that it was started with',
-      );
-    }
-    const what = signal.aborted ? `no answer within ${TIMEOUT_MS} ms` : message;
-    throw invalid(`${nameOf(asked)} cannot be asked: ${what}; give the --admin-address of the proxy`);
+    throw signal.aborted ? new Error(`no answer within ${timeoutMs} ms`) : thrown;
   }
-  const parsed = response.statusCode === 200 ? parsedJson(body) : undefined;
-  if (parsed !== undefined) return parsed;
-  throw invalid(
-    `the program that listens on ${nameOf(asked)} does not serve ${path} (status ${response.statusCode}): give the --admin-address of the proxy, ` +
-      'not the port for applications; the proxy and this command must have the same version',
-  );
 }
 
-function parsedJson(text: string): unknown {
+export function parsedJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

@@ -1,17 +1,11 @@
-/** `privatemode-proxy usage`: who used what, as a table, as JSON or as CSV (docs/receipts.md). */
+/** `privatemode-proxy usage`: sums up who used what, as a table, as JSON or as CSV (docs/receipts.md). */
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { invalid, parseChoice, parseMoment, parsePath } from '../config/values.ts';
+import { receiptsDirectory } from '../receipts/receipt-files.ts';
+import { sumUsage, USAGE_KEYS, type UsageReport, type UsageRow, type UsageSums } from '../receipts/usage.ts';
 import { plural, printable, safeJson } from '../text.ts';
-import { receiptsDirectory } from '../transparency/receipt-files.ts';
-import {
-  sumUsage,
-  USAGE_KEYS,
-  type UsageReport,
-  type UsageRow,
-  type UsageSums,
-} from '../transparency/usage.ts';
-import { type Asked, type Command, HELP } from './command.ts';
+import { type Command, HELP, type Invocation } from './command.ts';
 
 const SETTINGS = [
   setting('since', text('DATE', parseDate), {
@@ -30,6 +24,7 @@ const SETTINGS = [
   ),
   setting('dir', list('DIR,…', parsePath), {
     default: 'receipts',
+    bare: 'a directory is given as --dir DIR',
     help: 'Directories of receipts, such as receipts in the workspace of each proxy, or those workspaces; their sums are added. Repeatable.',
   }),
   setting('json', BOOLEAN, { help: 'Print the report as one JSON object (docs/receipts.md).' }),
@@ -41,12 +36,14 @@ const EXIT_CODES = { counted: 0, incomplete: 10 } as const;
 
 export const USAGE: Command = { flags: SETTINGS, help: renderHelp, run: printUsage };
 
-/** Gives an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
-async function printUsage({ given, io: { stdout, stderr } }: Asked): Promise<number> {
+/** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
+async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promise<number> {
   const { since, until, by: wanted, dir, json, csv } = valuesOf(SETTINGS, given);
   if (json && csv) throw invalid('give either --json or --csv, not both');
   if (since !== undefined && until !== undefined && since >= until)
-    throw invalid('--since must be earlier than --until');
+    throw invalid(
+      `--since ${since.toISOString()} must be earlier than --until ${until.toISOString()}: swap them, or leave one out`,
+    );
   const by = wanted.flatMap((word) => USAGE_KEYS.filter((key) => key === word));
   if (by.length === 0) throw invalid(`--by wants some of ${USAGE_KEYS.join(', ')}, and got none`);
 
@@ -68,7 +65,7 @@ function parseDate(flag: string, given: string): Date {
   return parseMoment(flag, moment, wanted, given);
 }
 
-/** What of the lines was not counted. */
+/** Notes about lines that were not counted. */
 function notesOn({ lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
   const notes: string[] = [];
   const uncounted: string[] = [];
@@ -90,7 +87,7 @@ function lostText({ lost: { receipts, unknown } }: UsageReport): string {
 
 const renderJson = (report: UsageReport): string => `${safeJson(report, 2)}\n`;
 
-/** The columns behind the keys, in their order; `title` and `show` are those of the table. */
+/** The columns after the keys, in order. `title` and `show` are for the table. */
 const COLUMNS: readonly {
   readonly name: keyof UsageSums;
   readonly title: string;
@@ -120,7 +117,10 @@ function clockTime(ms: number): string {
 
 const minute = (time: string | null): string => time?.slice(0, 16).replace('T', ' ') ?? '';
 
-/** The client, model and day of a row, as they are shown; the name of a model is a stranger's text. */
+/**
+ * The keys of a row (client, model, day) as text. They are made safe to print, since the name of a model is a
+ * stranger's text.
+ */
 const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
   by.map((key) => printable(row[key] ?? '(none)'));
 
@@ -147,7 +147,7 @@ function renderText(report: UsageReport, where: string): string {
   return `${heading}\n\n${table}${lost}`;
 }
 
-/** Lines of columns, of which the first `left` begin, and the others end, below each other. */
+/** Aligns cells in columns: the first `left` columns to the left, the others to the right. */
 function aligned(lines: readonly (readonly string[])[], left: number): string {
   const widths = lines[0]?.map((_, i) => Math.max(...lines.map((line) => line[i]?.length ?? 0))) ?? [];
   const padded = (cell: string, i: number): string =>
@@ -175,7 +175,10 @@ function renderCsv({ by, rows }: UsageReport): string {
   return lines.map((line) => `${line.join(',')}\r\n`).join('');
 }
 
-/** A field of RFC 4180. A spreadsheet takes what begins like this for a formula, and clients choose the names of models: `'` makes it a text. */
+/**
+ * A CSV field (RFC 4180). A spreadsheet takes a text that begins like this for a formula, and clients choose
+ * the names of models; a leading `'` makes the field a text.
+ */
 function csvText(value: string): string {
   const inert = /^[\s=+\-@\uff1d\uff0b\uff0d\uff20]/.test(value) ? `'${value}` : value;
   return /[",\r\n]/.test(inert) ? `"${inert.replaceAll('"', '""')}"` : inert;

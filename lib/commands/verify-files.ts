@@ -1,41 +1,34 @@
 /**
- * Verifies a saved exchange, and touches nothing but its files. They hold the JSON bodies as they cross the wire
- * (docs/protocol/attestation.md 1), and in each the nonce of the attempt.
+ * Verifies a saved exchange, and reads nothing but its files. They hold the JSON bodies as sent on the wire
+ * (docs/protocol/attestation.md 1), and each may state the nonce of the exchange.
  */
 import { readFileSync } from 'node:fs';
+import { basename, resolve } from 'node:path';
+import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { orRefuse, whyNoManifest } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
-import { asPrivatemodeError, fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, fileUnreadable, PrivatemodeError, pathRefusal } from '../errors.ts';
+import { readTree } from '../files/own-files.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import { printable } from '../text.ts';
+import { parseCollateral, type StoredCollateral, storedCollateral } from '../verdict/collateral-file.ts';
 import { judge, notJudged, type Subject } from '../verdict/judge.ts';
+import { exchangeDigest, MESSAGES, NONCE } from '../verdict/saved-exchange.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
-import type { Judgement } from '../verdict/verdict.ts';
-import { parseCollateral, type StoredCollateral, storedCollateral } from './collateral-file.ts';
+import type { Verdict } from '../verdict/verdict.ts';
 import { outlivedAt } from './outlived-collateral.ts';
 import type { OfflineRequest } from './verify-flags.ts';
-
-/**
- * Names the attempt in every saved message; beyond the first, it is no part of what crossed the wire. Nothing else ties a
- * secret exchange to the evidence before it, since all attempts with one deployment share its mesh CA.
- */
-export const NONCE = { nonce: 'Nonce' } as const;
-
-/** The base64 members of each saved message, by our names for what is in them. */
-export const MESSAGES = {
-  nonce: NONCE,
-  evidence: { document: 'AttestationDoc' },
-  'secret-request': { publicKey: 'PublicKey' },
-  'secret-response': { encapsulatedKey: 'EncapsulatedKey', signature: 'Signature', meshCert: 'MeshCert' },
-} as const;
 
 const MAX_BYTES = 64 * 1024 * 1024;
 /** The bodies are flat objects of a few strings. */
 const SHAPE = { depth: 8, values: 256 };
 
-/** Files that cannot be used are a judgement as well; rejects only for defects of our own. */
+/**
+ * Verifies the files of a saved exchange. Unusable files give a verdict too; rejects only for bugs of this
+ * program.
+ */
 export async function verifyFiles(request: OfflineRequest, now: Date): Promise<Verified> {
   const { evidence, manifest, roots, at } = request;
   const future =
@@ -48,17 +41,48 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<V
     atGiven: at !== undefined,
   } as const;
   const unused: string[] = [];
-  const judgement = await judgeFiles(request, at ?? now, unused);
+  const { verdict, exchange } = await judgeFiles(request, at ?? now, unused);
   const warning = future + unused.join('') + foreignRoots('--roots', roots);
-  return { judgement, report, warning };
+  return { verdict, report: { ...report, exchange }, warning };
 }
 
-/** `unused`: takes warnings about what the files hold and nothing reads. */
-async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): Promise<Judgement> {
+/**
+ * The digest that names a saved exchange. Throws verify_input_invalid if the directory's name is another
+ * digest: --receipts names each directory by the digest of its exchange.
+ */
+async function digestOf(directory: string): Promise<string> {
+  const files = await readTree(directory, MAX_BYTES).catch((cause: unknown) => {
+    throw invalidInput(`${directory} cannot be read: ${pathRefusal(directory, cause)}`, cause);
+  });
+  const digest = exchangeDigest(files);
+  const name = basename(resolve(directory));
+  if (/^[0-9a-f]{64}$/.test(name) && name !== digest)
+    throw invalidInput(`${directory} holds other files than the receipts name: their SHA-256 is ${digest}`);
+  return digest;
+}
+
+/** The nonce in the file, for the live service. Throws verify_input_invalid. */
+export function readNonce(path: string): Uint8Array {
+  const { nonce } = readMessage(path, NONCE);
+  if (nonce.length !== NONCE_BYTES)
+    throw unusable(path, `its nonce has ${nonce.length} bytes, not ${NONCE_BYTES}`);
+  return nonce;
+}
+
+/** `exchange`: the digest that names the saved exchange. */
+interface JudgedFiles {
+  readonly verdict: Verdict;
+  readonly exchange: string | undefined;
+}
+
+/** `unused`: gets warnings about members of the files that nothing reads. */
+async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): Promise<JudgedFiles> {
   const rootsKind = request.roots === undefined ? 'vendor' : 'custom';
   let subject: Subject;
+  let exchange: string | undefined;
   let stored: StoredCollateral;
   try {
+    exchange = request.saved === undefined ? undefined : await digestOf(request.saved);
     const { nonce } = readMessage(request.nonce, NONCE);
     const secret = request.secret && {
       ...readMessage(request.secret.request, MESSAGES['secret-request'], nonce),
@@ -73,16 +97,16 @@ async function judgeFiles(request: OfflineRequest, at: Date, unused: string[]): 
       roots: rootsIn(request.roots),
       collateral: storedCollateral(stored, collateral ?? 'there is no --collateral file: it'),
       at,
-      secret: secret && (async () => secret),
+      secret,
       canBeOpened,
-      live: false,
     };
   } catch (thrown) {
     if (!(thrown instanceof PrivatemodeError)) throw thrown;
-    return notJudged(thrown, { at, roots: rootsKind, manifestSha256: undefined });
+    const verdict = notJudged(thrown, { at, roots: rootsKind, manifestSha256: undefined });
+    return { verdict, exchange };
   }
-  const judgement = await judge(subject);
-  return { ...judgement, outlived: await outlivedAt(subject, stored, judgement) };
+  const verdict = await judge(subject);
+  return { verdict: { ...verdict, outlived: await outlivedAt(subject, stored, verdict) }, exchange };
 }
 
 /** The content of a file. Throws verify_input_invalid, naming the file. */
@@ -96,7 +120,7 @@ function readInput(path: string): Uint8Array {
   return bytes;
 }
 
-/** The bytes of a manifest file. Throws verify_input_invalid, also for what is surely no manifest. */
+/** The bytes of a manifest file. Throws verify_input_invalid, also if the file cannot be a manifest. */
 export function readManifest(path: string): Uint8Array {
   const bytes = readInput(path);
   const what = whyNoManifest(bytes);
@@ -111,8 +135,8 @@ const unusable = (path: string, defect: string): PrivatemodeError =>
   invalidInput(`${path} cannot be used: ${defect}`);
 
 /**
- * The base64 members of the JSON object in a file; others are ignored, but a `Nonce` must be the given one, if one is
- * given. Throws verify_input_invalid.
+ * The decoded base64 members of the JSON object in a file. Other members are ignored, except `Nonce`: it must
+ * equal `nonce` if both are there. Throws verify_input_invalid.
  */
 function readMessage<Members extends Readonly<Record<string, string>>>(
   path: string,

@@ -1,3 +1,7 @@
+/**
+ * Where the API key of the proxy comes from: --api-key holds the key itself, or names a file with `@`. This
+ * file checks the key, reads it, and watches the file for changes.
+ */
 import { existsSync, readFileSync } from 'node:fs';
 import { readFile as readFileAsync } from 'node:fs/promises';
 import { fileUnreadable, PrivatemodeError } from '../errors.ts';
@@ -12,8 +16,9 @@ export type ApiKeySource =
 const POLL_MS = 5_000;
 
 /**
- * --api-key: a literal taken verbatim, or `@file`, which must be readable and hold a key. `flag` is what the setting is
- * called. Throws config_invalid, also for a literal that is the name of a file.
+ * Parses --api-key: either the key itself, taken verbatim, or `@file`, which must be readable and hold a key.
+ * `flag`: the name of the setting, for messages. Throws config_invalid, also for a literal that is the name
+ * of an existing file.
  */
 export function parseApiKey(text: string, readFile: ReadFile, flag: string): ApiKeySource {
   if (text === '@')
@@ -30,7 +35,10 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
   );
 }
 
-/** The key itself. `flag` is what the setting is called. Throws config_invalid, without quoting any of it. */
+/**
+ * The key of a source; reads the file if there is one. `flag`: the name of the setting, for messages. Throws
+ * config_invalid; the message quotes no part of the key.
+ */
 export function readApiKey(source: ApiKeySource, readFile: ReadFile, flag = '--api-key'): string {
   if (source.kind === 'literal') return source.value;
   const what = `${keyFile(source.path)} of ${flag}`;
@@ -38,8 +46,9 @@ export function readApiKey(source: ApiKeySource, readFile: ReadFile, flag = '--a
 }
 
 /**
- * Where the key comes from, for messages about one that the service does not accept; never the key itself. `setting`: the flag or the
- * variable that set it. `readAt`: when its file was read. `exists`: whether there is a file of this name.
+ * Says where the key comes from, for messages about a key that the service does not accept; never the key
+ * itself. `setting`: the flag or variable that set it. `readAt`: when its file was read. `exists`: tells
+ * whether there is a file of this name.
  */
 export function keyOrigin(
   source: ApiKeySource,
@@ -54,8 +63,9 @@ export function keyOrigin(
 }
 
 /**
- * Follows the key file. `onKey` gets each new key; `onError` gets the reason why the old one stays, once per reason, until
- * `onUsable`. `reload` reads the file now (SIGHUP) and resolves when it is done.
+ * Watches the key file. `onKey` gets each new key. `onError` gets the reason why the old key stays in use,
+ * once per reason, until `onUsable` reports that the file is usable again. `reload` reads the file now
+ * (SIGHUP) and resolves when it is done.
  */
 export function watchApiKey(options: {
   readonly path: string;
@@ -76,7 +86,10 @@ export function watchApiKey(options: {
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
 
-/** The key that the operator configured, as it is now. Throws config_invalid. */
+/**
+ * The key that the operator configured. `value` gives the current one, which changes with its file once
+ * `watch` was called. Throws config_invalid.
+ */
 export function configuredKey({
   apiKey: source,
   apiKeySetting,
@@ -91,15 +104,15 @@ export function configuredKey({
     source && keyOrigin(source, apiKeySetting, { readAt, exists: existsSync });
   return {
     value: () => value,
-    /** Its source, for the operator only. */
+    /** Where the key comes from, for the operator only. */
     origin,
-    /** An error with the origin of the key, if that is what the service rejected. */
+    /** Adds the origin of the key to the message of api_key_rejected; returns every other error unchanged. */
     named(error: PrivatemodeError): PrivatemodeError {
       const { code, message, remedy } = error;
       if (code !== 'api_key_rejected' || value === undefined) return error;
       return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
     },
-    /** Follows the file that it is in, if any. */
+    /** Watches the file of the key; undefined if the key has none. */
     watch({
       onKey,
       onError,
@@ -120,7 +133,10 @@ export function configuredKey({
 
 const keyFile = (path: string): string => `API key file ${JSON.stringify(path)}`;
 
-/** White space around the key and a byte order mark are an editor's; PowerShell writes UTF-16. */
+/**
+ * Removes white space around the key and a byte order mark, which editors add. A UTF-16 byte order mark
+ * selects UTF-16, which PowerShell writes.
+ */
 function keyInFile(path: string, bytes: Uint8Array): string {
   const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf16le' : 'utf8';
   const what = `the ${keyFile(path)}`;
@@ -129,14 +145,23 @@ function keyInFile(path: string, bytes: Uint8Array): string {
   return key;
 }
 
-/** What people put around a key. A key may end in `=`, so an assignment has something else behind it. */
+/**
+ * Text that people put around a key, and the message for each. A key may end in `=`; the pattern for NAME=KEY
+ * therefore needs a character other than `=` or white space after the equals sign.
+ */
 const WRAPPED: readonly (readonly [pattern: RegExp, problem: string])[] = [
   [/^(["'`]).*\1$/, 'has quotes around the key: leave them out'],
+  [/^bearer(?:\s|$)/i, 'begins with "Bearer", which is no part of the key: leave it out'],
+  [/^[{[]/, 'holds JSON: leave only the key, without braces and quotes'],
+  [/[\r\n]/, 'has more than one line: leave only the key'],
+  [/^</, 'holds a page or markup, not a key'],
+  [/^\$[A-Za-z_{]/, 'begins with $: the shell did not replace the variable; use double quotes'],
   [/^--[a-z]+(?:-[a-z]+)*(?:=|$)/, 'holds the next flag: the key itself is missing'],
   [/^(?:export\s+)?[A-Za-z_]\w*\s*=\s*[^=\s]/, 'holds NAME=KEY: leave out the name and the equals sign'],
+  [/^["'`]|["'`]$/, 'has a quote at one end: leave it out'],
 ];
 
-/** A key travels as a header value: visible ASCII, blanks only inside. */
+/** Checks a key and returns it. A key travels as a header value: visible ASCII, with spaces only inside. */
 function usableKey(key: string, what: string): string {
   if (key === '') throw invalid(`${what} is empty: it must hold the key`);
   const wrapped = WRAPPED.find(([pattern]) => pattern.test(key));

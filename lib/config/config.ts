@@ -1,3 +1,7 @@
+/**
+ * The whole configuration of the proxy: made from a command line and an environment, checked against all
+ * rules, and frozen.
+ */
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { posix } from 'node:path';
@@ -21,20 +25,23 @@ type Changed =
   | 'limitsStore';
 
 /**
- * The whole configuration, validated and frozen: the value of each flag, under the flag's name in camel case. Durations in
- * ms, sizes in bytes; undefined where a flag has no default.
+ * The configuration, validated and frozen: the value of each flag, under the flag's name in camel case.
+ * Durations in ms, sizes in bytes; undefined if a flag was not given and has no default.
  */
 export interface Config extends Omit<Settings, Changed> {
-  /** The configured key, or where to read it from; undefined = clients bring their own. */
+  /** The configured key, or the file to read it from; undefined if clients send their own keys. */
   readonly apiKey: ApiKeySource | undefined;
-  /** What set it: a flag, or a variable of the environment. */
+  /** The flag or environment variable that set the key. */
   readonly apiKeySetting: string;
-  /** A fixed salt (literal, or read from a file); undefined = random per process where sharing is on. */
+  /**
+   * A fixed salt (literal, or read from a file); undefined: one random salt per process, used if prompt-cache
+   * sharing is on.
+   */
   readonly promptCacheSalt: string | undefined;
   readonly gpuOcspRevokedGracePeriodHours: number;
-  /** Of the bodies of all requests together, in all workers. */
+  /** Memory for the bodies of all requests together, in all workers. */
   readonly maxBufferedBytes: number;
-  /** URL, checked; may hold a password. Undefined: each process counts for itself. */
+  /** Checked URL of the store, which may hold a password; undefined: each process counts for itself. */
   readonly limitsStore: string | undefined;
 }
 
@@ -49,15 +56,16 @@ export const parseConfig = (argv: readonly string[], env: Environment, readFile?
   configOf(withEnvironment(parseArgv(argv), env), env, readFile);
 
 /**
- * What was given → configuration. Reads the files that settings name (key, salt, store, manifest), to complain about them now rather
- * than with the first request. Throws config_invalid or unsafe_roots_refused, with the flag and the way out.
+ * Turns the given settings into a configuration. Reads the files that settings name (key, salt, store,
+ * manifest), to report problems with them now instead of at the first request. Throws config_invalid or
+ * unsafe_roots_refused, naming the flag and the way out.
  */
 export function configOf(
   given: Given,
   env: Environment,
   readFile: ReadFile = (path) => readFileSync(path),
 ): ParsedConfig {
-  // Node itself would obey this variable.
+  // Node itself obeys this variable: it would switch off the check of certificates.
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
     throw invalid(
       'NODE_TLS_REJECT_UNAUTHORIZED=0 would switch off certificate checks: unset it, and name the CA bundle to trust in ' +
@@ -67,7 +75,12 @@ export function configOf(
   const settings = valuesOf(FLAGS, given);
   const facts = { ...settings, given: new Set(given.values.keys()) };
   const contradiction = CONTRADICTIONS.find((rule) => rule.applies(facts));
-  if (contradiction !== undefined) throw invalid(contradiction.message);
+  if (contradiction !== undefined)
+    throw invalid(
+      contradiction.message.replace(/--([a-z-]+)/g, (flag, name) =>
+        facts.given.has(name) ? given.label(name) : flag,
+      ),
+    );
   const { host } = settings.apiEndpoint;
   // Other roots would let anybody pass for the real service.
   if (settings.unsafeTrustRoots !== undefined && isProductionHost(host)) {
@@ -77,14 +90,14 @@ export function configOf(
     );
   }
 
-  // Files come last: an error in the flags alone is reported first.
+  // Read files last: an error in the flags alone is reported first.
   const { apiKey, gpuOcspRevokedGracePeriod, limitsStore, maxBufferedBytes, promptCacheSalt, ...unchanged } =
     settings;
   const config: Config = {
     ...unchanged,
     apiKey: apiKey === undefined ? undefined : parseApiKey(apiKey, readFile, given.label('api-key')),
     apiKeySetting: given.label('api-key'),
-    promptCacheSalt: parseSalt(promptCacheSalt, readFile),
+    promptCacheSalt: parseSalt(promptCacheSalt, readFile, given.label('prompt-cache-salt')),
     gpuOcspRevokedGracePeriodHours: gpuOcspRevokedGracePeriod,
     limitsStore:
       limitsStore === undefined
@@ -101,15 +114,19 @@ export function configOf(
   return { config: Object.freeze(config), warnings: [...given.warnings, ...cautions] };
 }
 
-/** What finds the group of this process in /proc/self/cgroup, where memory controllers are mounted, and their file. */
+/**
+ * For control groups of version 2 and 1: the pattern that finds this process's group in /proc/self/cgroup,
+ * the directory where the memory controller is mounted, and the file with the limit.
+ */
 const CONTROLLERS = [
   [/^0::(\/.*)$/m, '/sys/fs/cgroup', 'memory.max'],
   [/^\d+:(?:[^:\n]+,)?memory(?:,[^:\n]+)?:(\/.*)$/m, '/sys/fs/cgroup/memory', 'memory.limit_in_bytes'],
 ] as const;
 
 /**
- * Bytes of memory that this process may use: those of the machine, or the smallest limit of its control group (version 1 or 2)
- * and of the groups around it. Where nothing is known of groups, the machine's.
+ * Bytes of memory that this process may use: the memory of the machine, or the smallest limit of this
+ * process's control group (version 1 or 2) and the groups around it, if that is less. If no limit can be
+ * read, the memory of the machine. `machine`: its memory in bytes.
  */
 export function memoryLimit(readFile: ReadFile, machine: number = totalmem()): number {
   const read = (path: string): string => Buffer.from(readIfThere(path, readFile) ?? []).toString('latin1');
@@ -117,11 +134,11 @@ export function memoryLimit(readFile: ReadFile, machine: number = totalmem()): n
   const limits = CONTROLLERS.flatMap(([line, mount, file]) =>
     groupsAround(line.exec(groups)?.[1]).map((group) => read(posix.join(mount, group, file)).trim()),
   );
-  // "max", and a number beyond all memory in version 1, mean that there is none.
+  // No limit is written as "max", or in version 1 as a number larger than any memory.
   return Math.min(machine, ...limits.filter((text) => /^[1-9]\d*$/.test(text)).map(Number));
 }
 
-/** The group and those it is in, up to `/`, which is what a container sees of its own. */
+/** The group and all groups around it, up to `/`. A container sees its own group as `/`. */
 function groupsAround(group = '/'): string[] {
   return group === '/' ? ['/'] : [group, ...groupsAround(posix.dirname(group))];
 }

@@ -1,22 +1,32 @@
+/**
+ * Settings from environment variables: which variable sets which flag, which variables are ignored with a
+ * warning, and which are refused.
+ */
 import { plainHost, urlHost } from '../network/addresses.ts';
+import type { Environment } from '../network/trust-store.ts';
 import { nearest } from '../text.ts';
 import { peekFlag } from './argv.ts';
 import { FLAGS, type Settings } from './flags.ts';
 import type { Flag, Given } from './setting.ts';
 import { invalid, isLoopback, parseBoolean } from './values.ts';
 
-export type Environment = Readonly<Record<string, string | undefined>>;
+export type { Environment };
 
 const PREFIX = 'PRIVATEMODE_PROXY_';
-/** The key under the name that lists of providers and the client library use. */
+/** The variable for the key, with the name that lists of providers and the client library use. */
 const API_KEY = 'PRIVATEMODE_API_KEY';
-/** What Kubernetes puts into every container beside a Service named privatemode-proxy. */
+/** Variables that Kubernetes sets in every container if there is a Service named privatemode-proxy. */
 const SERVICE_LINK =
   /^PRIVATEMODE_PROXY_(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP)(?:_\w+)?)$/;
-/** Variables that other programs and older compose files set: they set nothing here. With what to set instead, where there is such. */
+/**
+ * Variables that other programs and older compose files set and that set nothing here. The value says what to
+ * set instead; undefined: nothing.
+ */
 const OF_OTHERS: Readonly<Record<string, string | undefined>> = {
   PRIVATEMODE_PROXY_URL: undefined, // where applications find the proxy
   PRIVATEMODE_ENDPOINT: undefined, // the same, by lists of providers
+  PRIVATEMODE_API_KEY_FILE: 'PRIVATEMODE_API_KEY=@FILE',
+  PRIVATEMODE_PROXY_API_KEY_FILE: 'PRIVATEMODE_API_KEY=@FILE',
   PRIVATEMODE_CACHE_MODE:
     'PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
   PRIVATEMODE_CACHE_SALT:
@@ -34,14 +44,45 @@ const FLAG_OF: ReadonlyMap<string, Flag> = new Map(
   }),
 );
 
-/** As `peekFlag`, with the flag's variable where the command line does not have it. */
+/** Settings that npm has too: their npm variables may come from npm's own configuration file. */
+const OF_NPM: readonly string[] = ['help', 'version', 'workspace', 'save'];
+
+/** Whether npm started this program, by that script of its own package.json. */
+export const isOwnScript = (env: Environment, script: string): boolean =>
+  env['npm_lifecycle_event'] === script && env['npm_package_name'] === 'privatemode-proxy';
+
+/**
+ * Refuses a start such as `npm start --port 8081`, which lacks the `--` in front of the flags. npm then takes
+ * the flags for its own: it passes none of them on, and sets a variable npm_config_NAME for each. Without
+ * this check the program would start with other settings than those typed. `script`: the script of
+ * package.json that starts it. Throws config_invalid; the message quotes no value.
+ */
+export function refuseFlagsOfNpm(
+  flags: readonly Pick<Flag, 'name' | 'value'>[],
+  env: Environment,
+  script = 'start',
+): void {
+  if (!isOwnScript(env, script)) return;
+  const taken = flags.filter(
+    ({ name }) => !OF_NPM.includes(name) && env[`npm_config_${name.replaceAll('-', '_')}`] !== undefined,
+  );
+  if (taken.length === 0) return;
+  const written = taken.map(({ name, value }) => `--${name} ${value ?? ''}`.trimEnd()).join(' ');
+  const which = taken.map(({ name }) => `--${name}`).join(' and ');
+  const kept = taken.length === 1 ? 'a flag of its own' : 'flags of its own';
+  const command = script === 'start' ? 'npm start' : `npm run ${script}`;
+  throw invalid(`npm took ${which} for ${kept}: put -- in front, as in ${command} -- ${written}`);
+}
+
+/** As `peekFlag`; reads the flag's variable if the command line does not give the flag. */
 export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
   peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
 
 /**
- * Adds to the command line what the environment sets: a flag wins over its variable, and a variable over the default. An
- * empty variable counts as unset. Where two settings compete, a warning says which is used. Throws config_invalid for a
- * variable that almost has the name of a setting, and for one that may only be a flag. Never quotes a value.
+ * Adds the settings of the environment to those of the command line. A flag wins over its variable, and a
+ * variable over the default; an empty variable counts as unset. If two settings compete, a warning says which
+ * one is used. Throws config_invalid for a variable whose name is almost that of a setting, and for a setting
+ * that may only be a flag. No message quotes a value.
  */
 export function withEnvironment(argv: Given, env: Environment): Given {
   const values = new Map(argv.values);
@@ -60,7 +101,13 @@ export function withEnvironment(argv: Given, env: Environment): Given {
   return { values, warnings, label };
 }
 
-/** The variables that set something, the more specific name first. */
+/** The systemd units write its words on the command line, and the program finds them there. */
+const FLAGS_OF_UNIT = 'PRIVATEMODE_PROXY_FLAGS';
+
+/**
+ * The variables that set something. PRIVATEMODE_PROXY_API_KEY comes before PRIVATEMODE_API_KEY, so that it
+ * wins.
+ */
 function variablesIn(env: Environment, warnings: string[]): [variable: string, flag: Flag][] {
   const found: [string, Flag][] = [];
   for (const [variable, text] of Object.entries(env)) {
@@ -68,14 +115,19 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
     if (Object.hasOwn(OF_OTHERS, variable)) {
       const instead = OF_OTHERS[variable];
       if (instead !== undefined && text !== 'none')
-        warnings.push(`${variable} is ignored: there is no such setting any more. Set ${instead}`);
+        warnings.push(`${variable} is ignored: there is no such setting. Set ${instead}`);
       continue;
     }
     if (!variable.startsWith(PREFIX)) {
       if (isAlmostApiKey(variable))
         warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${API_KEY}?`);
+      else if (isWithoutProxy(variable, text)) {
+        const meant = variable.replace('PRIVATEMODE_', PREFIX);
+        warnings.push(`${variable} is ignored: there is no such setting. Did you mean ${meant}?`);
+      }
       continue;
     }
+    if (variable === FLAGS_OF_UNIT) continue;
     const flag = FLAG_OF.get(variable);
     if (flag === undefined) warnings.push(unknown(variable));
     else if (flag.name !== 'port' || !SERVICE_ADDRESS.test(text)) found.push([variable, flag]);
@@ -87,8 +139,9 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
 }
 
 /**
- * What to know of PRIVATEMODE_ENDPOINT, which lists of providers name for applications; undefined where it is not set, or names this
- * proxy or the service that it asks. Quotes nothing.
+ * A warning about PRIVATEMODE_ENDPOINT, a variable that lists of providers name for applications. Undefined
+ * if it is not set, or if it names this proxy or the service that this proxy uses. Quotes no value of the
+ * variable.
  */
 export function endpointNote(
   env: Environment,
@@ -103,13 +156,28 @@ export function endpointNote(
   return `PRIVATEMODE_ENDPOINT is for applications and sets nothing here: this proxy asks ${urlHost(host)}:${port} (--api-endpoint)`;
 }
 
-/** No error: a variable outside our prefix may be another program's. */
+/**
+ * Whether a variable's name is almost PRIVATEMODE_API_KEY. The caller only warns: a variable without our
+ * prefix may belong to another program.
+ */
 const isAlmostApiKey = (variable: string): boolean =>
   variable !== API_KEY &&
   /^PRIVATEMODE_/i.test(variable) &&
   (/^PRIVATEMODE_KEY$/i.test(variable) || nearest(variable.toUpperCase(), [API_KEY]) !== undefined);
 
-/** The warning about a variable that sets nothing. Throws config_invalid where its name is almost that of a setting. */
+/**
+ * Whether a variable is one of our settings without `PROXY_` in its name. Addresses are excluded: Kubernetes
+ * sets variables of such names for a Service that is called privatemode.
+ */
+const isWithoutProxy = (variable: string, text: string): boolean =>
+  variable !== API_KEY &&
+  FLAG_OF.has(variable.replace(/^PRIVATEMODE_/, PREFIX)) &&
+  !SERVICE_ADDRESS.test(text);
+
+/**
+ * The warning about a variable that sets nothing. Throws config_invalid if its name is almost that of a
+ * setting, or if the setting may only be a flag.
+ */
 function unknown(variable: string): string {
   const flag = FLAGS.find(({ name }) => variableOf(name) === variable);
   if (flag !== undefined)
@@ -121,9 +189,10 @@ function unknown(variable: string): string {
 }
 
 /**
- * The setting that a variable was probably meant for: at most two typing mistakes away, or one of two that begin so; case, dashes and
- * underscores do not count. This looks further than other suggestions, because it decides whether the proxy starts: a pin that is
- * ignored is worse than none.
+ * The setting that a variable was probably meant for: one at most two typing mistakes away, or one that
+ * begins with the variable's name if at most two settings do. Case, dashes and underscores do not count. This
+ * search accepts more than other suggestions do, because it decides whether the proxy starts: a pin that is
+ * silently ignored is worse than no pin.
  */
 function almostSetting(variable: string): string | undefined {
   const plain = (name: string): string => name.toUpperCase().replace(/[-_]/g, '');

@@ -2,13 +2,16 @@
 import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { fileUnreadable } from '../errors.ts';
+import { fileUnreadable, pathRefusal } from '../errors.ts';
 import { invalid } from './values.ts';
 
-/** The bytes of a file; throws what the file system throws. */
+/** Reads the bytes of a file. Throws the error of the file system. */
 export type ReadFile = (path: string) => Uint8Array;
 
-/** What `action` gives. Where it throws, throws what `refuse` makes of that. */
+/**
+ * Runs `action` and returns its result. If it throws, `refuse` turns the thrown value into the error to throw
+ * instead.
+ */
 export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error): T {
   try {
     return action();
@@ -17,7 +20,7 @@ export function orRefuse<T>(action: () => T, refuse: (thrown: unknown) => Error)
   }
 }
 
-/** The bytes of a file, or undefined where it cannot be read. */
+/** The bytes of a file, or undefined if it cannot be read. */
 export function readIfThere(path: string, readFile: ReadFile): Uint8Array | undefined {
   try {
     return readFile(path);
@@ -26,7 +29,7 @@ export function readIfThere(path: string, readFile: ReadFile): Uint8Array | unde
   }
 }
 
-/** The bytes of `what`, which lies at `path`. Throws config_invalid. */
+/** The bytes of the file at `path`. `what`: its name in messages. Throws config_invalid. */
 export const readNamedFile = (what: string, path: string, readFile: ReadFile): Uint8Array =>
   orRefuse(
     () => readFile(path),
@@ -38,17 +41,19 @@ const MIN_SALT_BYTES = 32;
 const MAX_SALT_CHARACTERS = 128;
 
 /**
- * --prompt-cache-salt: `random` → undefined (one salt per start), `@file` → its content without surrounding white
- * space, anything else → itself. Throws config_invalid; the salt is never quoted.
+ * Parses --prompt-cache-salt. `random` → undefined (one salt per start), `@file` → the content of the file
+ * without surrounding white space, anything else → the text itself. Throws config_invalid; no message quotes
+ * the salt.
  */
-export function parseSalt(text: string, readFile: ReadFile): string | undefined {
+export function parseSalt(text: string, readFile: ReadFile, flag: string): string | undefined {
   if (text === 'random') return undefined;
-  // Node has replaced what was no UTF-8 on the command line by U+FFFD; two such salts could collapse into one.
-  if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), '--prompt-cache-salt');
+  // Node replaces bytes of the command line that are not UTF-8 by U+FFFD; two different salts could become
+  // equal.
+  if (!text.startsWith('@')) return validSalt(text, !text.includes('\ufffd'), flag);
   const path = text.slice(1);
-  const what = `the salt file ${JSON.stringify(path)} of --prompt-cache-salt`;
+  const what = `the salt file ${JSON.stringify(path)} of ${flag}`;
   const bytes = readNamedFile(what, path, readFile);
-  // A byte order mark stays, as in the reference: instances that share a salt must agree on it.
+  // Keep a byte order mark, as the reference does: instances that share a salt must agree on it.
   const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   const content = orRefuse(
     () => utf8.decode(bytes),
@@ -73,16 +78,16 @@ function validSalt(salt: string, isUtf8: boolean, what: string): string {
 /** A manifest has about 6 KB. */
 const MAX_MANIFEST_BYTES = 1024 * 1024;
 
-/** Reads a manifest of the user's own, byte for byte. Throws config_invalid. */
+/** Reads a manifest file that the user supplies, byte for byte. Throws config_invalid. */
 export async function readManifestFile(path: string): Promise<Uint8Array> {
   const refuse = (why: string, cause?: unknown) =>
     invalid(`failed to read manifest file: ${path} ${why}`, cause);
   let manifest: Uint8Array;
   try {
-    // Up to one byte more than allowed; what follows in an endless file is not read.
+    // Read at most one byte more than allowed, so that an endless file ends too.
     manifest = new Uint8Array(await buffer(createReadStream(path, { end: MAX_MANIFEST_BYTES })));
   } catch (cause) {
-    throw refuse(`cannot be read (${codeOf(cause)})`, cause);
+    throw refuse(`cannot be read: ${pathRefusal(path, cause)}`, cause);
   }
   if (manifest.length === 0) throw refuse('is empty');
   if (manifest.length > MAX_MANIFEST_BYTES) throw refuse(`exceeds ${MAX_MANIFEST_BYTES} bytes`);
@@ -90,8 +95,8 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
 }
 
 /**
- * --manifest-path: refuses a file that is no manifest at all. The session judges whether it is a good one. `flag` is what the setting is
- * called. Throws config_invalid.
+ * Checks the file of --manifest-path: refuses one that is no manifest at all. The session judges later
+ * whether the manifest is a good one. `flag`: the name of the setting, for messages. Throws config_invalid.
  */
 export function requireManifest(path: string, readFile: ReadFile, flag: string): void {
   const file = `manifest file ${JSON.stringify(path)} of ${flag}`;
@@ -99,27 +104,31 @@ export function requireManifest(path: string, readFile: ReadFile, flag: string):
   if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
 }
 
+const AS_SENT = 'save it byte for byte as it was sent';
+
 /**
- * Why the content of a file is surely no manifest, as the end of a sentence about the file; undefined where it may be one.
- * Without this, an error page that was saved in the place of a manifest would look like a deployment that runs under another.
+ * Says why the content of a file cannot be a manifest, as the end of a sentence about the file; undefined if
+ * it may be one. Without this check, an error page saved in place of a manifest would look like a service
+ * that runs under a different manifest.
  */
 export function whyNoManifest(bytes: Uint8Array): string | undefined {
   const text = Buffer.from(bytes).toString('utf8');
-  if (text.trim() === '') return 'is empty: not a manifest';
+  if (text.trim() === '') return `is empty: not a manifest; ${AS_SENT}`;
   if (text.startsWith('\ufeff'))
-    return 'begins with a byte order mark, which the manifest of the service does not have; save it byte for byte as it was sent';
+    return `begins with a byte order mark, which the manifest of the service does not have; ${AS_SENT}`;
   if (/^\s*</.test(text))
     return 'is an HTML page, not a manifest; most likely an error page was saved in its place';
   try {
     JSON.parse(text);
     if (/^\s*\{/.test(text)) return undefined;
   } catch {} // what cannot be parsed is no object either
-  return 'is not a JSON object: not a manifest';
+  return `is not a JSON object: not a manifest; ${AS_SENT}`;
 }
 
 /**
- * --workspace: makes the directory and refuses one that cannot be written, in which every attestation would fail at its last
- * step. One that is read-only but holds a log may do: a manifest logged already needs no new line. Throws config_invalid.
+ * Creates the directory of --workspace and refuses one that cannot be written: every attestation would fail
+ * there at its last step. A read-only directory that already holds a manifest log is accepted, because a
+ * manifest that is logged already needs no new line. Throws config_invalid.
  */
 export function prepareWorkspace(workspace: string): void {
   const name = JSON.stringify(workspace);
@@ -133,13 +142,14 @@ export function prepareWorkspace(workspace: string): void {
   };
   orRefuse(() => makeDirectory(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
-  // A file system may refuse what the permissions allow, as /proc does to root.
+  // Try to write: a file system may refuse what the permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
 
 /**
- * As `mkdir -p`, with `mode` for what it makes. Node's own `recursive` never returns where a directory exists and mkdir in
- * it says ENOENT, as below /proc. Throws what the file system throws; EEXIST where `path` is no directory.
+ * As `mkdir -p`, with `mode` for the directories it makes. Node's own `recursive` never returns if a
+ * directory exists in which mkdir fails with ENOENT, as below /proc. Throws the error of the file system;
+ * EEXIST if `path` exists and is no directory.
  */
 export function makeDirectory(path: string, mode?: number): void {
   const whole = resolve(path);
@@ -156,5 +166,5 @@ export function makeDirectory(path: string, mode?: number): void {
 const isDirectory = (path: string): boolean =>
   statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
-/** Of an error of the file system. */
-export const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';
+/** The code of a file-system error. */
+const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';

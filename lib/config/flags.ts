@@ -1,4 +1,7 @@
-/** Every flag of the proxy, once: the command line, the environment, --help and the README's table are made from these rows. */
+/**
+ * Every flag of the proxy, once. The command line, the environment, --help and the README's table are made
+ * from these rows.
+ */
 import type { Flag, FlagAlias, ValuesOf } from './setting.ts';
 import { BOOLEAN, choice, duration, hostPort, integer, list, setting, text } from './setting.ts';
 import * as values from './values.ts';
@@ -10,7 +13,7 @@ const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', w
   retired: { how, why },
 });
 
-/** What prints something in place of a start. */
+/** Flags that print something; the proxy then does not start. */
 const PRINTS = { type: 'boolean', commandLineOnly: true } as const;
 
 const GROUPS = {
@@ -21,6 +24,7 @@ const GROUPS = {
       aliases: [old('apiEndpoint')],
     }),
     setting('api-key', text('KEY|@FILE', values.asWritten), {
+      secret: true,
       help: 'API key: a literal, or a file path prefixed with @ (reloaded when it changes and on SIGHUP). If unset, the proxy adds no key, and clients send their own.',
       aliases: [old('apiKey')],
     }),
@@ -34,7 +38,7 @@ const GROUPS = {
     }),
     setting('cdn-base-url', text('URL', values.parseBaseUrl), {
       default: 'https://cdn.confidential.cloud',
-      help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator (docs/operations.md, "Rehearsing without the service").',
+      help: 'Where the manifest is fetched from, if --manifest-path is unset: for a mirror, or a simulator (docs/simulator.md, "Rehearsing without the service").',
       aliases: [old('cdnBaseURL')],
     }),
     setting('protocol-version', text('vX.Y.Z', values.parseProtocolVersion), {
@@ -71,10 +75,10 @@ const GROUPS = {
       aliases: [old('tlsKeyPath')],
     }),
     setting('tls-client-ca', text('FILE', values.parsePath), {
-      help: 'CA certificates (PEM): a client certificate from one of them replaces the token of the client that it names (needs --clients and --tls-cert-path; docs/operations.md, "Certificates in place of tokens"; reloaded when it changes and on SIGHUP).',
+      help: 'CA certificates (PEM): a client certificate from one of them replaces the token of the client that it names (needs --clients and --tls-cert-path; docs/client-certificates.md; reloaded when it changes and on SIGHUP).',
     }),
     setting('clients', text('FILE', values.parsePath), {
-      help: 'File that lists who may use the proxy, with the tokens and limits of each (docs/operations.md, "A gateway for a team"; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
+      help: 'File that lists who may use the proxy, with the tokens and limits of each (docs/team.md; reloaded when it changes and on SIGHUP). If unset, everybody who reaches the port may use it.',
     }),
     setting('cors-allowed-origins', list('ORIGIN,…', values.parseOrigin), {
       help: 'Web pages that may use the proxy, as exact origins such as https://chat.example.com; * allows any. If empty, pages of other origins are refused.',
@@ -86,12 +90,13 @@ const GROUPS = {
   'Prompt cache': [
     setting('disable-prompt-cache', BOOLEAN, {
       default: 'true',
-      help: 'Use a new random salt for each request, so that no two requests share a prompt cache. If false, all requests through this proxy share one.',
+      help: 'Use a new random salt for each request, so that no two requests share a prompt cache. If false, all requests through this proxy share one; with --clients, those of each client.',
       aliases: [{ name: 'sharedPromptCache', deprecated: true, inverted: true }],
     }),
     setting('prompt-cache-salt', text('SALT|@FILE|random', values.asWritten), {
+      secret: true,
       default: 'random',
-      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it.',
+      help: 'Salt that separates prompt caches: a literal or @FILE of at least 32 bytes and at most 128 characters (everybody who knows it shares the cache), or random (a new one at each start). Requires --disable-prompt-cache=false. A cache_salt in the request overrides it; with --clients it is mixed with the salt of the client.',
       aliases: [old('promptCacheSalt')],
     }),
   ],
@@ -104,7 +109,7 @@ const GROUPS = {
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). The workers share both evenly. If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503, those of unknown length (chunked) at once; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). The workers share both evenly. If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
     }),
     setting('min-upload-rate', integer('BYTES/S', 0), {
       default: '1024',
@@ -136,6 +141,7 @@ const GROUPS = {
       help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway.',
     }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
+      secret: true,
       help: 'Redis or Valkey in which several replicas count the limits of --clients together: redis://[[USER]:PASSWORD@]HOST[:PORT][/DB], rediss:// with TLS, or @ and a file with such a URL. If unset, each replica counts for itself.',
     }),
     setting('limits-store-failure', choice('POLICY', 'closed', 'open'), {
@@ -193,11 +199,18 @@ const GROUPS = {
     }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', ...PRINTS, help: 'Print the version.' },
+    {
+      name: 'verbose',
+      ...PRINTS,
+      help: 'With --version: also print the releases of Node and OpenSSL, and the known security fixes that this Node lacks.',
+    },
     { name: 'licenses', ...PRINTS, help: 'Print the licences of the program and of all its parts.' },
   ],
 } as const;
 
-/** These work and are not listed: for simulators and tests, and names of the past. */
+/**
+ * Flags that work and that --help does not list: for simulators and tests, and the names of retired flags.
+ */
 const HIDDEN = [
   setting('unsafe-trust-roots', text('DIR', values.parsePath), {
     help: 'Trust these hardware roots instead of the real ones.',

@@ -1,10 +1,17 @@
+/**
+ * Lays out help texts: builds the page of the program or of a command, and wraps it to the width of a
+ * terminal.
+ */
 import { variableOf } from './environment.ts';
 import { FLAG_GROUPS } from './flags.ts';
 import type { Flag } from './setting.ts';
 
-/** Columns of a terminal of which nothing is known, and the fewest that a text is made for. */
+/**
+ * `usual`: columns if the width of the terminal is unknown, and the most that are used. `fewest`: the
+ * narrowest layout.
+ */
 const COLUMNS = { usual: 100, fewest: 60 } as const;
-/** Fewest columns in which descriptions stand beside their terms. */
+/** From this many columns on, descriptions start at column 34; on narrower terminals, at column 10. */
 const WIDE = 80;
 
 /** The text of --help, as helpPage gives it. */
@@ -22,7 +29,8 @@ streams the answers back decrypted.`,
       'status [flags]           show what a running proxy does, and its verification',
       'verify [flags]           check whether the remote is genuine',
       'receipts verify [flags]  check that receipts are complete and unchanged',
-      'clients new NAME         make a token for a client; also list, revoke',
+      'clients new NAME…        make a token for each client; also list, revoke',
+      'completion SHELL         print what bash, zsh or fish completes',
       'usage [flags]            sum up who used what, from the receipts of a gateway',
     ],
     [
@@ -39,8 +47,8 @@ streams the answers back decrypted.`,
 }
 
 /**
- * The help text of a command: what it does, the ways to write it, and parts with an empty line between them. Its lines are not yet
- * wrapped, and a tab is between a term and its description: fitHelp lays them out.
+ * The help text of a command: what it does, the ways to write it, and parts with an empty line between them.
+ * Lines are not wrapped yet, and a tab separates a term from its description; `fitHelp` lays them out.
  */
 export const helpPage = (about: string, usage: readonly string[], parts: readonly string[]): string =>
   `${about.replaceAll('\n', ' ')}\n\nUsage:\n${usage.map((line) => `  privatemode-proxy ${line}\n`).join('')}\n${parts.join('\n')}`;
@@ -59,7 +67,7 @@ function flagTerm(flag: Flag): Term {
   return [`${short}--${flag.name}${value}`, flag.help + fallback];
 }
 
-/** The text of helpPage for a terminal of that many columns; undefined: nobody knows how many. */
+/** Wraps the text of `helpPage` for a terminal of that many columns; undefined if the width is unknown. */
 export function fitHelp(text: string, columns: number = COLUMNS.usual): string {
   const width = Math.min(Math.max(columns, COLUMNS.fewest), COLUMNS.usual);
   const at = width < WIDE ? 10 : 34;
@@ -78,13 +86,16 @@ export function fitHelp(text: string, columns: number = COLUMNS.usual): string {
     .join('\n');
 }
 
-/** A term and its description, which starts a new line where the term is long. */
+/** A term and its description, which starts on a new line if the term is too long. */
 const beside = (term: string, at: number, description: string): string =>
   term.length > at - 2
     ? `${term}\n${' '.repeat(at)}${description.trimStart()}`
     : term.padEnd(at) + description.trimStart();
 
-/** Text of which no line, with `indent` columns before all but the first, is longer than `width`, unless a word is. */
+/**
+ * Wraps text to `width` columns. All lines but the first are indented by `indent` columns. A word longer than
+ * a line stays whole.
+ */
 function wrapped(text: string, width: number, indent: number): string {
   const [before = ''] = /^ */.exec(text) ?? [];
   const line = new RegExp(`\\S.{0,${width - Math.max(indent, before.length) - 1}}(?= |$)|\\S+`, 'g');

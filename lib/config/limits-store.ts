@@ -1,4 +1,4 @@
-/** --limits-store: the Redis or Valkey in which several replicas count together, and how it is reached. */
+/** Reads --limits-store: the URL of the Redis or Valkey server in which several replicas count together. */
 import { type ReadFile, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';
 
@@ -7,19 +7,20 @@ export interface StoreAddress {
   /** IPv6 without brackets. */
   readonly host: string;
   readonly port: number;
-  /** rediss:// */
+  /** Whether the URL begins with rediss://. */
   readonly tls: boolean;
   readonly username: string | undefined;
   readonly password: string | undefined;
-  /** Number of the database; 0 where the URL names none. */
+  /** Number of the database; 0 if the URL names none. */
   readonly database: number;
 }
 
 const DEFAULT_PORT = 6379;
 
 /**
- * The URL of the store: `text` itself, or the content of the file that it names as `@FILE`, without white space around it. `flag` is
- * what the setting is called. Throws config_invalid where there is no such file, and where it is no URL of a store.
+ * The URL of the store: `text` itself, or the content of the file that it names as `@FILE`, without white
+ * space around it. `flag`: the name of the setting, for messages. Throws config_invalid if the file cannot be
+ * read, or if the text is no URL of a store.
  */
 export function readLimitsStore(text: string, readFile: ReadFile, flag: string): string {
   if (!text.startsWith('@')) {
@@ -35,7 +36,10 @@ export function readLimitsStore(text: string, readFile: ReadFile, flag: string):
   return url;
 }
 
-/** Throws config_invalid. Quotes nothing of the URL, which may hold a password. */
+/**
+ * Parses the URL of a store. `what`: where the URL is, for messages. Throws config_invalid; the message
+ * quotes no part of the URL, which may hold a password.
+ */
 export function parseStoreUrl(text: string, what: string): StoreAddress {
   const refuse = (problem: string): never => {
     throw invalid(

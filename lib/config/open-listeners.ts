@@ -1,10 +1,16 @@
-/** Which listeners other machines can reach although nothing protects what passes, or what they show. */
+/**
+ * Finds the listeners that other machines can reach although nothing protects what passes through them, or
+ * what they show.
+ */
 import type { Config } from './config.ts';
 import { isLoopback, socketPath } from './values.ts';
 
 export interface OpenListener {
   readonly listener: 'proxy' | 'admin';
-  /** A container, whose network decides who reaches it: listening on every interface is meant there. */
+  /**
+   * Whether the proxy runs in a container. The container's network then decides who reaches the listener, and
+   * listening on every interface is meant.
+   */
   readonly isMeant: boolean;
   readonly message: string;
 }
@@ -15,15 +21,17 @@ type Facts = Pick<
 >;
 
 /**
- * The listeners of this configuration that are open without protection. The port for applications: without TLS, where tokens of clients
- * cross the network, or the configured key can be spent; not where clients bring keys of their own, which the reference leaves open too.
- * The admin listener: always, since it asks for no key.
+ * The listeners of this configuration that are open without protection. The port for applications is one if
+ * other machines can reach it, it has no TLS, and either tokens of clients cross the network or others can
+ * spend the configured key. It is none if clients send keys of their own: the reference leaves that open too.
+ * The admin listener is one whenever other machines can reach it, since it asks for no key.
  */
 export function openListeners(
   { listenAddress, adminAddress, tlsCertPath, clients, apiKey, apiKeyFallback }: Facts,
   env: Readonly<Record<string, string | undefined>>,
 ): readonly OpenListener[] {
-  // Our image and other engines set the first; Kubernetes sets the other in each of its containers.
+  // Our image and other container engines set the first variable; Kubernetes sets the second in each
+  // container.
   const isMeant = Boolean(env['container']) || Boolean(env['KUBERNETES_SERVICE_HOST']);
   const open: OpenListener[] = [];
   const proxy = (what: string): unknown =>

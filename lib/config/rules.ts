@@ -1,3 +1,8 @@
+/**
+ * Rules about combinations of flags: which contradict each other and stop the start, and which only cause a
+ * warning.
+ */
+import { TILDE } from '../errors.ts';
 import type { Settings } from './flags.ts';
 import { socketPath } from './values.ts';
 
@@ -13,7 +18,10 @@ interface Address {
   readonly port: number;
 }
 
-/** Whether two listeners would take one port of one address; 0 is any free one. */
+/**
+ * Whether two listeners would use the same port of the same address. Port 0 means any free port and never
+ * collides.
+ */
 const isSamePort = (one: Address | undefined, other: Address | undefined): boolean =>
   one !== undefined &&
   other !== undefined &&
@@ -23,11 +31,11 @@ const isSamePort = (one: Address | undefined, other: Address | undefined): boole
 
 interface Rule {
   readonly applies: (facts: Facts) => boolean;
-  /** Names the flags, and the way out. */
+  /** Names the flags, and says what to do. */
   readonly message: string;
 }
 
-/** Flags that contradict each other; each is an error at start. */
+/** Combinations of flags that contradict each other. Each is an error at start. */
 export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[] })[] = [
   {
     flags: ['tls-cert-path', 'tls-key-path'],
@@ -62,7 +70,8 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       '--prompt-cache-salt is set while the shared prompt cache is off: add --disable-prompt-cache=false, or drop the salt',
   },
   {
-    // "good only" takes both flags; with one of them the reference refuses to start as well
+    // To accept "good only", both flags are needed. The reference also refuses to start with one of them
+    // alone.
     flags: ['gpu-ocsp-allow-unknown', 'gpu-ocsp-revoked-grace-period'],
     applies: ({ gpuOcspAllowUnknown, gpuOcspRevokedGracePeriod }) =>
       !gpuOcspAllowUnknown && gpuOcspRevokedGracePeriod > 0,
@@ -99,12 +108,12 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
   },
 ];
 
-/** What --protocol-version means, also for `verify`. */
+/** What --protocol-version means; `verify` prints it too. */
 export const PROTOCOL_EXPERIMENT =
   '--protocol-version is an experiment: it changes the version that is announced, and not how prompts are sealed; nothing leaves unsealed, ' +
   'but the service may refuse or misread what it gets';
 
-/** What starts all the same, and should be known. */
+/** Settings with which the proxy starts, after a warning. */
 export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given, clients }) => !given.has('api-key') && clients === undefined,
@@ -160,6 +169,10 @@ export const CAUTIONS: readonly Rule[] = [
   {
     applies: ({ given }) => given.has('protocol-version'),
     message: PROTOCOL_EXPERIMENT,
+  },
+  {
+    applies: ({ workspace }) => workspace.startsWith('~/'),
+    message: `--workspace begins with ~ and makes a directory of that name: ${TILDE}`,
   },
   {
     applies: ({ dumpRequests }) => dumpRequests,

@@ -1,40 +1,60 @@
-/** Tables of flags: what a row is, which kinds of settings there are, and how a table reads what was given. */
+/**
+ * Tables of flags: what a row holds, which kinds of settings there are, and how the values of a table are
+ * read.
+ */
 import { type Parse, parseChoice, parseDuration, parseHostPort, parseInteger, parseList } from './values.ts';
 
 export interface FlagAlias {
   readonly name: string;
-  /** An older spelling: works, with a warning. */
+  /** An older spelling: it works, and a warning names the new one. */
   readonly deprecated?: true;
-  /** A boolean that says the opposite. */
+  /** A boolean with the opposite meaning of the flag. */
   readonly inverted?: true;
 }
 
-/** How the text of a setting is read. */
+/** How to read the text of a setting. */
 interface Kind<Value> {
   readonly type: 'string' | 'boolean' | 'list' | 'integer' | 'duration';
-  /** What stands for the value in --help, e.g. `HOST:PORT`; booleans have none. */
+  /** The placeholder for the value in --help, such as `HOST:PORT`; booleans have none. */
   readonly value?: string;
   readonly parse: Parse<Value>;
-  /** The text that is read where nothing is given and there is no default. */
+  /** The text to read if the setting is not given and has no default. */
   readonly unset?: string;
 }
 
 export interface Flag extends Pick<Kind<unknown>, 'type' | 'value'> {
   readonly name: string;
   readonly short?: string;
-  /** As it would be written; undefined: unset. */
+  /** The default, as text; undefined if the flag has none. */
   readonly default?: string;
   readonly help: string;
   readonly aliases?: readonly FlagAlias[];
-  /** Works, and is not listed. */
+  /** The texts that it accepts, if it accepts only a few. */
+  readonly words?: readonly string[];
+  /**
+   * End of the message about a word without a flag that was probably meant for this one: says what to write.
+   */
+  readonly bare?: string;
+  /** Its text may hold a key or a password: no message quotes it. */
+  readonly secret?: true;
+  /** Works, but --help does not list it. */
   readonly hidden?: true;
-  /** No variable sets it: it asks for something else to be done, or must be seen in the list of processes. */
+  /**
+   * Only a flag, no variable: it prints something in place of a start, or must be visible in the list of
+   * processes.
+   */
   readonly commandLineOnly?: true;
-  /** No longer does anything: `ignored` warns, `refused` ends the start; with the reason. */
+  /**
+   * The flag does nothing any more: `ignored` causes a warning, `refused` ends the start. `why`: the reason,
+   * for the message.
+   */
   readonly retired?: { readonly how: 'ignored' | 'refused'; readonly why: string };
 }
 
-/** The row of a setting, a flag with a value for the program: its name, its kind, and what else there is to say. */
+/**
+ * Makes the row of a setting, which is a flag with a value for the program: its name, its kind and its other
+ * members.
+ */
 export const setting = <
   const Name extends string,
   Read extends Kind<unknown>,
@@ -49,18 +69,22 @@ const kind =
   <const Type extends Kind<unknown>['type']>(type: Type) =>
   <Value>(value: string, parse: Parse<Value>) => ({ type, value, parse });
 
-/** The kinds; `value` is what --help writes for the text. */
+/** The kinds of settings. `value`: the placeholder in --help. */
 export const text = kind('string');
 
-export const choice = <const Word extends string>(value: string, ...words: readonly Word[]) =>
-  text(value, (flag, given) => parseChoice(flag, given, words));
+export const choice = <const Word extends string>(value: string, ...words: readonly Word[]) => ({
+  ...text(value, (flag, given) => parseChoice(flag, given, words)),
+  words,
+});
 
-/** Without a default port, the text has to name one. */
+/** If there is no default port, the text must name a port. */
 export const hostPort = (value: string, defaultPort?: number) =>
   text(value, (flag, given) => parseHostPort(flag, given, defaultPort));
 
 export const integer = (value: string, minimum: number) =>
-  kind('integer')(value, (flag, given) => parseInteger(flag, given, minimum));
+  kind('integer')(value, (flag, given) =>
+    parseInteger(flag, given, minimum, value === 'N' ? undefined : value.toLowerCase()),
+  );
 
 export const duration = (minimumMs: number) =>
   kind('duration')('DURATION', (flag, given) => parseDuration(flag, given, minimumMs));
@@ -70,18 +94,21 @@ export const list = (value: string, parseItem: Parse<string>) => ({
   unset: '',
 });
 
-/** Its text is `true` or `false` by the time it is read here. */
+/** `parseArgv` and `withEnvironment` have already made its text `true` or `false`. */
 export const BOOLEAN = {
   type: 'boolean',
   unset: 'false',
   parse: (_: string, given: string): boolean => given === 'true',
 } as const;
 
-/** The given settings: texts by the names of flags, warnings for a person, and the name of a setting in errors. */
+/**
+ * The settings that were given: texts by the names of flags, warnings for a person, and the name of each
+ * setting in errors.
+ */
 export interface Given {
   readonly values: ReadonlyMap<string, string>;
   readonly warnings: readonly string[];
-  /** The name under which a setting was given: `--port`, or its variable. */
+  /** How a setting was given: the flag, as `--port`, or its variable. */
   label(name: string): string;
 }
 
@@ -96,7 +123,7 @@ export type ValuesOf<Row> = {
     | (S extends { readonly default: string } | { readonly unset: string } ? never : undefined);
 };
 
-/** Reads every setting of a table: as it was given, or its default. Throws config_invalid. */
+/** Reads every setting of a table: the given text, or else the default. Throws config_invalid. */
 export function valuesOf<Row extends Flag>(rows: readonly Row[], { values, label }: Given): ValuesOf<Row> {
   const entries = rows.flatMap((row: Flag & Partial<Kind<unknown>>) => {
     if (row.parse === undefined) return [];

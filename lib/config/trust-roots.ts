@@ -1,10 +1,14 @@
+/**
+ * Which hardware roots the proxy trusts: those of AMD and Intel, or those of a simulator
+ * (--unsafe-trust-roots), which are refused for the real service.
+ */
 import { X509Certificate } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { join } from 'node:path';
 import { isProductionHost, PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES, type Product } from '../attestation/snp/product.ts';
-import type { TrustRoots } from '../attestation/verify.ts';
+import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { decodePem, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
 import { type ErrorCode, fileUnreadable, PrivatemodeError } from '../errors.ts';
@@ -15,12 +19,13 @@ import { orRefuse } from './files.ts';
 import { invalid, isLoopback } from './values.ts';
 
 const INTEL = 'Intel SGX Root CA';
-/** The common names of the subjects that a directory of roots may hold. */
+/** Common names of the certificates that a directory of roots may hold. */
 const NAMES = [...PRODUCT_NAMES.flatMap((product) => [`ARK-${product}`, `SEV-${product}`]), INTEL];
 
 /**
- * The vendors' hardware roots, or those of --unsafe-trust-roots, which are for simulators only. Throws
- * unsafe_roots_refused if the API or the CDN of this configuration belongs to the real service, else as readTrustRoots.
+ * The hardware roots to trust: the vendors', or those of --unsafe-trust-roots, which are for simulators only.
+ * Throws unsafe_roots_refused if the API, or the CDN that a manifest would come from, belongs to the real
+ * service; also throws as `readTrustRoots` does.
  */
 export function trustRoots(
   config: Pick<Config, 'unsafeTrustRoots' | 'apiEndpoint' | 'cdnBaseUrl' | 'manifestPath'>,
@@ -42,7 +47,7 @@ export function trustRoots(
 const OWN_MANIFEST =
   'The manifest would come from there (--cdn-base-url): name that of the simulator with --manifest-path, such as sim/manifest.json.';
 
-/** How a simulator fails whose certificates, roots or manifest are not known here. */
+/** Codes of the errors that a simulator causes if its certificates, roots or manifest were not given. */
 const UNKNOWN_SIMULATOR: readonly ErrorCode[] = [
   'upstream_tls_untrusted',
   'attestation_failed',
@@ -51,11 +56,13 @@ const UNKNOWN_SIMULATOR: readonly ErrorCode[] = [
 ];
 
 /**
- * What was not given that a simulator on this machine needs, as a sentence, where it would fail with this code; undefined elsewhere. Flags
- * that --help leaves out are named here only.
+ * A hint for an error; otherwise undefined. If the given roots lack one that is needed, the hint names it. If
+ * the service is on this machine and may be a simulator, the hint names the settings that a simulator needs
+ * and that are missing. If none is missing, it says that the given files may belong to another simulator.
+ * Flags that --help leaves out are named only here.
  */
 export function simulatorHint(
-  code: ErrorCode,
+  { code, detail }: Pick<PrivatemodeError, 'code' | 'detail'>,
   {
     apiEndpoint,
     unsafeTrustRoots,
@@ -63,42 +70,57 @@ export function simulatorHint(
   }: Pick<Config, 'apiEndpoint' | 'unsafeTrustRoots' | 'manifestPath'>,
   env: Environment,
 ): string | undefined {
+  const lacking = detail?.missingRoot;
+  if (lacking !== undefined && unsafeTrustRoots !== undefined) {
+    const names = lacking === 'tdx' ? INTEL : `ARK-${lacking} and SEV-${lacking}`;
+    return `The directory of --unsafe-trust-roots lacks ${names}: if the service is a simulator, name the "roots" in the "dir" that it printed.`;
+  }
   const missing = [
     unsafeTrustRoots === undefined && '--unsafe-trust-roots DIR/roots',
     manifestPath === undefined && '--manifest-path DIR/manifest.json',
     !env['SSL_CERT_FILE'] && 'SSL_CERT_FILE=DIR/ca.pem',
   ].filter((setting) => setting !== false);
-  if (!isLoopback(apiEndpoint.host) || missing.length === 0 || !UNKNOWN_SIMULATOR.includes(code))
-    return undefined;
+  if (!isLoopback(apiEndpoint.host) || !UNKNOWN_SIMULATOR.includes(code)) return undefined;
+  if (missing.length === 0) return FOREIGN_FILES.includes(code) ? OTHER_SIMULATOR : undefined;
   return `If the service is a simulator, add ${missing.join(', ')}, where DIR is the "dir" that it printed.`;
 }
 
-/** The error with that hint, if there is one. */
+/**
+ * Codes of the errors that the files of another simulator cause. manifest_mismatch is not among them: it has
+ * its own remedy.
+ */
+const FOREIGN_FILES: readonly ErrorCode[] = ['attestation_failed', 'upstream_tls_untrusted'];
+const OTHER_SIMULATOR =
+  'The files that you named may be those of another simulator: compare them with the "dir" that the running one printed, which makes new ones with each new directory.';
+
+/** Puts the hint of `simulatorHint`, if there is one, in front of the error's remedy. */
 export function withSimulatorHint(
   error: PrivatemodeError,
   config: Parameters<typeof simulatorHint>[1],
   env: Environment,
 ): PrivatemodeError {
-  const { code, message, remedy } = error;
-  const hint = simulatorHint(code, config, env);
+  const { code, message, remedy, detail } = error;
+  const hint = simulatorHint(error, config, env);
   if (hint === undefined) return error;
-  return new PrivatemodeError(code, message, { cause: error, remedy: `${hint} Else: ${remedy}` });
+  return new PrivatemodeError(code, message, { cause: error, detail, remedy: `${hint} Else: ${remedy}` });
 }
 
 /**
- * Whether `host` (with or without a port) is one of the real service, however it is spelled: a URL normalises case, port,
- * percent-encoding and full-width forms. What cannot be read as a host counts as one.
+ * Whether `host` (with or without a port) belongs to the real service, however it is spelled: parsing it as a
+ * URL normalises case, port, percent-encoding and full-width forms. A text that cannot be read as a host
+ * counts as one of the service.
  */
 function belongsToService(host: string): boolean {
-  if (isIP(host) !== 0) return false; // an IPv6 address comes without brackets, and no URL can be read from that
+  if (isIP(host) !== 0) return false; // an IPv6 address comes without brackets, and a URL cannot hold it so
   const url = URL.parse(`https://${host.trim()}`);
   return url === null || url.hostname === '' || isProductionHost(url.hostname);
 }
 
 /**
- * The hardware roots in the `*.pem` files of a directory, identified by subject CN; `others` says what happens to other
- * certificates. Throws config_invalid, naming `flag`, for certificates that are unreadable, there twice or without their
- * counterpart, and where there are none.
+ * Reads the hardware roots from the `*.pem` files of a directory, and identifies each by the CN of its
+ * subject. `others`: what happens to other certificates. Throws config_invalid, naming `flag`, for a
+ * certificate that is unreadable, occurs twice or lacks its counterpart (ARK and SEV of one product), and for
+ * a directory without certificates.
  */
 export function readTrustRoots(
   directory: string,

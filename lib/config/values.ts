@@ -1,11 +1,14 @@
-/** The texts of settings, parsed. Each parser takes the setting as it was written, for its error (config_invalid), and the text. */
+/**
+ * Parses the texts of settings. Each parser takes the name of the setting as it was given, for its error
+ * (config_invalid), and the text.
+ */
 import { isIP } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 
-/** Reads `text`, the value of the setting that is called `flag`. */
+/** Parses `text`, the value of a setting. `flag`: the name of the setting, for messages. */
 export type Parse<Value> = (flag: string, text: string) => Value;
 
 export interface HostPort {
@@ -17,14 +20,14 @@ export interface HostPort {
 /** setTimeout fires at once beyond 2^31-1 ms. */
 const MAX_DURATION_MS = 24 * 24 * 3_600_000;
 
-/** Words of Go's strconv.ParseBool, which deployments already use. */
+/** The texts that Go's strconv.ParseBool accepts; existing deployments use them. */
 const TRUE: readonly string[] = ['1', 't', 'T', 'true', 'TRUE', 'True'];
 const FALSE: readonly string[] = ['0', 'f', 'F', 'false', 'FALSE', 'False'];
 
-/** Units in ms; micro with its own sign, and with the Greek letter. */
+/** Each unit in ms. Two rows look alike: µ is the micro sign in one and the Greek letter in the other. */
 const MS = { ns: 1e-6, us: 1e-3, µs: 1e-3, μs: 1e-3, ms: 1, s: 1_000, m: 60_000, h: 3_600_000 };
 
-/** In the order of Go's slog, whose numbers are -4, 0, 4 and 8; pino's are 20, 30, 40 and 50. */
+/** From least to most severe. In Go's slog their numbers are -4, 0, 4 and 8; in pino 20, 30, 40 and 50. */
 const LEVELS = ['debug', 'info', 'warn', 'error'];
 
 export function parseBoolean(flag: string, text: string): boolean {
@@ -32,13 +35,15 @@ export function parseBoolean(flag: string, text: string): boolean {
   return TRUE.includes(text);
 }
 
-export function parseInteger(flag: string, text: string, minimum: number): number {
+/** `unit`: what the number counts, for messages; undefined if the flag says it. */
+export function parseInteger(flag: string, text: string, minimum: number, unit?: string): number {
   const value = wholeNumber(text);
-  if (!(value >= minimum)) throw wants(flag, `a whole number of at least ${minimum}, without a unit`, text);
+  const wanted = `a whole number of at least ${minimum}, without a unit`;
+  if (!(value >= minimum)) throw wants(flag, wanted, text, unit && `it is a number of ${unit}`);
   return value;
 }
 
-/** NaN for what is none, and beyond 15 digits, which Number keeps exactly. */
+/** NaN if the text is no whole number or has more than 15 digits; up to 15 digits a Number is exact. */
 const wholeNumber = (text: string): number =>
   /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
 
@@ -56,7 +61,7 @@ export function parsePath(flag: string, text: string): string {
   return text;
 }
 
-/** A version as Privatemode-Version has it. */
+/** A version in the form of the Privatemode-Version header: vX.Y.Z. */
 export function parseProtocolVersion(flag: string, text: string): string {
   const part = String.raw`(?:0|[1-9]\d{0,3})`;
   if (!new RegExp(`^v${part}\\.${part}\\.${part}$`).test(text))
@@ -64,7 +69,7 @@ export function parseProtocolVersion(flag: string, text: string): string {
   return text;
 }
 
-/** The items of a comma-separated list, each once; empty ones are left out. */
+/** The items of a comma-separated list without duplicates and empty items. */
 export function parseList(flag: string, text: string, parseItem: Parse<string>): readonly string[] {
   const items = text.split(',').map((item) => item.trim());
   return [...new Set(items.filter((item) => item !== '').map((item) => parseItem(flag, item)))];
@@ -95,7 +100,10 @@ export function parseChoice<T extends string>(flag: string, text: string, choice
   return found;
 }
 
-/** A level by name in any case, or a slog number, as the pino number of the least severe level it lets through. */
+/**
+ * Reads a level: a name in any case, or a slog number. Returns the pino number of the least severe level that
+ * the log shows.
+ */
 export function parseLogLevel(flag: string, text: string): number {
   const number = /^[+-]?\d{1,6}$/.test(text) ? Number(text) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
@@ -107,16 +115,22 @@ export function parseLogLevel(flag: string, text: string): number {
 const RFC_3339 =
   /^(\d{4}-\d\d-\d\d)T((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)(\.\d{1,9})?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/i;
 
-/** The moment that a text with a zone names (RFC 3339), without fractions beyond milliseconds; undefined where it names none. */
+/**
+ * The moment of an RFC 3339 text with a time zone, cut to milliseconds; undefined if the text is no such
+ * moment.
+ */
 export function momentIn(text: string): Date | undefined {
   const [, day = '', time, fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const midnight = new Date(`${day}T00:00:00Z`);
-  // Date makes 2 March of 30 February.
+  // Date turns 30 February into 2 March.
   if (Number.isNaN(midnight.getTime()) || !midnight.toISOString().startsWith(day)) return undefined;
   return new Date(`${day}T${time}${fraction.slice(0, 4)}${zone.toUpperCase()}`);
 }
 
-/** A moment with a zone, as `momentIn` reads it. `wanted`: what the error asks for; `written`: what it quotes. */
+/**
+ * As `momentIn`, but throws for other texts. `wanted`: the form that the error asks for; `written`: the text
+ * that it quotes.
+ */
 export function parseMoment(
   flag: string,
   text: string,
@@ -124,8 +138,17 @@ export function parseMoment(
   written = text,
 ): Date {
   const moment = momentIn(text);
-  if (moment === undefined) throw wants(flag, wanted, written);
+  if (moment === undefined) throw wants(flag, wanted, written, beyondMonth(written));
   return moment;
+}
+
+/** How many days the month of a date has, if the date names a later day; otherwise undefined. */
+export function beyondMonth(date: string): string | undefined {
+  const [, month, day] = /^(\d{4}-(?:0[1-9]|1[0-2]))-(3[01]|29)/.exec(date) ?? [];
+  if (month === undefined) return undefined;
+  const [year = 0, number = 0] = month.split('-').map(Number);
+  const days = new Date(Date.UTC(year, number, 0)).getUTCDate();
+  return Number(day) > days ? `${month} has ${days} days` : undefined;
 }
 
 /** `host`, `host:port`, `[v6]`, `[v6]:port` or a bare IPv6 address. */
@@ -141,7 +164,8 @@ export function parseHostPort(flag: string, text: string, defaultPort: number | 
   const match = isIP(text) === 6 ? [text, text] : /^(?:\[([^\]]+)\]|([^:]+))(?::(.*))?$/.exec(text);
   if (match === null) throw wants(flag, wanted, text);
   const port = match[3] === undefined ? defaultPort : parsePort(`the port of ${flag}`, match[3]);
-  if (port === undefined) throw wants(flag, wanted, text, `write ${text}:9090, or another port`);
+  if (port === undefined)
+    throw wants(flag, wanted, text, `write ${urlHost(match[1] ?? text)}:9090, or another port`);
   if (match[1] !== undefined && isIP(match[1]) !== 6)
     throw wants(flag, 'an IPv6 address between the brackets', text);
   return { host: match[1]?.toLowerCase() ?? parseHost(flag, match[2] as string), port };
@@ -160,12 +184,12 @@ export function parseHost(flag: string, text: string): string {
   return name;
 }
 
-/** Before the path of a socket in the file system, in --listen-address. */
+/** Prefix of the path of a socket in the file system, in --listen-address. */
 const SOCKET = 'unix:';
-/** What every system takes as the path of a socket (sun_path of macOS; Linux takes 108). */
+/** Longest socket path that every system accepts, in bytes (sun_path of macOS; Linux accepts 108). */
 const MOST_SOCKET_BYTES = 103;
 
-/** The path of the socket that a value of --listen-address names; undefined where it is a host. */
+/** The socket path in a value of --listen-address; undefined if the value is a host. */
 export const socketPath = (listenAddress: string): string | undefined =>
   listenAddress.startsWith(SOCKET) ? listenAddress.slice(SOCKET.length) : undefined;
 
@@ -179,6 +203,9 @@ export function parseListenAddress(flag: string, text: string): string {
       text,
       `a socket file is written unix:${text}`,
     );
+  const inUrl = /^[a-z]+:\/\/([^/:]+)\/?$/.exec(text)?.[1];
+  if (inUrl !== undefined && !text.startsWith('unix:'))
+    throw wants(flag, 'a host name or an IP address', text, `write ${inUrl} alone, without a scheme`);
   if (path === undefined) return parseHost(flag, text);
   if (!path.startsWith('/') || path.endsWith('/') || path.includes('\0'))
     throw wants(
@@ -198,10 +225,16 @@ export function parseMode(flag: string, text: string): number {
   return Number.parseInt(text, 8);
 }
 
-/** A name of a model as lib/pipeline/json/plain-values.ts takes it, without what separates names here. */
+/**
+ * A model name as lib/pipeline/json/unencrypted-members.ts accepts it, but without the characters that
+ * separate names here.
+ */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;
 
-/** `NAME=MODEL,…`, where NAME may end in `*`. Refuses a NAME with two models, a MODEL that is a NAME too, and loops. */
+/**
+ * Reads `NAME=MODEL,…`, where NAME may end in `*`. Refuses a NAME with two models, a MODEL that is itself a
+ * NAME, and loops.
+ */
 export function parseAliases(flag: string, text: string): AliasTable {
   const table = new Map<string, string>();
   for (const item of parseList(flag, text, asWritten)) {
@@ -223,7 +256,7 @@ export function parseAliases(flag: string, text: string): AliasTable {
   return table;
 }
 
-/** https, or http towards this machine; no trailing slash. */
+/** A base URL without its trailing slash: https, or http if the host is this machine. */
 export function parseBaseUrl(flag: string, text: string): string {
   const url = URL.parse(text);
   const safe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback(url.hostname));
@@ -233,7 +266,10 @@ export function parseBaseUrl(flag: string, text: string): string {
   return url.href.replace(/\/+$/, '');
 }
 
-/** One of --cors-allowed-origins, as a browser would send it: any scheme, no path, the scheme's own port left out. */
+/**
+ * One of --cors-allowed-origins, in the form a browser sends it: any scheme, no path, no port if it is the
+ * default of the scheme.
+ */
 export function parseOrigin(flag: string, text: string): string {
   if (text === '*') return text;
   if (text === 'null') throw invalid(`${flag}: "null" matches any sandboxed page; write * if you want that`);
@@ -247,7 +283,7 @@ export function parseOrigin(flag: string, text: string): string {
 
 const NO_PORT = -1;
 
-/** One of --allowed-hosts, as `Host` has it: `name` or `name:port`, normalised. */
+/** One of --allowed-hosts, in the form of the `Host` header: `name` or `name:port`, normalised. */
 export function parseOwnHost(flag: string, text: string): string {
   const { host, port } = parseHostPort(flag, text, NO_PORT);
   if (port === 0) throw wants(flag, 'host names with an optional port', text);
@@ -257,11 +293,22 @@ export function parseOwnHost(flag: string, text: string): string {
 export const isLoopback = (host: string): boolean =>
   ['localhost', '::1', '[::1]'].includes(host) || (isIP(host) === 4 && host.startsWith('127.'));
 
-/** Not for flags that may hold a key or a salt: the text is quoted. `hint` says how it is written. */
-export function wants(flag: string, wanted: string, text: string, hint?: string): PrivatemodeError {
+/**
+ * The error for a wrong value. It quotes the text: do not use it for flags that may hold a key or a salt.
+ * `hint`: how to write the value. Without one, blanks around the text are pointed out.
+ */
+export function wants(
+  flag: string,
+  wanted: string,
+  text: string,
+  hint = blankAround(text),
+): PrivatemodeError {
   const quoted = JSON.stringify(text.length > 80 ? `${text.slice(0, 80)}…` : text);
   return invalid(`${flag} wants ${wanted}, not ${quoted}${hint === undefined ? '' : `; ${hint}`}`);
 }
+
+const blankAround = (text: string): string | undefined =>
+  text.trim() === text ? undefined : 'leave out the blank or line break around it';
 
 export const invalid = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('config_invalid', message, { cause });

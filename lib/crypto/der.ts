@@ -1,7 +1,7 @@
 /**
  * A strict reader for DER (ITU-T X.690): definite lengths in their shortest form, single-byte tags, no bytes
- * left over where none belong, bounded depth. It hands out views into the input and copies nothing.
- * Every function throws PrivatemodeError('evidence_malformed') and nothing else.
+ * left over where none belong, bounded depth. It returns views into the input and copies nothing. Every
+ * function throws PrivatemodeError('evidence_malformed') and nothing else.
  */
 import { PrivatemodeError } from '../errors.ts';
 
@@ -31,7 +31,7 @@ export type Der = Readonly<ReturnType<typeof readElement>>;
 
 const MAX_DEPTH = 24;
 
-/** The error for evidence that cannot be read, with this message. */
+/** The error, with this message, for evidence that cannot be read. */
 export const malformed = (message: string): PrivatemodeError =>
   new PrivatemodeError('evidence_malformed', message);
 
@@ -66,7 +66,7 @@ export function parseDer(bytes: Uint8Array, tag?: number): Der {
   return expectTag(element, tag);
 }
 
-/** The element itself, if it is there and has this tag (any, if none is given). */
+/** Returns the element if it is there and has this tag (any tag, if none is given); throws otherwise. */
 export function expectTag(element: Der | undefined, tag = element?.tag): Der {
   if (element === undefined) throw malformed('a DER element is missing');
   if (element.tag === tag) return element;
@@ -86,7 +86,7 @@ export function onlyChild(element: Der): Der {
   return child;
 }
 
-/** Reads a SEQUENCE whose elements `read` takes, all of them. */
+/** Reads a SEQUENCE with `read`, which must take all of its elements. */
 export function readSequence<T>(element: Der, read: (cursor: DerCursor) => T): T {
   const cursor = new DerCursor(element);
   const value = read(cursor);
@@ -123,19 +123,19 @@ export class DerCursor {
     return element;
   }
 
-  /** What `read` makes of the next element if it has this tag. */
+  /** Reads the next element with `read` if it has this tag; else consumes nothing and returns undefined. */
   optional<T>(tag: number, read: (element: Der) => T): T | undefined {
     const element = this.takeIf(tag);
     return element && read(element);
   }
 
-  /** The remaining elements; refuses one that has none of these tags. */
+  /** The remaining elements; refuses an element that has none of these tags. */
   *rest(...tags: readonly number[]): Generator<Der> {
     for (let next = this.takeIf(...tags); next !== undefined; next = this.takeIf(...tags)) yield next;
     this.end();
   }
 
-  /** Refuses elements that nobody has taken. */
+  /** Throws if the caller has left elements. */
   end(): void {
     if (this.#offset !== this.#container.content.length) throw malformed('unexpected DER elements follow');
   }

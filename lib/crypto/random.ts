@@ -1,2 +1,4 @@
-/** That many random bytes of the system's generator, which Web Crypto has in every runtime. At most 65,536. */
+/**
+ * `size` random bytes, at most 65,536, from the system's generator, which Web Crypto offers in every runtime.
+ */
 export const randomBytes = (size: number): Buffer => crypto.getRandomValues(Buffer.alloc(size));

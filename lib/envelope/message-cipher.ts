@@ -1,6 +1,7 @@
 /**
- * The message format: `"id:nonce:iv:ciphertext+tag"`, AES-256-GCM, the last three in hex, one random nonce per attempt, one iv per
- * message, two sequence counters (docs/protocol/inference.md, section 4).
+ * Seals and opens messages of the form `"id:nonce:iv:ciphertext+tag"` (docs/protocol/inference.md, section
+ * 4): AES-256-GCM, with nonce, iv and ciphertext+tag in hex. An attempt has one random nonce and two sequence
+ * counters; each message has an iv of its own.
  */
 import { checkKey, gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from '#crypto/aead';
 import {
@@ -23,7 +24,10 @@ export interface InferenceSecret {
   readonly key: SecretKey;
 }
 
-/** One attempt of one request: a fresh nonce and the two sequence counters. Nothing outside this room knows how a message is built. */
+/**
+ * The cipher of one attempt of one request: a fresh nonce and the two sequence counters. Nothing outside this
+ * room knows how a message is built.
+ */
 export type RequestCipher = ReturnType<typeof createRequestCipher>;
 
 /** Produces one sealed message piece by piece; the pieces concatenate to the message with its quotes. */
@@ -32,21 +36,27 @@ export type MessageSealer = ReturnType<RequestCipher['seal']>;
 const NONCE_BYTES = 12;
 const SEQUENCE_LIMIT = 2 ** 32;
 
-/** Messages of one request. Each keeps its iv in hex until the response has been opened: 3 MiB at most. */
+/**
+ * The most messages of one request. The cipher keeps the iv of each in hex, to compare those of the response
+ * with them: 3 MiB at most.
+ */
 const MAX_SEALED = 65_536;
 
 const BLANK = 0x20;
 const QUOTE = 0x22;
 const COLON = 0x3a;
 
-/** The position after the next colon, or `end` if there is none, or a control character comes before it. */
+/** The position after the next colon; `end` if there is no colon, or a control character comes before it. */
 function afterColon(source: Uint8Array, start: number, end: number): number {
   let position = start;
   while (position < end && source[position] !== COLON && source[position]! >= BLANK) position += 1;
   return position < end && source[position] === COLON ? position + 1 : end;
 }
 
-/** Where the parts of a message stand in its text, in bytes; `size` of the ciphertext, negative if they are not there. */
+/**
+ * Positions of the parts of a message in its text, in bytes. `size` is the length of the ciphertext in bytes;
+ * it is negative if the text lacks a part.
+ */
 type Place = Readonly<ReturnType<typeof locate>>;
 
 /** Finds the parts of the message between `from` and `to`. */
@@ -67,13 +77,14 @@ const VALUES = new Uint16Array(256).fill(INVALID);
 for (const [value, digit] of [...'0123456789abcdef'].entries()) {
   VALUES[digit.charCodeAt(0)] = VALUES[digit.toUpperCase().charCodeAt(0)] = value;
 }
-/** From here on the native decoder is faster, the string that it wants included. */
+/** Bytes from which the native decoder is faster, even with the string that it must be given. */
 const NATIVE_BYTES = 256;
 
 /**
- * Decodes `bytes` bytes from the hex digits, of either case, at `from` in `source` into `target` at `at`. False if one of them is
- * no hex digit; the target then holds some of them. Short messages go without a native call, which costs more than the work: an
- * event is opened in 8.0 us instead of 10.1, of the 21 that it takes in all (bench row stream_saturated).
+ * Decodes hex digits of either case, from `from` on in `source`, to `bytes` bytes in `target` from `at` on.
+ * Returns false if one of them is no hex digit; the target then holds useless bytes. Short messages are
+ * decoded without a native call, which would cost more than the work: an event is opened in 8.0 us instead of
+ * 10.1, of the 21 that it takes in all (bench row stream_saturated).
  */
 function decodeHex(source: Buffer, from: number, target: Buffer, at: number, bytes: number): boolean {
   if (bytes >= NATIVE_BYTES) {
@@ -88,17 +99,25 @@ function decodeHex(source: Buffer, from: number, target: Buffer, at: number, byt
   return seen <= 0xff;
 }
 
-/** Decodes the message at that place, its ciphertext to `bytes` from `at` on; false if it is none. */
+/**
+ * Decodes the message at `place`: iv and tag into the slot, the ciphertext into `bytes` from `at` on. Returns
+ * false if no message stands there.
+ */
 const decode = (source: Buffer, place: Place, { iv, tag }: Slot, bytes: Buffer, at: number): boolean =>
   place.size >= 0 &&
   decodeHex(source, place.ivAt, iv, 0, IV_BYTES) &&
   decodeHex(source, place.tagAt, tag, 0, TAG_BYTES) &&
   decodeHex(source, place.bodyAt, bytes, at, place.size);
 
-/** Where the hex of ciphertexts too long for a slot is decoded to; larger ones get memory of their own. */
+/**
+ * Takes the ciphertext of a message too long for a slot; one too long for this buffer gets its own memory.
+ */
 const scratch = Buffer.alloc(16 * 1024);
 
-/** Random bytes, `size` of them at each call. Asking the system for them costs as much as sealing a short message: it gives enough for eight. */
+/**
+ * Makes a function that returns `size` random bytes each time. It asks the system for eight times as many at
+ * once, because asking costs as much as sealing a short message.
+ */
 function randomPieces(size: number): () => Uint8Array {
   let left: Uint8Array = new Uint8Array(0);
   return () => {
@@ -118,9 +137,10 @@ function authentic<T>(opened: T | undefined): T {
 }
 
 /**
- * A cipher for one attempt. Throws `internal` unless `secret.key` holds 32 bytes, and after 2^32 messages.
- * The id and nonce texts of a response are not compared: its own nonce and counter are what authenticate it.
- * For tests only: the nonce and the source of ivs, 12 bytes each, and where both counters start.
+ * Makes the cipher of one attempt. Throws `internal` unless `secret.key` holds 32 bytes; the cipher throws
+ * `internal` after 2^32 messages. It does not compare the id and nonce texts of a response: the cipher's own
+ * nonce and counter authenticate the response. `options` is for tests only: the nonce and the source of ivs,
+ * 12 bytes each, and where both counters start.
  */
 export function createRequestCipher(
   { id, key }: InferenceSecret,
@@ -136,11 +156,13 @@ export function createRequestCipher(
   aad.set(nonce);
   let received = first;
   let opening = false;
+  let met = false; // a response message, whether it opens or not
   let failure: unknown;
-  // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a response.
+  // Requests and responses share key, nonce and numbering, so a gateway could send our own messages back as a
+  // response.
   const sentIvs: string[] = [];
 
-  /** Whether that is the iv of the request message with the number of the next response message. */
+  /** Whether `iv` is that of the request message with the same number as the next response message. */
   const isOwnIv = (iv: Buffer): boolean =>
     received - first < sentIvs.length && sentIvs[received - first] === iv.toString('hex');
 
@@ -151,11 +173,12 @@ export function createRequestCipher(
     return aad;
   };
 
-  /** Decodes the message at that place, and takes the next number for it; returns its AAD. */
+  /** Decodes the message at `place`, takes the next number for it, and returns its AAD. */
   const receive = (source: Buffer, place: Place, slot: Slot, bytes: Buffer, at: number): Buffer => {
     if (!decode(source, place, slot, bytes, at)) {
       throw new PrivatemodeError('response_malformed', 'an encrypted value of the response is malformed');
     }
+    met = true;
     if (isOwnIv(slot.iv)) throw notAuthentic('the response contains a message of its own request');
     received += 1;
     return aadFor(received - 1);
@@ -169,21 +192,24 @@ export function createRequestCipher(
     return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));
   };
 
-  /** Puts the message at that place, a short one, into a slot. */
+  /** Decodes the short message at `place` into a slot. */
   const fill = (source: Buffer, place: Place, slot: Slot): void => {
     const messageAad = receive(source, place, slot, slot.bytes, AAD_BYTES);
     for (let i = 0; i < AAD_BYTES; i++) slot.bytes[i] = messageAad[i]!;
     slot.size = place.size;
   };
 
-  /** Opens the short messages of the `count` numbers in `order` before `end`, which are in the slots. */
+  /**
+   * Opens the short messages in the first `count` slots: those that the last `count` entries of `order`
+   * before `end` name.
+   */
   const openFilled = (order: readonly number[], end: number, count: number, opened: Buffer[]): void => {
     if (count === 0) return;
     const plaintexts = authentic(openSlots(key, count));
     for (let k = 0; k < count; k++) opened[order[end - count + k]!] = plaintexts[k]!;
   };
 
-  /** Takes the next number for a request message: draws its iv, and returns that with its hex and the AAD. */
+  /** Takes the next number for a request message and draws its iv. Returns the iv, its hex, and the AAD. */
   const number = () => {
     if (opening) throw internal('sealing after the response began');
     if (sentIvs.length === MAX_SEALED) throw internal(`a request has more than ${MAX_SEALED} messages`);
@@ -194,7 +220,10 @@ export function createRequestCipher(
     return { iv, text, messageAad };
   };
 
-  /** Starts the next request message, of at most 65,536. Throws `internal` beyond, and once a response message was opened. */
+  /**
+   * Starts the next request message, of at most 65,536. Throws `internal` after that many, and once the first
+   * response message was opened.
+   */
   const seal = () => {
     const { iv, text, messageAad } = number();
     const encryption = gcmEncryption(key, iv, messageAad);
@@ -202,7 +231,10 @@ export function createRequestCipher(
     return {
       /** `"id:nonce:iv:` as ASCII bytes. */
       head: (): Uint8Array => head,
-      /** Writes lower-case hex of the ciphertext of `plaintext`, twice as many bytes, to `target` from `at` on. */
+      /**
+       * Encrypts `plaintext`, and writes the ciphertext as lower-case hex, twice as many bytes, to `target`
+       * from `at` on.
+       */
       update: (plaintext: Uint8Array, target: Buffer, at: number): void => {
         const ciphertext = encryption.update(plaintext);
         target.write(ciphertext.toString('hex'), at, 'latin1');
@@ -216,7 +248,7 @@ export function createRequestCipher(
     };
   };
 
-  /** Seals these in the slots, which have their ivs and AAD. Returns the messages. */
+  /** Seals these plaintexts in the slots, which already hold their ivs and AAD. Returns the messages. */
   const sealFilled = (plaintexts: readonly Uint8Array[]): Buffer[] => {
     sealSlots(key, plaintexts);
     return plaintexts.map((_, k) => {
@@ -235,9 +267,11 @@ export function createRequestCipher(
     seal,
 
     /**
-     * The next request messages, for plaintexts in pieces: each short one sealed, with its quotes, and for each of the others what
-     * seals it. Throws as `seal` does. In a loop over it alone, a short request is
-     * sealed in 35 us, and in 65 with a context of OpenSSL's for each message; processes of one build differ by more in request_cpu.
+     * Makes the next request messages; each plaintext comes in pieces. For a short plaintext, returns the
+     * sealed message with its quotes; for a longer one, the sealer of its message. Throws as `seal` does. In
+     * a loop over this function alone, it seals a short request in 35 us, and in 65 us with an OpenSSL
+     * context for each message. The bench row request_cpu does not show that: processes of one build differ
+     * by more.
      */
     sealAll(plaintexts: readonly (readonly Uint8Array[])[]): (Buffer | ReturnType<typeof seal>)[] {
       const messages: (Buffer | ReturnType<typeof seal>)[] = [];
@@ -260,14 +294,14 @@ export function createRequestCipher(
       return messages;
     },
 
-    /** Whether a response message was opened, or failed to open. */
-    hasOpened: (): boolean => opening,
+    /** Whether a response message was opened, or failed to open. Text in place of one does not count. */
+    hasOpened: (): boolean => met,
 
     /**
-     * Opens the next response messages. They stand in `source` with or without their quotes; `order` has the numbers of their
-     * places in `starts`, `ends` and `opened` in the order in which they were sealed. If one of them fails, all do: throws
-     * response_malformed, or response_not_authentic if a tag is wrong or a message is one of the request's own, sent back. After a
-     * failure every call throws.
+     * Opens the next response messages, which stand in `source` with or without their quotes. `order` lists
+     * their indices in `starts`, `ends` and `opened`, in the order in which they were sealed. If one message
+     * fails, all do: throws response_malformed, or response_not_authentic if a tag is wrong or a message is
+     * one of the request's own, sent back. Every later use throws the same error.
      */
     openAll(
       source: Buffer,
@@ -300,13 +334,14 @@ export function createRequestCipher(
   };
 }
 
-/** From here on it costs less than what it saves. */
+/** Bytes from which releasing costs less than it saves. */
 const WORTH_RELEASING = 4 * 1024;
 
 /**
- * Frees bytes that nobody reads any more, now: the buffer is empty afterwards. Left to the collector, the prompts and
- * ciphertexts of a few uploads bring on a full collection, for which every stream waits. Short ones, and parts of something
- * larger, are left to it. Not for what the network or the disk is still working on: they would read what is freed.
+ * Frees at once the memory of bytes that nobody reads any more; the buffer is empty afterwards. Left to the
+ * garbage collector, the prompts and ciphertexts of a few uploads cause a full collection, for which every
+ * stream waits. Short buffers, and parts of larger ones, are left to it all the same. Do not release bytes
+ * that the network or the disk still works on: they would read freed memory.
  */
 export function releaseMemory({ buffer, length }: Uint8Array): void {
   if (length < WORTH_RELEASING || length !== buffer.byteLength) return;

@@ -1,20 +1,21 @@
 /**
- * The one seam of the body protection: what is announced, which headers go with an attempt, and what seals and opens it. The
- * gateway imports this file and no other of this room, so that another generation of the protocol changes this room alone.
+ * The interface of the body protection: the protocol version that an attempt announces, its headers, and the
+ * cipher that seals and opens its messages. Code outside this room makes them only through this file, so that
+ * another generation of the protocol changes this room alone.
  */
 import { checkKey, hmacSha256, type SecretKey } from '#crypto/aead';
 
 export { createRequestCipher, type InferenceSecret, type RequestCipher } from './message-cipher.ts';
 
-/** Which certificates of its GPUs the service is to accept. */
+/** Which certificates of its GPUs the service should accept. */
 export interface GpuPolicy {
-  /** Whether certificates the status service knows nothing about are accepted. */
+  /** Whether the service accepts certificates that the status service does not know. */
   readonly allowUnknown: boolean;
-  /** How long after its revocation a certificate is still accepted; 0 = not at all. */
+  /** How long the service still accepts a certificate after its revocation; 0 = not at all. */
   readonly gracePeriodHours: number;
 }
 
-/** The text of the policy at that time, in ms since 1970 (docs/protocol/inference.md, section 7). */
+/** The header value of the policy at `nowMs`, in ms since 1970 (docs/protocol/inference.md, section 7). */
 function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number): string {
   const statuses = ['allow-good'];
   if (gracePeriodHours > 0) statuses.push('allow-revoked');
@@ -26,7 +27,9 @@ function policyText({ allowUnknown, gracePeriodHours }: GpuPolicy, nowMs: number
 /** The protocol generation implemented, not the product's version (docs/protocol/inference.md, section 3). */
 export const PROTOCOL_VERSION = 'v1.40.0';
 
-/** Header names of the protection, towards the API and back (docs/protocol/inference.md, sections 2 and 6). */
+/**
+ * Header names of the protection, towards the API and back (docs/protocol/inference.md, sections 2 and 6).
+ */
 export const PROTECTION_HEADERS = {
   version: 'Privatemode-Version',
   secretId: 'Privatemode-Secret-ID',
@@ -50,8 +53,9 @@ export interface ProtectedAttempt {
 }
 
 /**
- * The protection headers of one attempt, as name and value; values are latin1 (UTF-8 bytes of the model). `protocolVersion` is what is
- * announced, and decides nothing else. Throws `internal` unless the key holds 32 bytes.
+ * The protection headers of one attempt, as name and value. Values are latin1: the model's holds its UTF-8
+ * bytes. `protocolVersion` is only announced, and decides nothing else. Throws `internal` unless the key
+ * holds 32 bytes.
  */
 export function protectionHeaders(
   attempt: ProtectedAttempt,

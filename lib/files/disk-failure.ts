@@ -1,4 +1,4 @@
-/** Why a file cannot be written, in words. */
+/** Says why a file cannot be written: a sentence for each error code of the file system. */
 
 const REASONS: Readonly<Record<string, (directory: string) => string>> = {
   ENOSPC: (directory) => `the disk of ${directory} is full`,
@@ -10,7 +10,10 @@ const REASONS: Readonly<Record<string, (directory: string) => string>> = {
   ETIMEDOUT: (directory) => `the disk of ${directory} takes longer than 10 s`,
 };
 
-/** The reason why writing below `directory` failed, from what the file system threw; its own message where there are no words for it. */
+/**
+ * The reason why a write below `directory` failed: the text of the table above for the code that the file
+ * system threw, or, without one, the message that it threw.
+ */
 export function diskFailure(directory: string, error: Error): string {
   const { code = '' } = error as NodeJS.ErrnoException;
   const words = Object.hasOwn(REASONS, code) ? REASONS[code]?.(directory) : undefined;

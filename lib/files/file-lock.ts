@@ -1,4 +1,6 @@
-/** A lock on a file that programs change in turn: a file beside it, which names its owner. */
+/**
+ * A lock on a file that several programs change: a second file beside it, which names the owner of the lock.
+ */
 import { readFile, rename, stat, unlink } from 'node:fs/promises';
 import { hostname, userInfo } from 'node:os';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,20 +12,23 @@ import { publish, unless } from './durable-file.ts';
 interface Held {
   /** Process, user and machine. */
   readonly owner: string;
-  /** When it was taken, ms since 1970. */
+  /** When the owner took the lock, ms since 1970. */
   readonly at: number;
 }
 
-/** ms after which a lock belongs to a process that is gone: what is done under one takes far less. */
+/**
+ * Age in ms at which a lock counts as left behind by a process that is gone: work under a lock takes far
+ * less.
+ */
 const STALE = 30_000;
 /** ms that a command waits while others take the lock, one after the other. */
 const PATIENCE = 60_000;
 const POLL = 25;
 
 /**
- * Runs `work` while nobody else holds the lock of `path`, the file `PATH.lock`. A lock older than 30 s (or as far in the future: the clock was
- * set back) is taken over, and `tookOver` hears whose it was. Throws config_invalid where others keep it for 60 s, and what the file system
- * and `work` throw.
+ * Runs `work` while this process holds the lock of `path`, the file `PATH.lock`. It takes over a lock that is
+ * at least 30 s old (or as far in the future: the clock was set back), and tells `tookOver` whose it was.
+ * Throws config_invalid if others keep the lock for 60 s, and what the file system and `work` throw.
  */
 export async function withLock<T>(
   path: string,
@@ -46,14 +51,14 @@ export async function withLock<T>(
   try {
     return await work();
   } finally {
-    // One that was taken over meanwhile belongs to somebody else.
+    // A lock that was taken over meanwhile belongs to another process.
     if ((await heldBy(lock))?.owner === mine.owner) await unlink(lock).catch(() => {});
   }
 }
 
 const owner = (): string => `process ${process.pid} of ${nameOfUser()} on ${hostname()}`;
 
-/** Containers run users that have no name. */
+/** In a container the user may have no name. */
 function nameOfUser(): string {
   try {
     return userInfo().username;
@@ -62,19 +67,22 @@ function nameOfUser(): string {
   }
 }
 
-/** Who has the lock; undefined: nobody. One that is not ours in form is as old as its file. */
+/** Who holds the lock; undefined: nobody. A lock with content of another form is as old as its file. */
 async function heldBy(lock: string): Promise<Held | undefined> {
   const text = await unless('ENOENT', readFile(lock, 'utf8'));
   if (text === undefined) return undefined;
   try {
     const { owner, at } = JSON.parse(text);
     if (typeof owner === 'string' && Number.isFinite(at)) return { owner, at };
-  } catch {} // below
+  } catch {} // content of another form: see below
   const found = await unless('ENOENT', stat(lock));
   return found && { owner: 'an unknown process', at: found.mtimeMs };
 }
 
-/** Whether the stale lock is gone by us. Of two that find it at once, the second must not remove the lock of the first: it puts it back. */
+/**
+ * Removes the stale lock. Returns whether this process removed it. If two processes find it at once, the
+ * second must not remove the new lock of the first: it puts that lock back.
+ */
 async function removeStale(lock: string, stale: Held): Promise<boolean> {
   const aside = `${lock}.${crypto.randomUUID().slice(0, 8)}`;
   const moved = await unless(

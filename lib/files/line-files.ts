@@ -1,6 +1,9 @@
-/** Files that grow by whole lines: how they are read, whatever their size, and written, off the way of the requests. */
+/**
+ * Reads and writes files that grow by whole lines. A file may be larger than the memory, and no request waits
+ * for a write.
+ */
 import { randomInt } from 'node:crypto';
-import type { FileHandle } from 'node:fs/promises';
+import { type FileHandle, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { openToRead } from './own-files.ts';
 
@@ -10,14 +13,20 @@ export interface PlacedLine {
   /** From 1, as editors count; 0 where it was not counted. */
   readonly number: number;
   readonly text: string;
-  /** False: it has no line feed, because a crash cut it off. */
+  /** False if the line has no line feed, because a crash cut it off. */
   readonly complete: boolean;
 }
 
-/** Characters, or bytes; `opened` lines grow with the number of chains they found, all others are far shorter. */
+/**
+ * Longest line that is read: in characters if a file is read from its beginning, in bytes if from its end. A
+ * line of type `opened` grows with the number of chains that it found; all others are far shorter.
+ */
 const LONGEST_LINE = 1024 * 1024;
 
-/** The lines of files, one after the other. One that is longer than any receipt has an empty text, so that it fits into memory. */
+/**
+ * Yields the lines of files, one file after the other. A line that is longer than any receipt gets an empty
+ * text, so that it fits into memory.
+ */
 export async function* linesOf(directory: string, files: readonly string[]): AsyncGenerator<PlacedLine> {
   for (const file of files) {
     let number = 0;
@@ -42,11 +51,14 @@ export async function* linesOf(directory: string, files: readonly string[]): Asy
 const BLOCK = 64 * 1024;
 const LINE_FEED = 10;
 
-/** The complete lines of a file from its end, read as far as they are asked for; those that are longer than any receipt are left out. */
+/**
+ * Yields the complete lines of a file, the last one first. Reads only as far as the caller asks for lines.
+ * Leaves out lines that are longer than any receipt.
+ */
 export async function* linesFromEnd(directory: string, file: string): AsyncGenerator<string> {
   await using handle = await openToRead(join(directory, file));
   let rest: Buffer = Buffer.alloc(0); // the end of a line whose beginning has not been read
-  let isLine = false; // what stands behind the last line feed is none
+  let isLine = false; // the bytes after the last line feed are no complete line
   for (let end = (await handle.stat()).size; end > 0; end -= Math.min(BLOCK, end)) {
     const position = Math.max(0, end - BLOCK);
     const { buffer, bytesRead } = await handle.read({ buffer: Buffer.alloc(end - position), position });
@@ -65,37 +77,58 @@ export async function* linesFromEnd(directory: string, file: string): AsyncGener
 
 const LETTERS = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
-/** The name of a writer in those of its files: 12 letters and digits, 62 random bits. No two write to one file. */
+/**
+ * A new name for a writer, for use in the names of its files: 12 letters and digits, 62 random bits. Thus no
+ * two writers write to one file.
+ */
 export const newInstance = (): string =>
   Array.from({ length: 12 }, () => LETTERS[randomInt(LETTERS.length)]).join('');
 
 /**
- * Appends whole lines to files that nobody else writes to, of which one is open at a time: the last. `open` makes the file where it is
- * not there, and its directory.
+ * Appends whole lines to files to which nobody else writes. Only the file that was used last is open. `open`
+ * creates the file and its directory if they are missing.
  */
 export function createLineWriter(open: (path: string) => Promise<FileHandle>) {
   let file: Awaited<ReturnType<typeof openLineFile>> | undefined;
   return {
-    /** Writes all of the text, or throws. Makes the file anew where it was deleted. */
+    /**
+     * Writes all of the text, or throws. Creates the file again if somebody has deleted it or moved it away.
+     * Goes on to another file only once the last one has nothing of a failed write any more: its caller
+     * writes that again.
+     */
     async append(path: string, text: string): Promise<void> {
-      if (file !== undefined && !(file.path === path && (await file.isOpen()))) {
+      if (file !== undefined && !(file.path === path && (await file.isInPlace()))) {
+        await file.restore();
         await file.close();
         file = undefined;
       }
       file ??= await openLineFile(path, open);
       await file.append(text);
     },
-    close: async (): Promise<void> => file?.close(),
+    /** What a failed write left may stay if it cannot be cut off: nobody writes it again. */
+    async close(): Promise<void> {
+      await file?.restore().catch(() => {});
+      await file?.close();
+    },
   };
 }
 
 async function openLineFile(path: string, open: (path: string) => Promise<FileHandle>) {
   const handle = await open(path);
-  let good = (await handle.stat()).size;
+  const { size, dev, ino } = await handle.stat();
+  let good = size;
   let clean = true;
+  /** The number of links says nothing: a copy of a backup may be another link to a deleted file. */
+  const isInPlace = async (): Promise<boolean> => {
+    const found = await stat(path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT') return undefined;
+      throw error;
+    });
+    return found?.ino === ino && found.dev === dev;
+  };
   return {
     path,
-    /** First cuts off what a failed write left: a part of a line must not stand between lines. */
+    /** First cuts off what a failed write left, because no part of a line may stand between lines. */
     async append(text: string): Promise<void> {
       const bytes = Buffer.from(text);
       if (!clean) await handle.truncate(good);
@@ -106,27 +139,43 @@ async function openLineFile(path: string, open: (path: string) => Promise<FileHa
       clean = true;
       good += bytes.length;
     },
-    /** Whether the file has a name still: what is written to a deleted one is gone. */
-    isOpen: async (): Promise<boolean> => (await handle.stat()).nlink > 0,
+    /**
+     * Cuts off what a failed write left, for good. Throws if that fails, unless somebody has deleted the file
+     * or moved it away.
+     */
+    async restore(): Promise<void> {
+      if (clean) return;
+      try {
+        await handle.truncate(good);
+        await handle.sync();
+        clean = true;
+      } catch (error) {
+        if (await isInPlace()) throw error;
+      }
+    },
+    /** Whether the path still names this file: text that is written to a deleted file is gone. */
+    isInPlace,
     close: (): Promise<void> => handle.close(),
   };
 }
 
-/** ms for one batch. */
+/** ms after which a batch that is still being written counts as a failure. */
 const PATIENCE = 10_000;
 
-/** A disk that failed is tried more rarely. */
+/** After a failure the next batch waits this many intervals: a disk that failed is tried more rarely. */
 const RETRY_FACTOR = 8;
 
 /**
- * Writes in batches, off the way of the requests. `write` stores all that waits, and resolves with the number of records that were lost
- * since it last did; where it fails it is called again, later. `onFailure` is called once until it succeeds, also where it takes longer
- * than `patience` ms (default 10 s), then `onRecovery` with the number of the lost. `interval`: ms between two batches.
+ * Writes records in batches, so that no request waits for the disk. `write` stores all waiting records, and
+ * resolves with the number of records that were lost since it last did, or with undefined if no record was
+ * left to write: that says nothing of the disk. If it fails, it is called again later. `onFailure` is called
+ * once until `write` has written, also if a batch takes longer than `patience` ms (default 10 s); then
+ * `onRecovery` gets the number of lost records. `interval`: ms between two batches.
  */
 export function writeInBatches(deps: {
   readonly interval: number;
   readonly patience?: number;
-  readonly write: () => Promise<number>;
+  readonly write: () => Promise<number | undefined>;
   readonly onFailure: (reason: Error) => void;
   readonly onRecovery: (lost: number) => void;
 }) {
@@ -146,6 +195,7 @@ export function writeInBatches(deps: {
     const patience = setTimeout(fail, deps.patience ?? PATIENCE, slow).unref();
     try {
       const lost = await deps.write();
+      if (lost === undefined) return;
       if (failing) deps.onRecovery(lost);
       failing = false;
     } catch (error) {
@@ -162,11 +212,11 @@ export function writeInBatches(deps: {
     return writing;
   }
   return {
-    /** Has a batch written soon; waits for nothing. */
+    /** Has a batch written soon; returns at once. */
     later,
-    /** Resolves when all that waits is written, or could not be. */
+    /** Writes a batch now. Resolves when all waiting records are written, or could not be. */
     flush,
-    /** Ends the attempts to write what could not be written. */
+    /** Cancels the next batch, and with it the attempts to write records that could not be written. */
     stop: (): void => clearTimeout(timer),
   };
 }

@@ -1,17 +1,20 @@
-/** Opens files where they stand, never through a link, and refuses those that somebody else could change. */
+/** Opens files without following links, and refuses files that another user could change. */
 import { constants, type Stats } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { type FileHandle, lstat, mkdir, open, readdir } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { unless } from './durable-file.ts';
 
-// Windows has neither, and no FIFOs either, for which an open would wait.
+// Windows has neither O_NOFOLLOW nor O_NONBLOCK. It has no FIFOs either, for which an open would wait.
 const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } = constants;
 
-/** What an open with these flags says of a link, of a FIFO or socket that nobody reads, and of a directory. */
+/**
+ * Error codes of an open with these flags: for a link (ELOOP), for a FIFO or socket that nobody reads
+ * (ENXIO), and for a directory (EISDIR).
+ */
 const NOT_REGULAR: ReadonlySet<unknown> = new Set(['ELOOP', 'ENXIO', 'EISDIR']);
 
-/** Opens a regular file and waits for nothing. Throws receipts_unavailable where something else has the name. */
+/** Opens a regular file and waits for nothing. Throws receipts_unavailable if `path` names something else. */
 async function openRegular(path: string, flags: number, mode?: number): Promise<FileHandle> {
   const handle = await open(path, flags | O_NOFOLLOW | O_NONBLOCK, mode).catch(
     (error: NodeJS.ErrnoException) => {
@@ -29,13 +32,19 @@ const notRegular = (path: string): PrivatemodeError =>
 /** Opens a regular file for reading. */
 export const openToRead = (path: string): Promise<FileHandle> => openRegular(path, O_RDONLY);
 
-/** Opens a regular file for writing at its end, and makes it, readable by its owner only, where it is not there. */
+/**
+ * Opens a regular file for writing at its end. Creates the file, readable by its owner only, and its
+ * directory if they are missing.
+ */
 export async function openToAppend(path: string): Promise<FileHandle> {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   return openRegular(path, O_WRONLY | O_APPEND | O_CREAT, 0o600);
 }
 
-/** The bytes of a regular file; one that is longer than `most` bytes is refused, so that it fits into memory. */
+/**
+ * The bytes of a regular file. Throws EFBIG if the file is longer than `most` bytes, so that it fits into
+ * memory.
+ */
 export async function readRegular(path: string, most: number): Promise<Buffer> {
   await using file = await openToRead(path);
   return await readAtMost(file, most);
@@ -46,7 +55,23 @@ async function readAtMost(file: FileHandle, most: number): Promise<Buffer> {
   return file.readFile();
 }
 
-/** Makes the directory where it is not there. Throws receipts_unavailable where it is a link, or others may write to it. */
+/**
+ * The bytes of all files below a directory, by their paths relative to it. Throws EFBIG if a file is longer
+ * than `most` bytes.
+ */
+export async function readTree(directory: string, most: number): Promise<Record<string, Uint8Array>> {
+  const files: Record<string, Uint8Array> = {};
+  for (const entry of await readdir(directory, { withFileTypes: true, recursive: true })) {
+    const path = join(entry.parentPath, entry.name);
+    if (!entry.isDirectory()) files[relative(directory, path)] = await readRegular(path, most);
+  }
+  return files;
+}
+
+/**
+ * Creates the directory if it is missing. Throws receipts_unavailable if it is a link, if it belongs to
+ * another user than this one or root, or if others may write to it.
+ */
 export async function requireOwnDirectory(path: string): Promise<Stats> {
   await unless('EEXIST', mkdir(path, { recursive: true, mode: 0o700 }));
   const stats = await lstat(path);
@@ -56,7 +81,10 @@ export async function requireOwnDirectory(path: string): Promise<Stats> {
   return stats;
 }
 
-/** As openToAppend, in a directory of ours. Throws receipts_unavailable where others may write to either. */
+/**
+ * Like openToAppend, in a directory of this user. Throws receipts_unavailable if others may write to the
+ * directory or the file.
+ */
 export async function openOwnToAppend(path: string): Promise<FileHandle> {
   const directory = await requireOwnDirectory(dirname(path));
   const handle = await openToAppend(path);
@@ -69,10 +97,13 @@ export async function openOwnToAppend(path: string): Promise<FileHandle> {
   }
 }
 
-/** Bytes of the longest key file. */
+/** Greatest length of a key file, in bytes. */
 export const LONGEST_PEM = 64 * 1024;
 
-/** A private key (PEM) in a directory of ours. Throws receipts_unavailable where somebody else may read or change it, and ENOENT. */
+/**
+ * Reads a private key (PEM) in a directory of this user. Throws receipts_unavailable if somebody else may
+ * read or change it, EFBIG if it is longer than LONGEST_PEM, and ENOENT.
+ */
 export async function readOwnKey(path: string): Promise<Buffer> {
   const directory = await requireOwnDirectory(dirname(path));
   await using file = await openToRead(path);
@@ -80,9 +111,9 @@ export async function readOwnKey(path: string): Promise<Buffer> {
   return await readAtMost(file, LONGEST_PEM);
 }
 
-/** What nobody else may do with something of ours, and how its owner mends that. */
+/** What other users may not do with a file or directory of this user, and how the owner repairs that. */
 interface Ownership {
-  /** Permissions of the group and of others. */
+  /** Permissions that the group and others must not have. */
   readonly denied: number;
   readonly verb: string;
   readonly mend: string;
@@ -92,24 +123,35 @@ const DIRECTORY: Ownership = { denied: 0o022, verb: 'written to', mend: 'chmod 7
 const LOG: Ownership = { denied: 0o022, verb: 'written to', mend: 'chmod 600' };
 const PRIVATE_KEY: Ownership = { denied: 0o077, verb: 'read or written to', mend: 'chmod 600' };
 
-/** Throws receipts_unavailable. Windows knows no owners and permissions of this kind. */
+/**
+ * Throws receipts_unavailable if the file or directory belongs to another user, or others have a denied
+ * permission. Windows has no owners and permissions of this kind.
+ */
 function requireOwn(path: string, stats: Stats, directory: Stats, { denied, verb, mend }: Ownership): void {
   const owner = process.geteuid?.();
   if (owner === undefined) return;
   const { uid, mode } = stats;
-  const isOwn = uid === owner || (uid === 0 && stats.isDirectory()); // an administrator may have made it for us
-  if (!isOwn)
-    throw refusal(path, `belongs to another user (uid ${uid})`, `Give it to uid ${owner} with chown.`);
+  // An administrator may have made a directory for this user.
+  const isOwn = uid === owner || (uid === 0 && stats.isDirectory());
+  if (!isOwn) {
+    // If root took the files, the service to which they belong could not use them.
+    const remedy =
+      owner === 0
+        ? `Run this as uid ${uid}, not as root; docs/receipts.md#the-key has the command under systemd.`
+        : `Give it to uid ${owner} with chown.`;
+    throw refusal(path, `belongs to another user (uid ${uid})`, remedy);
+  }
   const others = isSharedWithUs(stats, directory) ? 0o007 : 0o077;
   if ((mode & denied & others) === 0) return;
   const octal = (mode & 0o7777).toString(8).padStart(4, '0');
-  const remedy = `Run ${mend} on it; whoever could read a private key may have a copy, so move key.pem away for a new one.`;
+  const remedy = `Run ${mend} on it; whoever could read a private key may have a copy, so make a new one with receipts rotate-key.`;
   throw refusal(path, `can be ${verb} by others (mode ${octal})`, remedy);
 }
 
 /**
- * Whether the group counts as ours: an administrator has shared the directory with it (it hands its group down, setgid), and this process
- * is a member. The fsGroup of a Kubernetes pod makes this of a volume: directories 2775, files 0660.
+ * Whether the group of a file counts as ours: this process is a member, and an administrator has shared the
+ * directory with the group (setgid, by which the directory hands its group down). The fsGroup of a Kubernetes
+ * pod makes a volume like this: directories 2775, files 0660.
  */
 function isSharedWithUs({ gid }: Stats, directory: Stats): boolean {
   const isMember = gid === process.getegid?.() || process.getgroups?.().includes(gid) === true;

@@ -1,5 +1,9 @@
-/** Counts and notes of one exchange, for its log line, the metrics and its receipt. Only the methods of this class change them. */
+/**
+ * Counts and notes of one exchange, for its log line, the metrics and its receipt. Only the methods of this
+ * class change them.
+ */
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { ForeignError } from '../http-rules/unauthenticated.ts';
 import type { Permit } from '../limits/limits.ts';
 import { UpstreamFailure } from '../network/upstream-failure.ts';
 import { type Counters, count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
@@ -9,26 +13,33 @@ import type { Epoch } from '../session/session.ts';
 import { BodyHash, type ObservedResponse } from './observed-response.ts';
 
 /**
- * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read. `received`: its body has
- * arrived. `epoch`: a verified secret is ready. `sealed`: a fresh key stream is ready, with which the body is encrypted as it
- * leaves. `sent`: all of it has left. `head`: the head of the response has arrived. `first_event`: the first bytes of a stream
- * go to the client. `done`: all of the response was handed over.
+ * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read.
+ * `received`: its body has arrived. `epoch`: a verified secret is ready. `sealed`: a fresh key stream is
+ * ready, with which the body is encrypted as it leaves. `sent`: all of it has left. `head`: the head of the
+ * response has arrived. `first_event`: the first bytes of a stream go to the client. `done`: all of the
+ * response was handed over.
  */
 export type Stage = 'queued' | 'received' | 'epoch' | 'sealed' | 'sent' | 'head' | 'first_event' | 'done';
 
-/** Of a response that came: an attempt that failed before its head had nothing to decrypt. */
+/**
+ * Whether the error says that a response could not be decrypted. An attempt that failed before the head of
+ * its response had nothing to decrypt, and neither had an error of a gateway, so they do not count.
+ */
 export const isUndecryptable = (error: PrivatemodeError): boolean =>
-  UNDECRYPTABLE.has(error.code) && !(error instanceof UpstreamFailure);
+  UNDECRYPTABLE.has(error.code) && !(error instanceof UpstreamFailure || error instanceof ForeignError);
 
 /** Facts about a request for log, metrics and receipts. */
 interface Noted {
-  /** The name, as it was configured, of the alias by which its model was found. */
+  /** The alias that gave the request its model: its name as it was configured. */
   readonly alias?: string | undefined;
   /** Kinds of hosted tools that a translation left out. */
   readonly toolsLeftOut?: string | undefined;
 }
 
-/** The part of a receipt that is known before the end. `epoch`: of the last attempt, if its body was encrypted. */
+/**
+ * The part of a receipt that is known before the end. `epoch`: of the last attempt, if its body was
+ * encrypted.
+ */
 interface ReceiptNotes {
   /** Id of the endpoint; null where the request was not admitted. */
   readonly endpoint: string | null;
@@ -46,10 +57,14 @@ export class Accounts {
   readonly #receipt: ReceiptNotes | undefined;
   #noted: Noted = {};
   #permit: Permit | undefined;
-  /** What decrypts the response: its usage counts also where the response is cut off. */
+  #isClosed = false;
+  /** Decrypts the response. Its events and its usage count even if the response is cut off. */
   #decrypter: Decrypter | undefined;
 
-  /** `receipt`: the endpoint that it names, null for a request that is not admitted, and the response; undefined: the request gets none. */
+  /**
+   * `receipt`: the response, and the endpoint that the receipt names, which is null if the request is not
+   * admitted. Undefined: the request gets no receipt.
+   */
   constructor(
     { log, counters }: { readonly log: Logger; readonly counters: Counters },
     receipt?: { readonly endpoint: string | null; readonly res: ObservedResponse },
@@ -72,36 +87,45 @@ export class Accounts {
     return this.#noted;
   }
 
-  /** Its digests can be taken once. */
+  /** Each of its two digests can be taken only once. */
   get receipt(): Readonly<ReceiptNotes> | undefined {
     return this.#receipt;
   }
 
-  /** Tokens in and out, as far as the service has told them. */
+  /** Tokens in and out, as far as the service has reported them. */
   get tokens(): number {
     const { prompt = 0, completion = 0 } = this.#stats.usage ?? this.#decrypter?.usage ?? {};
     return prompt + completion;
   }
 
-  /** The request has reached that stage. */
+  /** Events that the stream of a running exchange has so far. */
+  get events(): number {
+    return this.#decrypter?.events ?? 0;
+  }
+
+  /** Logs, at level debug, that the request has reached this stage. */
   stage(stage: Stage, fields?: Readonly<Record<string, number>>): void {
     if (!this.traced) return;
     const ms = Math.round(10 * (performance.now() - this.#stats.startedAt)) / 10;
     this.#log.debug({ stage, ms, ...fields }, 'Request stage');
   }
 
-  /** The permit of the gate, which close() gives back. */
+  /** Keeps the permit of the gate, which `close` gives back. */
   permit(permit: Permit): void {
     this.#permit = permit;
   }
 
-  /** A chunk of the body came from the application. */
+  /**
+   * Counts a chunk of the body that came from the application. The rest of a refused body may come after the
+   * exchange is closed and its digest taken. It counts nowhere.
+   */
   received(chunk: Uint8Array): void {
+    if (this.#isClosed) return;
     this.#stats.bytes.fromClient += chunk.length;
     this.#receipt?.request.update(chunk);
   }
 
-  /** The body has arrived and a verified secret is ready. */
+  /** Notes the time: the last byte of the body has arrived. */
   uploaded(): void {
     this.#stats.uploadedAt = performance.now();
   }
@@ -111,55 +135,62 @@ export class Accounts {
     this.#noted = { ...this.#noted, ...noted };
   }
 
-  /** The model that the request names, after aliases. */
+  /** Notes the model that the request asks for, after aliases. */
   asksFor(model: string | undefined): void {
     this.#stats.model = model;
   }
 
-  /** An attempt begins: `bytes` of encrypted body, and the epoch that protects it; undefined where nothing is encrypted. */
-  sent(bytes: number, epoch: Epoch | undefined): void {
+  /**
+   * Notes that an attempt begins. `bytes`: the length of its encrypted body. `epoch`: protects the body;
+   * undefined if nothing is encrypted.
+   */
+  sends(bytes: number, epoch: Epoch | undefined): void {
     this.#stats.bytes.toRemote += bytes;
-    this.#stats.sentAt ??= performance.now();
     if (this.#receipt !== undefined && epoch !== undefined) this.#receipt.epoch = epoch;
   }
 
-  /** The response is decrypted by this. */
+  /** Notes that all of the encrypted body has left. Only the first time counts, not that of a retry. */
+  sent(attempt: number): void {
+    this.#stats.sentAt ??= performance.now();
+    this.stage('sent', { attempt });
+  }
+
+  /** Notes what decrypts the response. */
   opened(decrypter: Decrypter): void {
     this.#decrypter = decrypter;
   }
 
-  /** Bytes came from the service. */
+  /** Counts bytes that came from the service. */
   heard(bytes: number): void {
     this.#stats.bytes.fromRemote += bytes;
   }
 
-  /** A chunk of the response was decrypted, and goes to the application as so many bytes. */
+  /** Counts a decrypted chunk of the response, which goes to the application as `bytes` bytes. */
   decrypted(bytes: number): void {
-    const stats = this.#stats;
-    if (stats.chunks === 0) stats.firstChunkAt = performance.now();
-    stats.chunks += 1;
-    stats.bytes.toClient += bytes;
+    this.#stats.firstChunkAt ??= performance.now();
+    this.#stats.bytes.toClient += bytes;
   }
 
-  /** A whole response was translated, which made it so many bytes longer. */
+  /** Counts by how many bytes a translation made a whole response longer. */
   lengthened(bytes: number): void {
     this.#stats.bytes.toClient += bytes;
   }
 
-  /** Notes counts that the response told or its decrypter made. */
+  /** Notes counts that the service reported in the response, or that its decrypter made. */
   delivered(told: Partial<Pick<RequestStats, 'events' | 'usage' | 'modelError'>>): void {
     Object.assign(this.#stats, told);
   }
 
-  /** The response was handed over, whole. */
+  /** Counts, by its status, a response that was handed over whole. */
   done(status: number): void {
     count(this.#counters.responses, status);
     this.stage('done');
   }
 
   /**
-   * The request failed, which its line at the end says. Mistakes of applications have that line only; everything else is an error now,
-   * named by code, never by the text of its cause.
+   * Notes the error of the request, which its log line at the end names. An error that is the client's fault
+   * has that line only. Every other error is logged now, at level error. It is named by its code, never by
+   * the text of its cause.
    */
   failed(error: PrivatemodeError): void {
     this.#stats.error = error;
@@ -167,19 +198,20 @@ export class Accounts {
     if (error.blame === 'client') return;
     const { code, status, message, remedy } = error;
     const err = code === 'internal' ? error.cause : undefined;
-    // The clients of the others get theirs.
-    const mend = error.blame === 'network' ? { remedy } : undefined;
-    this.#log.error({ code, status, reason: message, ...mend, err }, 'Request failed');
+    this.#log.error({ code, status, reason: message, remedy, err }, 'Request failed');
   }
 
-  /** The program has a fault that shows in this request. */
+  /** Notes and logs a fault of the program that shows in this request. */
   faulty(thrown: unknown): void {
     this.#stats.error = asPrivatemodeError(thrown);
     this.#log.error({ err: thrown }, 'A request could not be treated');
   }
 
-  /** The response has been closed: the permit goes back. To be called once. */
+  /**
+   * Notes the end of the exchange, and gives its permit back. Called once, when the response has been closed.
+   */
   close(): void {
+    this.#isClosed = true;
     this.#stats.endedAt = performance.now();
     this.#permit?.release(this.tokens);
   }

@@ -1,15 +1,15 @@
 /** Decides from the head of a request what it is, before anything is done for it. */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { type Client, requireEndpoint } from '../access/authenticate.ts';
+import type { Clients } from '../access/clients.ts';
 import type { LocalId, Offered } from '../api/endpoints.ts';
-import type { ErrorFormat } from '../api/error-format.ts';
+import type { ErrorFormat } from '../api/error-response.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
-import { type Client, requireEndpoint } from '../clients/authenticate.ts';
-import type { Clients } from '../clients/clients.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type FallbackMode, isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
 import { type CorsPolicy, foreignPage, preflightHeaders } from './cors.ts';
 
-/** Whose keys count: of which requests the key decides what they get. */
+/** The facts that decide for which requests the key matters. */
 export interface Keys {
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
   readonly configuredKey: () => string | undefined;
@@ -22,15 +22,19 @@ export type Admission =
   | Refusal
   | { readonly kind: 'preflight'; readonly format: ErrorFormat; readonly headers: Record<string, string> };
 
-/** `client` is known where a token of it came, also where it is refused what it asked for. */
+/**
+ * `client` is set if a token or a certificate of the request identified it, even if it is refused what it
+ * asked for.
+ */
 interface Admitted {
   readonly admission: Admission;
   readonly client: Client | undefined;
 }
 
 /**
- * In this order: an ambiguous head, a preflight, a foreign web page, what no table has and, with `clients`, a stranger and what a
- * client may not use. `offered`: the optional paths that are served.
+ * Checks in this order: an ambiguous head, a preflight, a foreign web page, a request that no table has. With
+ * `clients`, it then refuses a stranger, and a client that may not use the endpoint. `offered`: the optional
+ * paths that are served.
  */
 export function admit(
   req: IncomingMessage,
@@ -95,8 +99,9 @@ function admissionOf(
 }
 
 /**
- * Whether what is asked for depends on a key in the request: a token of --clients, or a key that the service will judge. One that
- * the configured key replaces, or that nobody looks at, could be anything.
+ * Whether a key in the request decides what the request gets. Such a key is a token of --clients, or a key
+ * that the service will judge. A key that the configured key replaces, or that nobody looks at, does not
+ * decide: it could be any text.
  */
 function keyDecides(found: Admission, headers: IncomingHttpHeaders, keys: Keys): boolean {
   const { clients, configuredKey, fallback } = keys;
@@ -110,10 +115,13 @@ function keyDecides(found: Admission, headers: IncomingHttpHeaders, keys: Keys):
   return clients !== undefined || !isReplaced({ ...sent, configuredKey: configuredKey(), fallback });
 }
 
-/** More than any client sends; each costs a look at every stage. */
+/** No client sends more. Each header costs a look at every stage of the request. */
 const MOST_HEADERS = 256;
 
-/** Two of these, and two parsers can disagree on who asks, for what, or where a body ends. */
+/**
+ * If one of these comes twice, two parsers can disagree on who sends the request, what it asks for, or where
+ * its body ends.
+ */
 const AT_MOST_ONCE = new Set([
   'host',
   'authorization',
@@ -129,8 +137,8 @@ const AT_MOST_ONCE = new Set([
 const HOST = /^(?:\[[0-9a-f:.]+(?:%[\w.~-]+)?\]|[\w.~-]+)(?::\d{0,5})?$/i;
 
 /**
- * Throws too_many_headers, ambiguous_header where a header that may come once comes twice, and invalid_host. HTTP/1.1 needs a
- * Host (RFC 9112 3.2); older versions, or an unknown one, do not.
+ * Throws too_many_headers; ambiguous_header if a header that may come once comes twice; and invalid_host.
+ * HTTP/1.1 needs a Host (RFC 9112 3.2). An older version, or an unknown one, does not.
  */
 export function checkHead(rawHeaders: readonly string[], httpVersion?: string): void {
   if (rawHeaders.length > 2 * MOST_HEADERS) {
@@ -154,9 +162,10 @@ const invalidHost = (what: string): PrivatemodeError =>
   new PrivatemodeError('invalid_host', `the header host is ${what}`);
 
 /**
- * For a listener that knows no keys (--admin-address): throws origin_forbidden for a web page that is not its own,
- * and what checkHead throws. A credential proves nothing there, a page can set one. Only monitors and browsers ask there, so a
- * language that somebody prefers is a browser's too.
+ * For a listener that knows no keys (--admin-address, --metrics-address). Throws origin_forbidden for a web
+ * page that is not its own, and what checkHead throws. A credential proves nothing to this listener, because
+ * a page can set one. Only monitors and browsers use it, so an Accept-Language that states a preference shows
+ * a browser, too.
  */
 export function refuseForeignPage(
   request: Pick<IncomingMessage, 'rawHeaders' | 'headers'>,

@@ -1,7 +1,10 @@
 /** A response whose chunks (RFC 9112 7.1) leave as one buffer each. */
 import { type IncomingMessage, ServerResponse } from 'node:http';
 
-/** What Node's own write() uses: it keeps the head, the order of responses on a connection, and the queue. */
+/**
+ * The method that Node's own write() uses. It takes care of the head, of the order of responses on a
+ * connection, and of the queue.
+ */
 interface Sending {
   _send(data: Uint8Array, encoding: 'latin1', callback: unknown): boolean;
 }
@@ -10,9 +13,10 @@ type Write = (chunk: unknown, encoding?: unknown, callback?: unknown) => boolean
 const NOTHING = Buffer.alloc(0);
 
 /**
- * Takes the place of Node's response, which collects the chunks of a turn, and at its end hands size, data and line ends to the
- * socket one by one, to be joined there. One buffer at once saves 7 % of what a token costs (`stream_cpu_per_token`, with fresh
- * processes). A chunk is here what one call writes.
+ * Replaces Node's response. Node collects the chunks of one turn of the event loop. At the end of the turn it
+ * hands their sizes, data and line ends one by one to the socket, which joins them. This class makes one
+ * buffer of each chunk at once. That saves 7 % of what a token costs (`stream_cpu_per_token`, with fresh
+ * processes). A chunk is what one call of `write` writes.
  */
 export class ChunkedResponse<
   Request extends IncomingMessage = IncomingMessage,

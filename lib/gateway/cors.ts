@@ -1,16 +1,19 @@
-/** Which web pages may use the proxy, which host names are ours (DNS rebinding), and the CORS headers that tell browsers so. */
+/**
+ * Decides which web pages may use the proxy and which host names are ours (DNS rebinding), and makes the CORS
+ * headers that tell browsers so.
+ */
 import { X509Certificate } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { PrivatemodeError } from '../errors.ts';
-import { AUDIT_HEADERS } from '../exchange/headers.ts';
+import { AUDIT_HEADERS } from '../http-rules/headers.ts';
 
 export interface CorsPolicy {
   /** Exact origins as browsers write them; `*` allows any; empty: CORS is off. */
   readonly allowedOrigins: readonly string[];
   /**
-   * Host names that are ours: the listen address, the names in our certificate and those of --allowed-hosts, which may
-   * have a port. Lower case.
+   * Host names that are ours: the listen address, the names in our certificate and those of --allowed-hosts,
+   * which may have a port. Lower case.
    */
   readonly ownNames: readonly string[];
 }
@@ -28,12 +31,14 @@ const EXPOSED = [
 ].join(', ');
 
 /**
- * Whether the page that sends a request may spend our key. Programs send neither Origin nor Sec-Fetch-Site and pass, and so
- * does an allowed origin. Of the rest only our own pages pass: Sec-Fetch-Site says `same-origin`, or `none` for the address
- * bar; where a browser does not send it, Origin equals Host. A rebound DNS name makes a foreign page look like our own, so
- * this holds only for localhost, IP literals and names known to be ours. Over plain HTTP under such a name, browsers send
- * neither header with a same-origin GET: there `signs` says what else makes a request a browser's. Returns origin_forbidden, which
- * names the flag, or undefined: the request may go on.
+ * Refuses the request of a web page that may not spend our key. Programs send neither Origin nor
+ * Sec-Fetch-Site, and pass. An allowed origin passes, too. Otherwise only our own pages pass: Sec-Fetch-Site
+ * says `same-origin`, or `none` for the address bar; if a browser does not send it, Origin equals Host.
+ *
+ * A rebound DNS name makes a foreign page look like our own. So this holds only for localhost, IP literals
+ * and names known to be ours. Over plain HTTP under a rebound name, browsers send neither header with a
+ * same-origin GET; for such requests, `signs` says what else shows a browser. Returns origin_forbidden, whose
+ * message names the flag; undefined: the request may go on.
  */
 export function foreignPage(
   request: IncomingHttpHeaders,
@@ -60,7 +65,7 @@ export function foreignPage(
 const forbidden = (what: string): PrivatemodeError =>
   new PrivatemodeError('origin_forbidden', `a web page ${what}`);
 
-/** The headers of the response to a CORS preflight (status 204); undefined: the request is none. */
+/** The headers of the response to a CORS preflight (status 204); undefined: the request is no preflight. */
 export function preflightHeaders(
   method: string,
   requested: IncomingHttpHeaders,
@@ -86,7 +91,7 @@ export function preflightHeaders(
   return headers;
 }
 
-/** Names under which this proxy may be addressed by its own pages. `certificate`: PEM, the leaf first. */
+/** The host names under which the proxy's own pages may address it. `certificate`: PEM, the leaf first. */
 export function ownNames(listenAddress: string, certificate?: string | Buffer): string[] {
   const alternative = certificate && new X509Certificate(certificate).subjectAltName;
   const entries = alternative?.split(', ').filter((entry) => entry.startsWith('DNS:')) ?? [];
@@ -95,22 +100,28 @@ export function ownNames(listenAddress: string, certificate?: string | Buffer): 
   );
 }
 
-/** For every response, also errors. */
+/** The CORS headers of every response, errors included. */
 export function corsHeaders(origin: string | undefined, policy: CorsPolicy): Record<string, string> {
   if (policy.allowedOrigins.length === 0) return {};
   if (policy.allowedOrigins.includes('*')) {
     return { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED };
   }
-  // Always, since a cache must not hand the response for one origin to another.
+  // Vary comes in both cases, because a cache must not give the response for one origin to another.
   if (origin === undefined || !isAllowed(origin, policy)) return { vary: 'Origin' };
   return { 'access-control-allow-origin': origin, 'access-control-expose-headers': EXPOSED, vary: 'Origin' };
 }
 
 /** What shows that a request without Origin and Sec-Fetch-Site comes from a browser. */
 interface BrowserSigns {
-  /** The request has a key, and gets nothing without the right one: a rebound page cannot have it. */
+  /**
+   * The request has a key, and gets nothing without the right one. A rebound page cannot have that key, so a
+   * program sent the request.
+   */
   readonly keyDecides?: boolean;
-  /** Accept-Language counts: browsers always send one. A page can set it to `*`, which is what Node's fetch sends. */
+  /**
+   * Accept-Language shows a browser, because browsers always send one. `*` does not: a page can set it, but
+   * Node's fetch sends it too.
+   */
   readonly languageTells?: boolean;
 }
 
@@ -126,7 +137,10 @@ function looksLikeBrowser(
 const isAllowed = (origin: string, { allowedOrigins }: CorsPolicy): boolean =>
   allowedOrigins.includes('*') || allowedOrigins.includes(origin.toLowerCase());
 
-/** Browsers leave the scheme's own port out of both. */
+/**
+ * Whether both name the same host and port. The scheme's default port, which browsers leave out of both, does
+ * not matter.
+ */
 function originIsHost(origin: string, host: string | undefined): boolean {
   const match = /^(https?):\/\/([^/]+)$/i.exec(origin);
   if (match === null || host === undefined) return false;
@@ -139,8 +153,8 @@ function isOwnHost(host: string | undefined, { ownNames }: CorsPolicy): boolean 
   const name = (ipv6 ?? plain).toLowerCase().replace(/\.$/, '');
   if (name === '') return false;
   if (name === 'localhost' || isIP(name) !== 0) return true;
-  const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's own
-  const wildcard = name.replace(/^[^.]*(?=\.)/, '*'); // of a certificate: it stands for exactly one label
+  const ports = port === '' ? ['80', '443'] : [port]; // browsers leave out the scheme's default port
+  const wildcard = name.replace(/^[^.]*(?=\.)/, '*'); // in a certificate, `*` stands for exactly one label
   const names = [name, wildcard, ...ports.map((each) => `${name}:${each}`)];
   return ownNames.some((own) => names.includes(own));
 }

@@ -1,6 +1,7 @@
 /** The dependencies of the gateway, which all exchanges share. lib/gateway-server.ts makes them. */
+
+import type { Clients } from '../access/clients.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
-import type { Clients } from '../clients/clients.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -8,35 +9,37 @@ import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
 import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
-import type { Translator } from '../responses/translator.ts';
+import type { ReceiptLog } from '../receipts/receipt-log.ts';
+import type { Translator } from '../responses-api/translator.ts';
 import type { Session } from '../session/session.ts';
-import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { CorsPolicy } from './cors.ts';
 import type { MemoryBudget } from './memory-budget.ts';
 import type { Dumper } from './request-dump.ts';
 import type { ReaderWatchOptions } from './slow-readers.ts';
 
-/** The part of the configuration (lib/config/flags.ts) that an exchange goes by; the names are those of `Config`. */
-export interface GatewaySettings {
+/** The settings (lib/config/flags.ts) that an exchange needs; the names are those of `Config`. */
+export interface GatewayOptions {
   readonly apiKeyFallback: FallbackMode;
   readonly maxBodyBytes: number;
   /** Bytes per second that an upload must reach. */
   readonly minUploadRate: number;
-  /** ms between two chunks of a response. */
+  /** ms that may pass between two chunks of a response. */
   readonly streamIdleTimeout: number;
-  /** ms of silence of a stream after which the application gets a comment; 0: none. */
+  /** ms of silence in a stream after which the application gets a comment; 0: it gets none. */
   readonly streamKeepalive: number;
-  /** The value of Privatemode-Version: what is announced, whatever is sealed. */
+  /** The value of Privatemode-Version: the version that the proxy announces, however requests are sealed. */
   readonly protocolVersion: string;
   readonly gpuOcspAllowUnknown: boolean;
   readonly gpuOcspRevokedGracePeriodHours: number;
 }
 
-/** Time limits that no flag sets; tests wait less. */
+/** Time limits that no flag sets. Tests set shorter ones. */
 export interface Patience {
   /** ms a request waits for the service to be verified. Default 30 s. */
   readonly epochTimeout?: number | undefined;
-  /** ms over which the rate of an upload is measured, and before it is judged for the first time. Default 10 s. */
+  /**
+   * ms over which the rate of an upload is measured; the rate is first judged after this time. Default 10 s.
+   */
   readonly uploadRateGrace?: number | undefined;
   /** How long a client may take nothing of its response. */
   readonly readers?: ReaderWatchOptions | undefined;
@@ -48,21 +51,25 @@ export interface GatewayDeps {
   readonly upstream: Upstream;
 
   // The configuration
-  readonly settings: GatewaySettings;
+  readonly settings: GatewayOptions;
   readonly patience?: Patience | undefined;
-  /** The configured key, and its source for the log; both as they are now, since a key file may change. */
+  /**
+   * The configured key and, for the log, where it comes from. Both are asked for anew each time, because a
+   * key file may change.
+   */
   readonly key: {
     readonly value: () => string | undefined;
     readonly origin?: (() => string | undefined) | undefined;
   };
   /**
-   * Called with `refused` for each 401 that the service gives a key of the operator (the configured one, or that of an entry of the clients
-   * file), and with `answered` for each authenticated response under such a key. No refusal is authenticated.
+   * Called with `refused` for each 401 that the service gives a key of the operator (the configured one, or
+   * that of an entry of the clients file), with `answered` for each authenticated response under such a key,
+   * and with `clients` when the clients file was read. No refusal is authenticated.
    */
   readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
   /**
-   * `shared` is the salt of requests that bring none; without it each of them gets a random one. `onSpoilt` is called with the log of each
-   * request whose text keeps others from sharing its cache.
+   * `shared`: the salt of requests that bring none; undefined: each of them gets a random one. `onSpoilt`:
+   * called with the log of each request whose text keeps other requests from sharing its prompt cache.
    */
   readonly salt: {
     readonly shared: string | undefined;
@@ -70,16 +77,22 @@ export interface GatewayDeps {
   };
   /** Other names for models; undefined without --model-alias. */
   readonly aliases?: ModelAliases | undefined;
-  /** Makes what translates an exchange of the Responses API; undefined without --responses-api. */
+  /** Makes the translator of one exchange of the Responses API; undefined without --responses-api. */
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
 
   // Who may use the gateway, and how much of it
   readonly cors: () => CorsPolicy;
   /** Undefined without --clients: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  /** Gives requests their permits before anything of a body is read; undefined without --clients and --max-in-flight. */
+  /**
+   * Gives requests their permits before anything of a body is read; undefined without --clients and
+   * --max-in-flight.
+   */
   readonly gate?: RequestGate | undefined;
-  /** Bounds for the bytes of all request bodies, and of all responses that are kept whole until they are authentic. */
+  /**
+   * Bounds for the bytes of all request bodies, and of all responses that are kept whole until they are
+   * authentic.
+   */
   readonly memory: { readonly uploads: MemoryBudget; readonly responses?: MemoryBudget | undefined };
 
   // Log, metrics and records of exchanges
@@ -96,6 +109,6 @@ export interface GatewayDeps {
   /** Undefined without --dump-requests. With it the responses are of the class ObservedResponse. */
   readonly dumper?: Dumper | undefined;
 
-  /** Aborted when the grace period of a shutdown is over; its reason is the error to tell. */
+  /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */
   readonly terminate: AbortSignal;
 }

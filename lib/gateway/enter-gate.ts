@@ -1,12 +1,16 @@
-/** The step before the body: a permit for the request, from the limits of its client and the places for all. */
+/**
+ * The step before the body: the request gets its permit, from the limits of its client and the places for all
+ * requests.
+ */
 
-import { untilAborted } from '../exchange/until-aborted.ts';
-import type { Exchange } from './exchange.ts';
+import { untilAborted } from '../http-rules/until-aborted.ts';
+import type { Exchange } from './request-state.ts';
 
 /**
- * Gets the exchange its permit, which the end of the exchange gives back. Nothing of its body is read before that. Rejects with the codes of the
- * gate (lib/limits/request-gate.ts), and with the reason of the exchange's signal where that is aborted meanwhile; a permit that comes
- * after that goes back at once. Without a gate nobody waits.
+ * Waits for the permit of the exchange, which the end of the exchange gives back. Nothing of the body is read
+ * before the permit is there. Rejects with the codes of the gate (lib/limits/request-gate.ts), and with the
+ * reason of the exchange's signal if that aborts meanwhile. A permit that comes after the abort is given back
+ * at once. Without a gate, nobody waits.
  */
 export async function enterGate({ deps: { gate }, caller, life, accounts }: Exchange): Promise<void> {
   if (gate === undefined) return;

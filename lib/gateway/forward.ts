@@ -1,38 +1,58 @@
-/** One request, one screen: the chain from the application's request to its response. */
+/** One request, one screen: the chain of steps from the application's request to its response. */
 
 import { createRequestCipher } from '../envelope/protection.ts';
-import { withOneRetry } from '../exchange/retry.ts';
+import { withOneRetry } from '../http-rules/retry.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';
 import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
 import type { Epoch } from '../session/session.ts';
 import { enterGate } from './enter-gate.ts';
-import type { ForwardedExchange } from './exchange.ts';
 import { type ReceivedBody, saltOf, takeIn } from './receive-body.ts';
+import type { ForwardedExchange } from './request-state.ts';
 import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
-/** ms of each wait for an epoch: during the upload, after it, before a retry. The renewal of a rejected secret has a limit of its own. */
+/**
+ * ms of each wait for an epoch: during the upload, after it, and before a retry. The renewal of a rejected
+ * secret has a limit of its own.
+ */
 const EPOCH_TIMEOUT = 30_000;
 
 /**
- * Runs the exchange until its response is handed over: rewrite auth → enter the gate → receive the body, while the service is verified →
- * inject the salt → encrypt and send, once more at most → decrypt → to the application.
+ * Forwards the request of the exchange to the service, and gives the service's response to the application.
+ * Resolves when the response is handed over. The steps:
  *
- * The body is scanned as it arrives and encrypted as it is sent. None of it is sent before all of it has arrived: the head of the upstream
- * request states model, shard key and length. Where no key is configured or held, the caller's key may leave earlier: for the verification,
- * or for the renewal of a ready epoch that is due. The plaintext is kept until no retry can follow. An event stream is decrypted event by
- * event; of encrypted JSON nothing is shown before all of it is authentic. Lists of models and plain errors are not encrypted, and are
- * marked so.
+ * - `rewriteAuth` chooses the key that leaves with the request. It refuses nobody.
+ * - `enterGate` waits for the permit of the request. It rejects if a limit refuses the request.
+ * - `takeIn` receives the body. It refuses a bad body as soon as it can tell. It puts the real model in place
+ *   of an alias, and translates a request of the Responses API. Once the body is complete, it refuses a model
+ *   that the client may not use.
+ * - `verified` waits until the service is verified, and returns the epoch. It runs while the body arrives,
+ *   and once more after that.
+ * - `injectSalt` gives the body its cache salt and its shard key.
+ * - `encryptStream` makes a stream that encrypts the body with the cipher of one attempt.
+ * - `sendAttempt` chooses the headers that leave, sends one attempt and waits for the head of its response.
+ *   It reads a plain 500 at once, because such an error may ask for a retry. `withOneRetry` calls it twice at
+ *   most.
+ * - `respond` decrypts the response and writes it to the application. If the response breaks off after its
+ *   head, `respond` itself breaks the connection; in a stream it writes an error event before that. If an
+ *   encrypted error cannot be read to its end, `respond` shows its status without its text.
  *
- * Steps hide more than their names say. `rewriteAuth` chooses the key that leaves and refuses nobody. `takeIn` refuses a bad body as soon as
- * it can tell, puts the real model in place of an alias, translates a request of the Responses API and, once the body is complete, refuses
- * a model in it that the client may not use. `sendAttempt` chooses the headers that leave and reads a plain 500, which may ask for a retry.
- * `respond` answers by itself where a stream breaks after its head (error event, broken connection) and where an encrypted error cannot be
- * read to its end (its status, not its text).
+ * The body is scanned while it arrives, and encrypted while it is sent. None of it is sent before all of it
+ * has arrived, because the head of the upstream request states the model, the shard key and the length. The
+ * plaintext is kept until no retry can follow.
  *
- * Rejects with an error, of which the gateway (gateway.ts) makes the response; after the head of one it breaks the connection. Where the
- * application has left it rejects with whatever its leaving ended, and nobody is answered. The gateway closes the accounts.
+ * If no key is configured, and the session holds none, the key of the application may leave before its body
+ * has arrived. The session uses it to verify the service, or to renew a ready epoch that is due.
+ *
+ * An event stream is decrypted event by event. Of an encrypted JSON response, the application sees nothing
+ * before all of it is authentic. Lists of models and plain errors are not encrypted; the response to the
+ * application marks them as unauthenticated.
+ *
+ * Rejects with an error, from which the gateway (gateway.ts) makes the response; if a head is out already,
+ * the gateway breaks the connection instead. If the application has left, `forward` rejects with the error of
+ * the step that this interrupted, and the gateway responds to nobody. In each case the gateway closes the
+ * accounts.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
   const { deps, req, match, caller, accounts } = exchange;
@@ -45,13 +65,14 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     fallback: deps.settings.apiKeyFallback,
     client: caller.client,
   });
-  await enterGate(exchange); // waits for its permit, or is refused; without a gate at once
+  await enterGate(exchange); // waits for the permit, or rejects; without a gate it resolves at once
   const timeoutMs = deps.patience?.epochTimeout ?? EPOCH_TIMEOUT;
-  // Throws api_key_missing where no epoch is ready and nobody has a key to verify with.
+  // Rejects with api_key_missing if no epoch is ready and there is no key to verify the service with.
   const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });
   const renewed = deps.session.renewAfterRejection;
 
-  // The first failure of the two becomes the response. The other one goes on by itself, and its failure is ignored.
+  // The first failure of the two becomes the response. The other step goes on by itself, and its failure is
+  // ignored.
   let body: (ReceivedBody & SaltedBody) | undefined;
   const [requested] = await Promise.all([
     takeIn(exchange).then(({ requested, body: taken }) => {
@@ -60,27 +81,33 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     }),
     verified().then(() => accounts.stage('epoch')),
   ]);
+  // If the path names a model by an alias, the service is asked for its list of models. `respond` makes the
+  // entry of the alias from that list.
   const target = requested.aboutModel === undefined ? match.target : '/v1/models';
-  const newest = await verified(); // a slow upload may have outlived the first one
-  accounts.uploaded();
+  const newest = await verified(); // a slow upload may outlive the first epoch
 
-  // A retry has a new cipher, and the epoch of that time. If the service did not know the secret, it gets the next one and waits for it where
-  // it must. If there is none, this rejects with the reason. Which failures are tried again:
-  // lib/exchange/retry.ts and lib/network/upstream-failure.ts.
+  // A retry has a new cipher, and the epoch that is in force then. If the service did not know the secret,
+  // the retry waits for the next epoch if it must. If there is none, `withOneRetry` rejects with the reason.
+  // Two files say which failures are tried again: lib/http-rules/retry.ts and
+  // lib/network/upstream-failure.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
-    // Endpoints without encryption have no body: none is ever sent unsealed, its plain members (lib/api/endpoints.ts) aside.
+    // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
+    // (lib/api/endpoints.ts).
     const cipher = match.endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
       : undefined;
-    const sealed = cipher && body && encryptStream(body, cipher); // short JSON values now, other secret values as the upload reads them
+    // Short JSON values are sealed now, all other secret values when the upload reads them.
+    const sealed = cipher && body && encryptStream(body, cipher);
     const { model, shardKey } = body ?? {};
     const credentials = { authorization, configuredKey };
     return sendAttempt(exchange, { target, epoch, cipher, model, shardKey, sealed, retry, ...credentials });
   });
-  // Frees memory and reservation. A response may come before the upload has ended. Then the encrypter still reads the body: its memory goes
-  // when that ends, its reservation when the response is closed.
+  // Frees the memory and the reservation of the body. A response may come before the upload has ended. Then
+  // the encrypter still reads the body: its memory is freed when the upload ends, its reservation when the
+  // response is closed.
   if (upstream.request.writableFinished) body?.release();
-  body = undefined; // a response may take long, and the plaintext need not stay in memory meanwhile
+  // A response may take long, and the plaintext need not stay in memory meanwhile.
+  body = undefined;
 
   await respond(exchange, requested, upstream);
 }

@@ -1,18 +1,20 @@
-/** Every request of an application: admitted, and then answered here or forwarded. */
+/**
+ * Handles every request of an application: admits it, then responds here or forwards it, and closes its
+ * accounts at the end.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
-import { estimateResponse, INERT_HEADERS } from '../api/error-format.ts';
+import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { untilAborted } from '../exchange/until-aborted.ts';
+import { untilAborted } from '../http-rules/until-aborted.ts';
 import { joinPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
-import { type HealthAnswer, healthzAnswer, readyzAnswer } from '../observe/health.ts';
+import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
 import type { GatewayDeps } from './deps.ts';
 import { enterGate } from './enter-gate.ts';
-import { type Exchange, newExchange } from './exchange.ts';
 import { forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { oneAtATime } from './pipelined-requests.ts';
@@ -20,15 +22,20 @@ import { type BodyLimit, receive, SHORT_PIECE } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
 import { addReceipt } from './request-receipt.ts';
+import { type Exchange, newExchange } from './request-state.ts';
 import { createReaderWatch } from './slow-readers.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
-/** `handle` sees to one request and never rejects; `active` counts the exchanges that are not finished. */
+/**
+ * Creates the gateway. `handle` is the listener for requests: it follows each request to its end, and never
+ * throws. `active` counts the running exchanges (`isWork`).
+ */
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered = offeredBy(deps);
-  // Exchanges that do something for their requests. One listener for all of their signals: see Life.
+  // The running exchanges (`isWork`). One listener aborts all of them; class Life says why their signals do
+  // not derive from `terminate`.
   const running = new Set<Exchange>();
   const unsettled = new Set<Promise<void>>();
   deps.terminate.addEventListener('abort', () => {
@@ -40,13 +47,16 @@ export function createGateway(deps: GatewayDeps) {
     breakConnection(exchange);
   }, deps.patience?.readers);
 
-  /** From the head of a request until its response has been closed: only then it is known how it ended. */
+  /**
+   * Handles a request from its head until its response has been closed: only then the gateway knows how it
+   * ended.
+   */
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    res.on('error', () => {}); // the client went away; 'close' tells
+    res.on('error', () => {}); // the client has left, and 'close' follows
     const { exchange, admission } = newExchange(deps, { req, res, offered });
     readers.enter(exchange);
     if (isWork(admission)) {
-      joinPieces(req, SHORT_PIECE, 0); // now: the first pieces may come before anybody asks for them
+      joinPieces(req, SHORT_PIECE, 0); // now, because the first pieces may come before anybody reads them
       countAsRunning(exchange);
     }
     try {
@@ -67,7 +77,10 @@ export function createGateway(deps: GatewayDeps) {
     unsettled.add(handled);
   }
 
-  /** Counts an exchange as running until its response is over. A shutdown that loses patience aborts it. */
+  /**
+   * Counts an exchange as running until its response is over. It is aborted when the grace period of a
+   * shutdown is over.
+   */
   function countAsRunning(exchange: Exchange): void {
     if (deps.terminate.aborted) exchange.life.abort(deps.terminate.reason);
     running.add(exchange);
@@ -91,18 +104,24 @@ export function createGateway(deps: GatewayDeps) {
       ),
     ),
     active: (): number => running.size,
-    /** Resolves when the accounts of all exchanges that have begun are closed, which may be a moment after their connections. */
+    /**
+     * Resolves when the accounts of all exchanges that have begun are closed. That may be a moment after
+     * their connections have closed.
+     */
     async settled(): Promise<void> {
       await Promise.all(unsettled);
     },
-    /** Pieces of streams that the exchanges which are not finished have sent so far. */
-    chunks: (): number => [...running].reduce((sum, { accounts }) => sum + accounts.stats.chunks, 0),
+    /** How many events of streams the running exchanges have sent so far. */
+    events: (): number => [...running].reduce((sum, { accounts }) => sum + accounts.events, 0),
   };
 }
 
 type Decision = ReturnType<typeof newExchange>['admission'];
 
-/** Whether an exchange counts as running. The proxy's own pages do not. */
+/**
+ * Whether an exchange counts as running: it is forwarded, or it counts tokens or asks for the verification
+ * document. The proxy's other pages do not count.
+ */
 const isWork = (admission: Decision): boolean =>
   admission.kind === 'endpoint' ||
   (admission.kind === 'local' && (admission.id === 'count_tokens' || admission.id === 'verification'));
@@ -121,7 +140,7 @@ async function respondTo(exchange: Exchange, admission: Decision): Promise<void>
     case 'refusal':
       exchange.accounts.failed(admission.error);
       return respondError(exchange, admission.error, { allow: admission.allow });
-    case 'fault': // of the program, in one request; it must not end all the others
+    case 'fault': // a fault of the program in one request must not end all the others
       exchange.accounts.faulty(admission.thrown);
       exchange.res.destroy();
   }
@@ -143,7 +162,7 @@ const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Of
   ...(createTranslator === undefined ? [] : (['responses'] as const)),
 ];
 
-const respondLocally = (exchange: Exchange, own: HealthAnswer): void =>
+const respondLocally = (exchange: Exchange, own: HealthResponse): void =>
   respondWhole(exchange, {
     ...own,
     headers: { ...own.headers, ...INERT_HEADERS, ...exchange.caller.headers },
@@ -158,10 +177,13 @@ async function respondVerification(exchange: Exchange): Promise<void> {
   respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
 }
 
-/** No conversation that is counted is larger: a million tokens are 4 MB of text. */
+/** The largest conversation whose tokens are counted: a million tokens are 4 MB of text. */
 const MOST_COUNTED: BodyLimit = { bytes: 8 * 1024 * 1024, name: 'for counting tokens' };
 
-/** The service counts no tokens, and agents need a number to decide when to compact a conversation. */
+/**
+ * Responds with an estimate, because the service counts no tokens and agents need a number to decide when to
+ * compact a conversation.
+ */
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
   const { caller } = exchange;
   await enterGate(exchange);
@@ -171,13 +193,13 @@ async function respondTokenEstimate(exchange: Exchange): Promise<void> {
   respondWhole(exchange, { status: 200, headers: { ...headers, ...caller.headers }, body });
 }
 
-/** The proxy's own pages. */
+/** The responses of the proxy's own pages. */
 const LOCAL_RESPONSES: Record<
   Exclude<LocalId, 'count_tokens' | 'verification'>,
-  (deps: GatewayDeps) => HealthAnswer
+  (deps: GatewayDeps) => HealthResponse
 > = {
   root: () => ({
-    ...healthzAnswer(),
+    ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
   api: (deps) => {
@@ -186,7 +208,7 @@ const LOCAL_RESPONSES: Record<
     const about = aliases.length > 0 ? { ...own, model_aliases: aliases } : own;
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
-  hello: healthzAnswer,
-  healthz: healthzAnswer,
-  readyz: ({ session }) => readyzAnswer(session.standing()),
+  hello: healthzResponse,
+  healthz: healthzResponse,
+  readyz: ({ session }) => readyzResponse(session.standing()),
 };

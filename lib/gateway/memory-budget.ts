@@ -1,3 +1,4 @@
+/** Limits the memory that all request bodies, or all responses that are kept whole, take together. */
 import { PrivatemodeError } from '../errors.ts';
 import { WaitingLine } from '../limits/waiting-line.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -8,20 +9,23 @@ export type MemoryBudget = ReturnType<typeof createBudget>;
 /** The part of the budget that one request or response has. */
 export type Reservation = ReturnType<MemoryBudget['open']>;
 
-/** Memory that is reserved for a translated response, and how much. */
+/** The reservation of a translated response, and the bytes reserved so far. */
 export interface HeldRoom {
   readonly reservation: Reservation | undefined;
   readonly bytes: number;
 }
 
 interface BudgetOptions {
-  /** Gets the number of reserved bytes. */
+  /** The budget keeps the number of reserved bytes here. */
   readonly counters: Pick<Counters, 'bufferedBytes'>;
   /** ms that a body waits for room. Default 10 s. */
   readonly wait?: number;
 }
 
-/** What refuses a body that finds no room, and one for which there will never be any. */
+/**
+ * Makes the errors: `tooMany` for a body that finds no room, `largerThanAll` for a body that exceeds the
+ * whole limit.
+ */
 interface Refusals {
   readonly tooMany: () => PrivatemodeError;
   readonly largerThanAll: (limit: number) => PrivatemodeError;
@@ -31,7 +35,10 @@ interface Refusals {
 const WAIT = 10_000;
 /** Bytes up to which a body counts as small. */
 const SMALL = 1024 * 1024;
-/** Share of the limit; the rest is for small bodies, so that a few large ones that trickle in cannot shut out everybody. */
+/**
+ * The share of the limit that large bodies may fill. The rest is for small bodies, so that a few large ones
+ * that arrive slowly cannot shut out everybody.
+ */
 const FOR_LARGE = 7 / 8;
 
 /** A body that waits for memory. */
@@ -69,7 +76,7 @@ function createBudget(
   { counters, wait = WAIT }: BudgetOptions,
   { tooMany, largerThanAll }: Refusals,
 ) {
-  // Each in order of arrival; a small body need not wait behind a large one.
+  // Each line is in order of arrival. There are two, because a small body need not wait behind a large one.
   const small = new WaitingLine<Wanted, void>();
   const large = new WaitingLine<Wanted, void>();
   const lineFor = (bytes: number): WaitingLine<Wanted, void> => (bytes <= SMALL ? small : large);
@@ -91,7 +98,7 @@ function createBudget(
     }
   };
 
-  /** For one request; reserves nothing yet. */
+  /** Opens the reservation of one request or response, with no bytes yet. */
   function open() {
     let own = 0;
     let released = false;
@@ -105,7 +112,7 @@ function createBudget(
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const waiting = lineFor(own + bytes).join(
         { fits: () => fits(own, bytes), take: () => take(bytes) },
-        { signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind it may fit
+        { signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
       );
       stopWaiting = (): void => waiting.refuse(tooMany());
       return waiting.place;
@@ -113,8 +120,9 @@ function createBudget(
 
     return {
       /**
-       * Reserves so many bytes, or so many more; waits its turn where there is no room. Rejects with the codes of the budget, above the
-       * limit at once and otherwise after 10 s, and with the reason of `signal`. To be called again only once it has resolved.
+       * Reserves `bytes` more bytes, and waits its turn if there is no room. Rejects with the codes of the
+       * budget: at once if the total exceeds the limit or the reservation was released, otherwise after 10 s.
+       * Rejects with the reason of `signal`. Call it again only once it has resolved.
        */
       async reserve(bytes: number, signal: AbortSignal): Promise<void> {
         if (own + bytes > limit) throw largerThanAll(limit);
@@ -123,13 +131,16 @@ function createBudget(
         if (lineFor(own + bytes).size === 0 && fits(own, bytes)) take(bytes);
         else await waitFor(bytes, signal);
       },
-      /** Reserves more and never waits, since two could wait for each other. Throws the same codes. */
+      /**
+       * Reserves `bytes` more bytes without waiting, because two bodies could wait for each other. Throws the
+       * same codes.
+       */
       grow(bytes: number): void {
         if (own + bytes > limit) throw largerThanAll(limit);
         if (released || !fits(own, bytes)) throw tooMany();
         take(bytes);
       },
-      /** Gives everything back and admits those who wait. May be called more than once. */
+      /** Gives all bytes back, and lets in the bodies that wait and now fit. May be called more than once. */
       release(): void {
         if (released) return;
         released = true;

@@ -1,16 +1,22 @@
-/** What the gateway does with the service's lists of models: aliases beside them, and conditions for models that are missing in them. */
+/**
+ * Follows the service's lists of models: aliases are offered beside them, and conditions say which models are
+ * missing in them.
+ */
 import { type AliasTable, createModelAliases } from '../api/model-aliases.ts';
-import { idsIn, watchModels } from '../api/model-watch.ts';
+import { idsIn, isPlainName, watchModels } from '../api/model-watch.ts';
 import { newRequestId } from '../api/request-id.ts';
 import { asPrivatemodeError } from '../errors.ts';
-import { requestHeaders } from '../exchange/headers.ts';
+import { requestHeaders } from '../http-rules/headers.ts';
 import { urlHost } from '../network/addresses.ts';
-import { createHttpCall } from '../network/http-call.ts';
+import { createControlCall } from '../network/control-call.ts';
 import type { Outbound } from '../network/outbound.ts';
 import type { ConditionSink } from '../observe/conditions.ts';
 import type { GatewayDeps } from './deps.ts';
 
-/** ms between two looks of our own; lists that clients ask for, with --model-alias, are looked at as they pass. */
+/**
+ * ms between two lists that the proxy asks for by itself. With --model-alias, it also reads the lists that
+ * clients ask for, as they pass.
+ */
 const INTERVAL = 3_600_000;
 
 interface Settings {
@@ -24,11 +30,24 @@ export interface ModelListsDeps {
   readonly outbound: Pick<Outbound, 'dispatcher'>;
   readonly log: GatewayDeps['log'];
   readonly conditions: ConditionSink;
-  /** The configured key while the service is verified and the gateway serves; undefined: nothing is asked. */
+  /**
+   * The configured key while the service is verified and the gateway serves; undefined: the proxy asks for no
+   * list.
+   */
   readonly key: () => string | undefined;
 }
 
-/** Asks for lists only with a key of our own: at the start with --model-alias, and every hour. Nothing of a list is authenticated. */
+const WITHOUT_MODEL =
+  'The service lists no model of the name that an alias stands for; requests for it will fail. Correct --model-alias';
+const MOST_SHOWN = 20;
+
+const shown = (listed: ReadonlySet<string>): string =>
+  [...listed].filter(isPlainName).slice(0, MOST_SHOWN).join(', ');
+
+/**
+ * Asks for lists only with the configured key: at the start with --model-alias, and every hour. Nothing
+ * authenticates a list.
+ */
 export function createModelLists(settings: Settings, { outbound, log, conditions, key }: ModelListsDeps) {
   const { modelAlias } = settings;
   const ids = { alias: 'alias_without_model', request: 'model_gone' } as const;
@@ -37,9 +56,15 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
     gone: (use, of) => conditions.set(ids[use], `the model ${JSON.stringify(of)} is missing`, { of }),
     back: (use, of) => conditions.clear(ids[use], { of }),
   });
+  let isFirst = true;
   const heard = (body: Uint8Array): void => {
     const listed = idsIn(body);
-    if (listed !== undefined) models.listed(listed);
+    if (listed === undefined) return;
+    for (const [alias, model] of isFirst && listed.size > 0 ? modelAlias : []) {
+      if (!listed.has(model)) log.warn({ alias, model, listed: shown(listed) }, WITHOUT_MODEL);
+    }
+    isFirst = false;
+    models.listed(listed);
   };
   const aliases =
     modelAlias.size === 0
@@ -55,19 +80,22 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
         });
   const look = async (): Promise<void> => {
     const own = key();
-    // A service that is away says so elsewhere.
-    if (own !== undefined) await listModels(settings, outbound, own).then(heard, () => {});
+    // If the service cannot be reached, other parts report it.
+    if (own !== undefined) await listModels(settings, outbound, own).then(aliases?.listed ?? heard, () => {});
   };
   const timer = setInterval(look, INTERVAL).unref();
   return {
     /** Other names for models; undefined without --model-alias. */
     aliases,
-    /** Models of the service win over aliases. Without a key of its own, lists that pass tell which it has. */
+    /**
+     * Asks the service once which models it has, because these win over aliases. Without a configured key,
+     * the lists that pass say which models it has.
+     */
     sessionChanged(): void {
       const own = key();
       if (own !== undefined) void aliases?.ask(() => listModels(settings, outbound, own));
     },
-    /** The metrics, with which the models of answered requests are noted. */
+    /** The metrics, extended: they also note the models of answered requests. */
     watching: (metrics: GatewayDeps['metrics']): GatewayDeps['metrics'] => ({
       ...metrics,
       observe(observation) {
@@ -86,7 +114,7 @@ async function listModels(
   { dispatcher }: Pick<Outbound, 'dispatcher'>,
   key: string,
 ): Promise<Uint8Array> {
-  const { body } = await createHttpCall(dispatcher)({
+  const { body } = await createControlCall(dispatcher)({
     method: 'GET',
     url: `https://${urlHost(host)}:${port}/v1/models`,
     headers: requestHeaders({

@@ -1,10 +1,10 @@
-/** A response that a receipt and a dump see too: whichever module writes it, and however it ends. */
+/** A response that a receipt and a dump can observe, whichever module writes it and however it ends. */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
-import type { BodyDigest } from '../transparency/receipt.ts';
+import type { BodyDigest } from '../receipts/receipt.ts';
 import { ChunkedResponse } from './chunked-response.ts';
 
-/** SHA-256 over bytes as they come, and their number. */
+/** Hashes bytes with SHA-256 as they come, and counts them. */
 export class BodyHash {
   readonly #hash = createHash('sha256');
   #bytes = 0;
@@ -14,7 +14,7 @@ export class BodyHash {
     this.#bytes += Buffer.byteLength(chunk);
   }
 
-  /** To be called once. */
+  /** Call it once. */
   digest(): BodyDigest {
     return { sha256: this.#hash.digest('hex'), bytes: this.#bytes };
   }
@@ -60,7 +60,10 @@ export class ObservedResponse<
     return (super.end as Method<this>)(...args);
   }
 
-  /** Node drops the body of a response to HEAD, and all that comes after the end. */
+  /**
+   * Shows the observers a chunk that Node will send. Node drops the body of a response to HEAD, and
+   * everything after the end.
+   */
   #show(chunk: unknown): void {
     if (this.writableEnded || this.destroyed || this.req.method === 'HEAD') return;
     if (!(chunk instanceof Uint8Array || typeof chunk === 'string')) return;

@@ -1,12 +1,18 @@
-/** An upstream response as decrypted bytes, within the limits of its exchange: the attempt reads an error so, and the last step all the rest. */
+/**
+ * Opens an upstream response: a stream of its decrypted bytes, within the limits of its exchange. The attempt
+ * (send-attempt.ts) opens an error that may ask for a retry, the last step (respond.ts) every other response.
+ */
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { type DecryptOptions, DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
-import type { Translator } from '../responses/translator.ts';
-import type { Exchange } from './exchange.ts';
+import type { Translator } from '../responses-api/translator.ts';
 import type { HeldRoom, Reservation } from './memory-budget.ts';
+import type { Exchange } from './request-state.ts';
 
-/** The body of the response as a stream that decrypts it. `count`: where its bytes are counted; default: the accounts of the exchange. */
+/**
+ * The body of the response as a stream that decrypts it. `count`: where its bytes are counted; default: the
+ * accounts of the exchange.
+ */
 export function openResponse(
   { deps, accounts }: Exchange,
   response: UpstreamResponse['response'],
@@ -22,7 +28,10 @@ export function openResponse(
   });
 }
 
-/** Opens a reservation for the response; it is free when the client has taken it. */
+/**
+ * Opens a reservation for the response. It is released when the response is closed; at once if the client has
+ * left.
+ */
 function responseReservation({ deps, res }: Exchange): Reservation | undefined {
   const reservation = deps.memory.responses?.open();
   if (res.destroyed) reservation?.release();
@@ -30,12 +39,12 @@ function responseReservation({ deps, res }: Exchange): Reservation | undefined {
   return reservation;
 }
 
-/** Bytes; a stream that is translated reserves so many at a time. */
+/** Bytes that a translated stream reserves at a time, at least. */
 const HELD_STEP = 64 * 1024;
 
 /**
- * Reserves memory for what a translated response repeats of its request: it is there from now on, and the room of the request may go. Rejects
- * as Reservation.reserve does.
+ * Reserves memory for the parts of the request that a translated response repeats. The response holds them
+ * from now on, so the reservation of the request may be released. Rejects as Reservation.reserve does.
  */
 export async function roomForRepeated(exchange: Exchange, translator: Translator): Promise<HeldRoom> {
   const reservation = responseReservation(exchange);
@@ -44,7 +53,10 @@ export async function roomForRepeated(exchange: Exchange, translator: Translator
   return { reservation, bytes };
 }
 
-/** Reserves memory for a translated stream beside what it repeats, as its translation grows. */
+/**
+ * Reserves memory for a translated stream as its translation grows, beside the parts of the request that it
+ * repeats.
+ */
 export function roomForHeld(
   { life: { signal } }: Exchange,
   translator: Translator,
@@ -60,7 +72,7 @@ export function roomForHeld(
   };
 }
 
-/** Reserves memory for a response that is kept whole: the announced length, or as much as arrives. */
+/** Reserves memory for a response that is kept whole: the announced length, or more if more arrives. */
 export function roomForWhole(
   exchange: Exchange,
   { headers }: UpstreamResponse['response'],

@@ -1,16 +1,34 @@
-/** Responses of our own, how one ends while the request body is still arriving, and how an exchange ends that failed. */
+/**
+ * Writes the proxy's own responses, ends a response while the request body is still arriving, and ends an
+ * exchange that failed.
+ */
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
-import { errorResponse } from '../api/error-format.ts';
-import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { errorResponse } from '../api/error-response.ts';
+import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { shortPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
-import { type Exchange, ownHeaders } from './exchange.ts';
+import { LARGEST_PIECE } from '../pipeline/decrypt-stream.ts';
 import { ClientGone } from './life.ts';
-import { aboutOwnKey } from './own-key.ts';
+import { aboutOwnKey } from './refused-key.ts';
+import { type Exchange, ownHeaders } from './request-state.ts';
 
 /**
- * Responds with one of our own errors in the format of the caller's API; `headers` and `status` come on top (an upstream's
- * own error status says more than ours). The body never quotes what the caller sent.
+ * The error as the application gets it. With --clients its remedy is the developer's; without, the error
+ * stays as it is. The log gets the error itself, whose remedy is for the operator.
+ */
+export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeError): PrivatemodeError {
+  const { code, message, retryAfter, api, detail, cause } = error;
+  // An error of the Responses API names the place in the request, and what to send there.
+  const remedy =
+    deps.clients === undefined || api !== undefined ? undefined : ERRORS[code].remedies.developer;
+  if (remedy === undefined) return error;
+  return new PrivatemodeError(code, message, { cause: cause ?? error, retryAfter, api, detail, remedy });
+}
+
+/**
+ * Responds with one of our own errors, in the error format of the caller's API. `headers` are added. `status`
+ * replaces that of the error, because an upstream's own error status says more than ours. The body never
+ * quotes what the caller sent.
  */
 export function respondError(
   exchange: Exchange,
@@ -20,14 +38,15 @@ export function respondError(
   const { req, match } = exchange;
   const { format, requestId } = exchange.caller;
   const { allow, status, headers } = extra;
-  // In the Responses API an error is no event before the first one of a response.
+  // In the Responses API, an error that comes before the first event of a response is no event. It is sent
+  // whole, whatever the client accepts.
   const accept = match?.endpoint.translatedTo === undefined ? req.headers.accept : undefined;
-  const response = errorResponse(error, { format, requestId, accept, allow });
+  const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
   const whole = { ...response.headers, ...ownHeaders(exchange), ...headers };
-  respondWhole(exchange, { status: status ?? response.status, headers: whole, body: response.body });
+  respondWhole(exchange, { status: response.status, headers: whole, body: response.body });
 }
 
-/** A whole response, given now, even while the request body is still arriving. */
+/** Writes a whole response now, even while the request body is still arriving. */
 export function respondWhole(
   exchange: Exchange,
   { status, headers, ...given }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
@@ -37,11 +56,13 @@ export function respondWhole(
   const body = Buffer.from(given.body ?? '');
   const hasBody = status !== 204 && status !== 304;
   beginWhole(exchange, { status, headers, length: hasBody ? body.length : undefined });
-  if (hasBody && req.method !== 'HEAD' && body.length > 0) res.write(body);
-  endAfterUpload(req, res);
+  finishWhole(exchange, hasBody && req.method !== 'HEAD' ? [body] : []);
 }
 
-/** The head of a whole response with a body of that length, if it has one; endAfterUpload ends it. */
+/**
+ * Writes the head of a whole response. `length`: bytes of its body; undefined: it has none. finishWhole
+ * writes the body.
+ */
 export function beginWhole(
   { req, res }: Exchange,
   { status, headers, length }: { status: number; headers: OutgoingHttpHeaders; length: number | undefined },
@@ -53,7 +74,35 @@ export function beginWhole(
   });
 }
 
-/** Whether there is a body that has not arrived completely; a request without one is not complete at once either. */
+/**
+ * Writes the body of a whole response as fast as the client takes it, and ends the response. Each write has
+ * 64 KiB at most, because nobody sees how much of a write that is under way the client has taken
+ * (slow-readers.ts).
+ */
+export function finishWhole({ req, res }: Exchange, body: readonly Uint8Array[]): void {
+  const pieces = body.flatMap((part) => [...piecesOf(part)]);
+  let written = 0;
+  function next(): void {
+    while (written < pieces.length) {
+      if (res.destroyed) return;
+      const hasRoom = res.write(pieces[written++]);
+      if (hasRoom) continue;
+      res.once('drain', next);
+      return;
+    }
+    endAfterUpload(req, res);
+  }
+  next();
+}
+
+function* piecesOf(bytes: Uint8Array): Generator<Uint8Array> {
+  for (let at = 0; at < bytes.length; at += LARGEST_PIECE) yield bytes.subarray(at, at + LARGEST_PIECE);
+}
+
+/**
+ * Whether the request has a body that has not arrived completely. `complete` alone does not tell: a request
+ * without a body is not complete at once either.
+ */
 export function isArriving(req: IncomingMessage): boolean {
   if (req.complete || req.destroyed) return false;
   const { 'content-length': length, 'transfer-encoding': encoding } = req.headers;
@@ -61,15 +110,15 @@ export function isArriving(req: IncomingMessage): boolean {
 }
 
 const DISCARD_BYTES = 1024 * 1024;
-/** Pieces of one byte cost as much as large ones. */
+/** A limit of its own: pieces of one byte cost as much as large ones. */
 const DISCARD_PIECES = 10_000;
 const DISCARD_MS = 1_000;
 
 /**
- * Ends a complete response that was written while the body is still arriving. The response must survive the connection it
- * came on: closing with unread bytes turns the close into a reset, which takes the response away under the client's eyes.
- * So the rest of the body is read and thrown away, at most 1 MiB, 10 000 pieces or one second of it, before the response ends and,
- * being marked `Connection: close`, takes the connection with it.
+ * Ends a complete response that was written while the request body is still arriving. If a connection closes
+ * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
+ * the rest of the body is read and thrown away first: at most 1 MiB, 10 000 pieces or one second of it. Then
+ * the response ends. It is marked `Connection: close`, so the connection ends with it.
  */
 export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
   if (!isArriving(req)) {
@@ -96,7 +145,7 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
   req.resume();
 }
 
-/** The end of an exchange that failed before its response was complete; never throws. */
+/** Ends an exchange that failed before its response was complete. Never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   const { deps, res, match, accounts } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) {
@@ -114,16 +163,24 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
   }
 }
 
-/** Logs the failure before the error event goes out: an application that does not read may leave before it. breakConnection follows. */
+/**
+ * Marks the exchange as broken, and logs the failure. The log line comes before the error event, because an
+ * application that does not read may leave before that event. breakConnection follows.
+ */
 export function noteBroken({ life, accounts }: Exchange, failure: PrivatemodeError): void {
   life.markBroken();
   accounts.failed(failure);
 }
 
-/** Ends the connection before the response is complete, so that no client can take what it got for all of it. `life` is marked before. */
+/**
+ * Ends the connection before the response is complete, so that no client can take a part of the response for
+ * all of it. Call noteBroken or `life.markBroken` before.
+ */
 export function breakConnection({ res }: Exchange): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
+  // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12).
   const { socket } = res;
-  if (res.chunkedEncoding || socket === null || 'encrypted' in socket) res.destroy();
+  const isTcp = socket !== null && 'family' in socket.address();
+  if (res.chunkedEncoding || !isTcp || 'encrypted' in socket) res.destroy();
   else socket.resetAndDestroy();
 }

@@ -1,4 +1,7 @@
-/** Requests that a client sends ahead of their responses (RFC 9112 9.3.2): each waits until the response before it is over. */
+/**
+ * Requests that a client sends ahead of their responses (RFC 9112 9.3.2): each waits until the response
+ * before it is over.
+ */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { inTurn, joinPieces } from '../network/join-pieces.ts';
@@ -11,18 +14,21 @@ const MOST_WAITING_BYTES = 4 * 1024 * 1024;
 
 /** A connection on which requests have waited. */
 interface Line {
-  /** For each request that waits: the bytes that had been read of the connection when it came. */
+  /** For each request that waits: how many bytes of the connection had been read when it came. */
   readonly waiting: number[];
-  /** The last request that came before the connection was paused; undefined where it is not. */
+  /** The last request that came before the connection was paused; undefined: it is not paused. */
   newest: IncomingMessage | undefined;
 }
 
 /**
- * A listener for requests that calls `begin` for one request of a connection at a time: at once where no response is under way there,
- * else in order of arrival, one in a turn of the event loop. A request is never begun once its connection has ended. Node parses all
- * that one read of a connection brings, 64 KiB at most, in one go; while requests wait, the connection is paused after each read until
- * it has its turn (`inTurn`), and then read on, also to notice that the client has left. `gaveUp` is called where a connection is ended
- * because too many wait on it.
+ * Makes a listener for requests that calls `begin` for one request of a connection at a time. If no response
+ * is under way on the connection, it calls `begin` at once. Otherwise the requests wait in order of arrival,
+ * and each begins in its own turn of the event loop. A request never begins once its connection has ended.
+ *
+ * Node parses in one go all that one read of a connection brings, 64 KiB at most. While requests wait, the
+ * connection is paused after each read until it has its turn (`inTurn`). Then it is read on, also to notice
+ * that the client has left. `gaveUp` is called when a connection is ended because too many requests wait on
+ * it, or too many of their bytes.
  */
 export function oneAtATime(
   begin: (req: IncomingMessage, res: ServerResponse) => void,
@@ -32,7 +38,8 @@ export function oneAtATime(
 
   function newLine(socket: Socket): Line {
     const line: Line = { waiting: [], newest: undefined };
-    // Node resumes a connection at the end of each request, and reads it even where it was paused since (docs/hazards.md 39).
+    // Node resumes a connection at the end of each request, and reads it even if it was paused meanwhile
+    // (docs/hazards.md 39). So it is paused again, and 'pause' is emitted again for Node's parser.
     socket.on('resume', () => {
       if (line.newest !== undefined) socket.pause();
       if (socket.isPaused()) socket.emit('pause');
@@ -49,7 +56,7 @@ export function oneAtATime(
       gaveUp();
       socket.destroy();
     } else if (newest !== undefined && newest.readableLength < newest.readableHighWaterMark) {
-      socket.resume(); // otherwise whoever reads the body of that request resumes it
+      socket.resume(); // otherwise the reader of that request's body resumes it
     }
   }
 
@@ -58,7 +65,7 @@ export function oneAtATime(
     if (res.socket !== null) return void begin(req, res);
     const line = lines.get(socket) ?? newLine(socket);
     line.waiting.push(socket.bytesRead);
-    if (isArriving(req)) joinPieces(req, SHORT_PIECE, 0); // the first ones are in the buffer while it waits
+    if (isArriving(req)) joinPieces(req, SHORT_PIECE, 0); // its first pieces are buffered while it waits
     if (line.newest === undefined) inTurn(() => readOn(socket, line));
     line.newest = req;
     socket.pause();

@@ -1,5 +1,6 @@
+/** Receives the body of a request within its limits, and finds out what the request asks for. */
+import { requireModel } from '../access/authenticate.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
-import { requireModel } from '../clients/authenticate.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
@@ -10,14 +11,14 @@ import {
   type Rename,
   type RequestBody,
 } from '../pipeline/request-body.ts';
-import type { Exchange, ForwardedExchange, Requested } from './exchange.ts';
 import { ClientGone } from './life.ts';
 import { roomForRepeated } from './open-response.ts';
 import { isArriving } from './own-response.ts';
+import type { Exchange, ForwardedExchange, Requested } from './request-state.ts';
 
 /** A body that has arrived. */
 export type ReceivedBody<T = ParsedBody> = T & {
-  /** To be called when it has been sealed for the last time: frees its memory. */
+  /** Frees its memory and its reservation. Called when the body has been sealed for the last time. */
   release(): void;
 };
 
@@ -27,14 +28,16 @@ export interface BodyLimit {
   readonly name: string;
 }
 
-/** Bytes; shorter pieces are joined with what comes at the same time. */
+/** Bytes; shorter pieces are joined with those that come at the same time. */
 export const SHORT_PIECE = 4 * 1024;
 
 /**
- * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is wrong with it
- * (body_too_large, upload_too_slow, too_many_uploads, its own codes) and then swallows what still comes, so that the error can be
- * answered on the same connection. Rejects with ClientGone where the client left, and with the reason where the exchange is
- * aborted. What is reserved for the body is free when it is released, and at the latest when the response is closed. `own`: a limit beside --max-body-bytes.
+ * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is
+ * wrong with the body: body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, and the codes
+ * of `incoming`. The rest of the body is then read and dropped, so that the error response can go out on the
+ * same connection. Rejects with ClientGone if the client has left, and with the signal's reason if the
+ * exchange is aborted. The memory reserved for the body is given back when the body is released, and at the
+ * latest when the response is closed. `own`: a limit that applies if it is lower than --max-body-bytes.
  */
 export async function receive<T extends object>(
   { deps, req, res, life, accounts }: Exchange,
@@ -50,7 +53,8 @@ export async function receive<T extends object>(
   if (length > most.bytes) throw tooLarge(most);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
-  // Node undoes chunking and nothing else: what is compressed below it would be sealed as if it were the body.
+  // Node undoes chunking and no other encoding. A compressed body would be sealed as if it were the body
+  // itself.
   if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {
     throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
   }
@@ -58,12 +62,12 @@ export async function receive<T extends object>(
   res.once('close', reservation.release);
   if (length > 0) await reservation.reserve(length, signal); // nothing is read while it waits
   if (req.destroyed && !req.readableEnded) throw new ClientGone();
-  // Of any other expectation the listener says that nobody knows it; in HTTP/1.0 there is none.
+  // Answers `Expect: 100-continue`. The listener refuses any other expectation, and HTTP/1.0 has none.
   if (req.headers.expect !== undefined && req.httpVersionMinor === 1) res.writeContinue();
 
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  const chunks: Uint8Array[] = []; // what is worth releasing; short pieces are copied
+  const chunks: Uint8Array[] = []; // those worth releasing; short pieces are copied
   let failed = false;
 
   const settle = (): void => {
@@ -113,12 +117,13 @@ export async function receive<T extends object>(
   req.once('error', gone);
   req.once('close', gone);
   req.once('end', () => {
-    // Or the prompt would stay in memory for as long as its answer takes.
+    // Otherwise the prompt would stay in memory for as long as its response takes.
     req.off('data', take);
     req.off('error', gone);
     req.off('close', gone);
     settle();
     if (failed) return;
+    accounts.uploaded();
     new Promise<T>((done) => done(incoming.finish(reservation.grow))).then(
       (prepared) => resolve({ ...prepared, release }),
       fail,
@@ -127,19 +132,22 @@ export async function receive<T extends object>(
   return promise;
 }
 
-/** What a request asks for, and its body; undefined where its endpoint has none. */
+/** What a request asks for, and its body; undefined if its endpoint has none. */
 export interface TakenIn {
   readonly requested: Requested;
   readonly body: ReceivedBody | undefined;
 }
 
 /**
- * Receives the request body of the exchange, if its endpoint has one, and finds out what the request asks for: a model by another name
- * (--model-alias), a translation (the Responses API). Rejects with client_forbidden, once the body
- * is complete, if its client may not use that model, and with too_many_responses or response_too_large where no memory is left for what the
- * response repeats. Where no body
- * belongs (GET requests may carry one), it is read and dropped, and nothing of it is forwarded. The response does not wait for it and ends
- * the connection, because nothing limits how long such a body takes.
+ * Receives the request body of the exchange, if its endpoint has one, and finds out what the request asks
+ * for: the model behind another name (--model-alias), a translation (the Responses API). Rejects as `receive`
+ * does. Rejects with client_forbidden, once the body is complete, if the client may not use the model.
+ * Rejects with too_many_responses or response_too_large if no memory is left for the parts of the request
+ * that the response repeats.
+ *
+ * If no body belongs to the endpoint (GET requests may carry one), the body is read and dropped, and nothing
+ * of it is forwarded. The response does not wait for it and ends the connection, because nothing limits how
+ * long such a body takes.
  */
 export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   const { deps, req, res, match, caller, accounts } = exchange;
@@ -176,13 +184,16 @@ const refusedAfter =
     throw reason;
   };
 
-/** The salt of requests that bring none, and what replaces the one that a request brings: with --clients those of its client. */
+/**
+ * `shared`: the salt of requests that bring none. `mix`: makes the salt that replaces the one that a request
+ * brings; undefined: it keeps its own. With --clients, both are those of the client.
+ */
 export const saltOf = ({ deps, caller: { client } }: Exchange) =>
   client === undefined
     ? { shared: deps.salt.shared, mix: undefined }
     : { shared: client.sharedSalt, mix: client.mixSalt };
 
-/** The model that a path names, where that is an alias. */
+/** The model that the path names, if that is an alias. */
 function aliasAskedAbout({ deps, match, accounts }: ForwardedExchange): string | undefined {
   const asked = match.endpoint.id === 'model' ? deps.aliases?.inPath(match.target) : undefined;
   if (asked !== undefined) accounts.note({ alias: deps.aliases?.find(asked)?.name });
@@ -197,10 +208,14 @@ const renaming =
     return alias?.model;
   };
 
-/** ms that a translation goes on before others have their turn. */
+/** ms that a translation runs before other work gets its turn of the event loop. */
 const TURN_MS = 5;
 
-/** To be called between the pieces of some work: a promise where others are to have their turn first, which rejects once the exchange is over. */
+/**
+ * Makes a function to call between the pieces of long work. It returns undefined if the work may go on.
+ * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
+ * is over.
+ */
 function turnsOf({ life: { signal } }: Exchange): () => Promise<void> | undefined {
   let since = performance.now();
   return () => {
@@ -216,8 +231,9 @@ const RATE_INTERVAL_MS = 1_000;
 const UPLOAD_RATE_GRACE = 10_000;
 
 /**
- * Whether fewer than `rate` bytes per second have come during the last `span` ms, to be asked at intervals; false during the first
- * `span`. Not the average since the start, by which a fast beginning would buy an hour of trickling.
+ * Makes a function, to be called at intervals, that returns whether fewer than `rate` bytes per second have
+ * come during the last `span` ms. It returns false during the first `span` ms. It does not take the average
+ * since the start: a client with a fast beginning could then trickle for an hour.
  */
 function watchRate(received: () => number, rate: number, span: number): () => boolean {
   const samples = [{ at: performance.now(), bytes: received() }];

@@ -1,3 +1,7 @@
+/**
+ * Writes each exchange into files, as the application sends and sees it but without credentials
+ * (--dump-requests).
+ */
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { createWriteStream, mkdirSync } from 'node:fs';
@@ -10,11 +14,12 @@ import type { ObservedResponse } from './observed-response.ts';
 const REDACTED = '[redacted]';
 
 /**
- * A header or query parameter whose name contains one of these, in any case (`X-Goog-Api-Key`, `access_token`, `?sig=`), has
- * its value redacted: a dump may lack a value too many, but must not hold a credential.
+ * The value of a header or query parameter is redacted if its name contains one of these, in any case
+ * (`X-Goog-Api-Key`, `access_token`, `?sig=`). A dump may lack a value too many, but it must not hold a
+ * credential.
  */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
-/** Names of quotas and of the public id in a receipt: they contain such a word and hold no credential. */
+/** Names of quotas, and of the public id in a receipt. They contain such a word but hold no credential. */
 const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-secret-id$/i;
 /** A value that begins like this is a credential, in any header. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
@@ -25,9 +30,10 @@ type Headers = readonly (readonly [name: string, value: string])[];
 
 /**
  * Writes requests and responses as the application sees them (--dump-requests) to
- * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user only. Where
- * that fails it logs a warning, and the exchange goes on: no method throws, and all return at once. `now`: ms since 1970, with
- * fractions. `mostPending`: bytes that may wait for the disk, per file; a dump that falls further behind is cut off, not the request.
+ * `<workspace>/requests/YYYY-MM-DD/YYYY-MM-DD_HHMMSS.ffffff_NN_{req,resp}.txt` in UTC, readable by this user
+ * only. If that fails, it logs a warning and the exchange goes on: no method throws, and all return at once.
+ * `now`: ms since 1970, with fractions. `mostPending`: bytes that may wait for the disk, per file; a dump
+ * that falls further behind is cut off, the request is not.
  */
 export function createDumper({
   workspace,
@@ -54,7 +60,8 @@ export function createDumper({
         if (stream.writableLength + data.length > mostPending) {
           stream.end(CUT_OFF);
           complain(path, 'the disk is slower than the traffic');
-        } else stream.write(typeof data === 'string' ? data : Buffer.from(data)); // a copy: the caller may reuse its memory
+          // A copy, because the caller may reuse its memory.
+        } else stream.write(typeof data === 'string' ? data : Buffer.from(data));
       },
       end(): Promise<void> {
         stream.end();
@@ -63,7 +70,7 @@ export function createDumper({
     };
   }
 
-  /** One exchange in plain text. */
+  /** Begins the dump of one exchange, in plain text. */
   function begin(asked: {
     readonly method: string;
     readonly target: string;
@@ -116,12 +123,13 @@ function redacted(name: string, value: string): string {
 
 /** A request target or URL with the credentials in its query redacted. */
 function withoutCredentials(target: string): string {
-  return target.replace(/(?<=[?&;])([^=&;]*)=([^&;]*)/g, (whole, name: string) =>
-    isCredential(decoded(name)) ? `${name}=${REDACTED}` : whole,
+  // A name without a value is consumed, too. Otherwise each further `?` would begin a look at all the rest.
+  return target.replace(/([?&;])([^=&;]*)(=[^&;]*)?/g, (whole, mark: string, name: string, value?: string) =>
+    value !== undefined && isCredential(decoded(name)) ? `${mark}${name}=${REDACTED}` : whole,
   );
 }
 
-/** A name that cannot be decoded counts as one of a credential. */
+/** Decodes the name of a parameter. A name that cannot be decoded counts as that of a credential. */
 function decoded(name: string): string {
   try {
     return decodeURIComponent(name);
@@ -144,7 +152,10 @@ function stamp(time: number): { readonly day: string; readonly name: string } {
   return { day, name: `${day}_${iso.slice(11, 23).replaceAll(':', '')}${microseconds}_${random}` };
 }
 
-/** Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module writes the response. */
+/**
+ * Copies one exchange into a dump of its own, exactly as the application sends and sees it, whichever module
+ * writes the response.
+ */
 export function copyToDump(req: IncomingMessage, res: ServerResponse, dumper: Dumper): void {
   const { method = '', url = '', rawHeaders } = req;
   const dump = dumper.begin({ method, target: url, rawHeaders });

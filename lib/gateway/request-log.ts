@@ -1,15 +1,15 @@
-/** Reports a request to the log and the metrics, by one line at its end. */
+/** Reports a request at its end: to the log, in one line, and to the metrics. */
 import { meant, parseTarget } from '../api/match-endpoint.ts';
 import { countError } from '../observe/counters.ts';
-import type { Exchange } from './exchange.ts';
+import type { Exchange } from './request-state.ts';
 
 /** Logs and counts an exchange whose response has been closed, and returns how it ended. */
-export function reportEnd(exchange: Exchange): Outcome {
+export function reportEnd(exchange: Exchange): RequestOutcome {
   const { deps, req, res, match, caller } = exchange;
   const { stats } = exchange.accounts;
   const { log, client } = caller;
   const { counters, observe } = deps.metrics;
-  // The proxy's own pages, mostly for probes, and preflights are of no interest at level info.
+  // The proxy's own pages, which probes ask for mostly, and preflights are not worth a line at level info.
   const level = match === undefined && stats.error === undefined ? 'debug' : 'info';
   const outcome = outcomeOf(exchange);
   if (log.isLevelEnabled(level)) log[level](requestLine(exchange, outcome), 'Request ended');
@@ -34,23 +34,31 @@ export function reportEnd(exchange: Exchange): Outcome {
 
 const NO_ENDPOINT = { id: 'none', encrypted: false, operation: '' };
 
-/** Never the query. */
+/** The path for the log, never the query. */
 const pathOf = ({ match, req }: Exchange): string => match?.endpoint.path ?? pathForLog(req.url as string);
 
 /**
- * How a request ended. `answered`: all of the response was given to the client; `service_error` too, but it tells an error of the service.
- * `refused`: the proxy answered that the request was wrong; `failed`: it answered with an error that is not the client's.
- * `broken_off`: the response had begun, and its connection was broken. `client_aborted`: the client left before the end.
+ * How a request ended. `answered`: the client was given all of the response. `service_error`: it was given
+ * all of the response, which reports an error of the service. `refused`: the proxy responded that the request
+ * was wrong. `failed`: the proxy responded with an error that is not the client's. `broken_off`: the response
+ * had begun, and its connection was broken. `client_aborted`: the client left before the end.
  */
-export type Outcome = 'answered' | 'service_error' | 'refused' | 'failed' | 'broken_off' | 'client_aborted';
+export type RequestOutcome =
+  | 'answered'
+  | 'service_error'
+  | 'refused'
+  | 'failed'
+  | 'broken_off'
+  | 'client_aborted';
 
 export type RequestLine = ReturnType<typeof requestLine>;
 
 /**
- * The one line of a request in the log. The names are an interface (docs/operations.md). Nothing in it quotes what a client sent, but
- * for the model, which leaves unencrypted, and an origin that a browser could have written.
+ * The fields of the one log line of a request. Their names are an interface (docs/logs.md). The line
+ * quotes nothing that a client sent, except for the model, which leaves unencrypted, and an origin that a
+ * browser could have written.
  */
-function requestLine(exchange: Exchange, outcome: Outcome) {
+function requestLine(exchange: Exchange, outcome: RequestOutcome) {
   const { req, res, match, life, accounts } = exchange;
   const { stats, noted } = accounts;
   const { startedAt, endedAt, usage, error, model } = stats;
@@ -69,28 +77,30 @@ function requestLine(exchange: Exchange, outcome: Outcome) {
     alias: noted.alias,
     toolsLeftOut: noted.toolsLeftOut,
     code: error?.code,
-    reason: error?.blame === 'client' ? error.message : undefined, // other errors have a line of their own above level info
+    // Other errors have a line of their own, above level info.
+    reason: error?.blame === 'client' ? error.message : undefined,
     origin: isRefused ? originForLog(req.headers.origin) : undefined,
     phase: match && outcome === 'client_aborted' ? life.phase : undefined,
   };
 }
 
-/** ms from the head of a request to the first piece of its stream; undefined where there was none. */
+/** ms from the head of a request to the first piece of its stream; undefined: there was none. */
 function firstTokenMs({ life, accounts }: Exchange): number | undefined {
   const { startedAt, firstChunkAt } = accounts.stats;
   const isStream = life.phase === 'mid_stream' && firstChunkAt !== undefined;
   return isStream ? Math.round(firstChunkAt - startedAt) : undefined;
 }
 
-/** An error that the client has been told counts more than that it left afterwards. */
-function outcomeOf({ deps, res, match, life, accounts }: Exchange): Outcome {
+/** If the client was told an error and left afterwards, the error counts. */
+function outcomeOf({ deps, res, match, life, accounts }: Exchange): RequestOutcome {
   const { stats } = accounts;
   const { broken } = life;
   if (stats.error !== undefined) {
     if (broken) return 'broken_off';
     return stats.error.blame === 'client' ? 'refused' : 'failed';
   }
-  // The last of a shutdown are cut off by the proxy; so is a translated stream that tells an error of the service, on purpose.
+  // The proxy breaks a translated stream on purpose if the service reports an error in it; that is no cut. At
+  // the end of a shutdown, the proxy cuts off the last responses; otherwise the client left.
   const isCut = !res.writableFinished && !(broken && stats.modelError);
   if (isCut) return match && deps.terminate.aborted ? 'broken_off' : 'client_aborted';
   const isError = match && (res.statusCode >= 400 || stats.modelError);
@@ -101,8 +111,8 @@ function outcomeOf({ deps, res, match, life, accounts }: Exchange): Outcome {
 const PLAIN_SEGMENT = /^(?:[a-z]{1,16}|v[0-9]{1,2})$/;
 
 /**
- * The path of a request as a log may show it: the row of a table that covers it, else its first segment where that is a plain word
- * (`/openai/*`), else `unknown`. Never the query.
+ * The path of a request as a log may show it: the path of the table's row that covers it, else its first
+ * segment if that is a plain word (`/openai/*`), else `unknown`. Never the query.
  */
 export function pathForLog(rawTarget: string): string {
   const parsed = parseTarget(rawTarget);

@@ -1,12 +1,12 @@
 /** The receipt of a request, made when its exchange is over (docs/receipts.md). */
 import type { TokenUsage } from '../pipeline/token-usage.ts';
+import type { ReceiptOutcome, RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
-import type { ReceiptOutcome, RequestReceipt } from '../transparency/receipt.ts';
-import type { Exchange } from './exchange.ts';
-import type { Outcome } from './request-log.ts';
+import type { RequestOutcome } from './request-log.ts';
+import type { Exchange } from './request-state.ts';
 
-/** From the outcomes of the log to those of receipts. */
-const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
+/** The outcome in the receipt for each outcome in the log. */
+const OUTCOMES: Readonly<Record<RequestOutcome, ReceiptOutcome>> = {
   answered: 'complete',
   service_error: 'failed',
   refused: 'refused',
@@ -15,8 +15,8 @@ const OUTCOMES: Readonly<Record<Outcome, ReceiptOutcome>> = {
   client_aborted: 'aborted',
 };
 
-/** Hands over the receipt of an exchange that is over, where it gets one. */
-export function addReceipt(exchange: Exchange, outcome: Outcome): void {
+/** Adds the receipt of an exchange that is over to the receipt log, if the exchange gets one. */
+export function addReceipt(exchange: Exchange, outcome: RequestOutcome): void {
   const { deps, caller, res, accounts } = exchange;
   const { stats, receipt } = accounts;
   if (receipt === undefined) return;
@@ -45,8 +45,14 @@ const tokensOf = ({ prompt, completion, cached }: TokenUsage): RequestReceipt['t
   cached: cached ?? null,
 });
 
-const epochOf = ({ secretId, manifestSha256, verdictSha256 }: Epoch): RequestReceipt['epoch'] => ({
+const epochOf = ({
   secretId,
   manifestSha256,
   verdictSha256,
+  exchangeSha256,
+}: Epoch): RequestReceipt['epoch'] => ({
+  secretId,
+  manifestSha256,
+  verdictSha256,
+  ...(exchangeSha256 === undefined ? {} : { exchangeSha256 }),
 });

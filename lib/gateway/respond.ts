@@ -1,37 +1,41 @@
-/** The last step of the chain: the upstream response, decrypted, to the application. */
-import { errorEvent } from '../api/error-format.ts';
+/** The last step of the chain: decrypts the upstream response and gives it to the application. */
+import { errorEvent } from '../api/error-response.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { responseHeaders } from '../exchange/headers.ts';
-import { responseKind } from '../exchange/response-head.ts';
-import { plainContentType, unreadError } from '../exchange/unauthenticated.ts';
+import { overflowBody } from '../http-rules/context-overflow.ts';
+import { responseHeaders } from '../http-rules/headers.ts';
+import { responseKind } from '../http-rules/response-kind.ts';
+import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
-import type { Translator } from '../responses/translator.ts';
+import type { Translator } from '../responses-api/translator.ts';
 import { type Accounts, isUndecryptable } from './accounts.ts';
-import { type Exchange, type ForwardedExchange, ownHeaders, type Requested } from './exchange.ts';
 import { ClientGone } from './life.ts';
 import { openResponse, roomForHeld, roomForWhole } from './open-response.ts';
-import { ownKeyOrigin, ownKeyRefused } from './own-key.ts';
 import {
   beginWhole,
   breakConnection,
-  endAfterUpload,
+  finishWhole,
+  forCaller,
   noteBroken,
   respondError,
   respondWhole,
 } from './own-response.ts';
+import { noteOwnKey, ownKeyOrigin, ownKeyRefused } from './refused-key.ts';
+import { type Exchange, type ForwardedExchange, ownHeaders, type Requested } from './request-state.ts';
 import type { AttemptResponse } from './send-attempt.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
 
 /**
- * Reads the upstream response the way its head asks for and gives it to the application. Rejects, with nothing written, where
- * it must not be shown; once the head is out, a failure becomes an error event and a visibly broken connection.
+ * Reads the upstream response in the way that its head asks for, and gives it to the application. Rejects,
+ * with nothing written, if the application must not see the response. Once the head is out, a failure ends
+ * the response with a visibly broken connection, and in a stream with an error event before that. Rejects
+ * with ClientGone if the application has left.
  */
 export async function respond(
   exchange: ForwardedExchange,
@@ -42,7 +46,7 @@ export async function respond(
   const { response, request } = upstream;
   const status = response.statusCode as number;
   const { encrypted, terminal } = exchange.match.endpoint;
-  const streaming = terminal !== undefined && requested.asked.streaming; // the others know no `stream`
+  const streaming = terminal !== undefined && requested.asked.streaming; // other endpoints have no `stream`
   if (status >= 400) {
     const keyFrom = status === 401 && upstream.ownKey ? ownKeyOrigin(exchange) : undefined;
     const level = status >= 500 ? 'error' : 'warn';
@@ -54,12 +58,15 @@ export async function respond(
     throw kind;
   }
   if (kind === 'plain') return respondPlain(exchange, requested, upstream);
-  // An error as a stream, where the API has none, is no JSON either: only its status is shown.
+  // An error that comes as a stream, although its API has none, is no JSON either: only its status is shown.
   if (kind === 'encrypted-body' || terminal === undefined) return respondBody(exchange, requested, upstream);
   return respondStream(exchange, requested, upstream);
 }
 
-/** What nothing authenticates, errors and lists of models alike, is marked, so that nothing of a stranger's passes for ours. */
+/**
+ * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
+ * that no stranger's text passes for ours.
+ */
 async function respondPlain(
   exchange: ForwardedExchange,
   { aboutModel }: Requested,
@@ -99,8 +106,10 @@ async function respondPlain(
 }
 
 /**
- * A plain error to the application, as it comes; `begin` writes its head, once its first 4 KiB or all of it were read. Throws in its place
- * client_too_old, and api_key_rejected for a 401 on a key of the operator. One that breaks off before that is shown as far as it came.
+ * Passes a plain error on to the application as it comes. `begin` writes its head, once more than 4 KiB or
+ * all of the error has been read. Throws instead: client_too_old if the whole error asks for a newer client,
+ * and api_key_rejected for a 401 to a key of the operator. An error that breaks off before its head is out is
+ * shown as far as it came.
  */
 async function errorToClient(
   plain: DecryptStream,
@@ -135,13 +144,17 @@ async function errorToClient(
   decide(plain.failure === undefined);
   if (plain.failure === undefined) return writeAll(pieces, exchange);
   noteBroken(exchange, plain.failure);
-  await new Promise((written) => res.write(Buffer.concat(pieces), written)); // breakConnection would take it away
+  // Waits until the text is written, because breakConnection would discard it.
+  await new Promise((written) => res.write(Buffer.concat(pieces), written));
 }
 
 /** Bytes of the longest list of models that is rewritten. */
 const LONGEST_LIST = 1024 * 1024;
 
-/** The whole list, which is never cut. Throws response_too_large for one above 1 MiB, and what reading it throws. */
+/**
+ * Reads a list of models whole; it is never cut. Throws response_too_large for a list above 1 MiB, and what
+ * reading it throws.
+ */
 async function readList(exchange: Exchange, response: UpstreamResponse['response']): Promise<Buffer> {
   const plain = openResponse(exchange, response, UNENCRYPTED);
   const pieces: Uint8Array[] = [];
@@ -159,7 +172,10 @@ async function readList(exchange: Exchange, response: UpstreamResponse['response
   return Buffer.concat(pieces);
 }
 
-/** A list of models with the aliases in it, or the entry of one; a list that goes on after another has them already. */
+/**
+ * Adds the aliases to a list of models, or returns the entry of one alias. A list that continues another one
+ * stays as it is, because the first one has the aliases.
+ */
 function withAliases(
   body: Buffer,
   aliases: ModelAliases,
@@ -167,20 +183,24 @@ function withAliases(
 ): Buffer {
   if (aboutModel !== undefined) return aliases.entryIn(body, aboutModel) ?? body;
   const isFurther = /[?&](?:after|after_id|before_id)=/.test(target);
-  return (isFurther ? undefined : aliases.inList(body)) ?? body;
+  return (isFurther ? undefined : aliases.inList(body, target.includes('?'))) ?? body;
 }
 
-/** A whole JSON response: nothing is shown before all of it has authenticated. */
+/**
+ * Gives the application a whole JSON response. The application sees nothing of it before all of it is
+ * authentic. An error in which nothing was encrypted is treated like a plain one, but its text is not shown.
+ */
 async function respondBody(
   exchange: ForwardedExchange,
   { asked, translator }: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
-  const { deps, req, res, match, accounts } = exchange;
-  const { response, cipher } = upstream;
+  const { deps, res, match, accounts } = exchange;
+  const { response, ownKey } = upstream;
+  const cipher = upstream.cipher as RequestCipher;
   const status = response.statusCode as number;
   const isError = status >= 400;
-  const decrypter = createBodyDecrypter(match.endpoint, cipher as RequestCipher, isError ? undefined : asked);
+  const decrypter = createBodyDecrypter(match.endpoint, cipher, isError ? undefined : asked);
   const room = roomForWhole(exchange, response);
   const stream = openResponse(exchange, response, decrypter, { room });
   let pieces: Uint8Array[] = await stream.toArray();
@@ -191,22 +211,28 @@ async function respondBody(
       pieces = [translatedBody(accounts, translator, pieces)];
       await room?.(pieces[0]!.length);
     }
+    const overflow = isError && overflowBody(Buffer.concat(pieces), status, exchange.caller.format);
+    if (overflow) pieces = [overflow];
     const headers = headersOf(exchange, upstream, { contentType: 'application/json', authenticated: true });
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     beginWhole(exchange, { status, headers, length });
     accounts.done(status);
     noteAuthentic(exchange, upstream);
-    // Piece by piece: it shows how much of it the client has taken.
-    await writeAll(pieces, exchange);
-    endAfterUpload(req, res);
+    finishWhole(exchange, pieces);
     return;
   }
   if (!isError || res.destroyed) throw failure;
+  const foreign = cipher.hasOpened() ? undefined : new ForeignError(failure, status);
+  if (foreign !== undefined) {
+    const isOld = clientTooOld(decrypter.failed(), deps.settings.protocolVersion);
+    const refused = isOld ?? (status === 401 && ownKey ? ownKeyRefused(exchange) : undefined);
+    if (refused !== undefined) throw refused;
+  }
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  accounts.failed(failure);
+  accounts.failed(foreign ?? failure);
   const retryAfter = response.headers['retry-after'];
   const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
-  respondError(exchange, unreadError(failure, status), { status, headers });
+  respondError(exchange, foreign ?? unreadError(failure, status), { status, headers });
   count(deps.metrics.counters.responses, status);
 }
 
@@ -219,7 +245,7 @@ function translatedBody(accounts: Accounts, translator: Translator, pieces: read
 
 const NOTHING = Buffer.alloc(0);
 
-/** An event stream: every event goes on as soon as its chunk has been decrypted. */
+/** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
 async function respondStream(
   exchange: ForwardedExchange,
   { asked, translator, repeated }: Requested,
@@ -257,25 +283,30 @@ async function respondStream(
     accounts.done(res.statusCode);
     noteAuthentic(exchange, upstream);
   }
-  // A chat whose service told an error ends well; of a Response, nobody may take the end for that of a whole one.
+  // A chat ends normally if the service reports an error in it. A stream of the Responses API is then broken,
+  // so that nobody takes its end for that of a whole Response.
   if (failure === undefined && (translator === undefined || !decrypter.modelError)) {
     res.end();
     return;
   }
   life.markBroken();
-  const last = failure && (translator?.fail(failure) ?? errorEvent(failure, exchange.caller));
+  const last =
+    failure && (translator?.fail(failure) ?? errorEvent(forCaller(exchange, failure), exchange.caller));
   accounts.delivered({ events: translator?.events() ?? decrypter.events + 1 });
   res.write(last ?? NOTHING, () => breakConnection(exchange));
 }
 
-/** A whole response was read. One that holds nothing encrypted proves nothing. */
-function noteAuthentic({ deps }: Exchange, { cipher, epoch, isTrial, ownKey }: AttemptResponse): void {
+/**
+ * Called when a whole response was read: it proves that the service knows the secret and accepts the key. A
+ * response that holds nothing encrypted proves nothing.
+ */
+function noteAuthentic(exchange: Exchange, { cipher, epoch, isTrial, ownKey }: AttemptResponse): void {
   if (!cipher?.hasOpened()) return;
-  if (isTrial) deps.session.authenticated(epoch.secretId);
-  if (ownKey) deps.observeOwnKey?.('answered');
+  if (isTrial) exchange.deps.session.authenticated(epoch.secretId);
+  if (ownKey) noteOwnKey(exchange, 'answered');
 }
 
-/** Writes the head of a stream: now, and in one piece with the first events where these are there already. */
+/** Writes the head of a stream now. Events that are there already leave in one piece with it. */
 function beginStream(exchange: ForwardedExchange, upstream: AttemptResponse): void {
   const { res } = exchange;
   res.writeHead(upstream.response.statusCode as number, {
@@ -289,7 +320,7 @@ function beginStream(exchange: ForwardedExchange, upstream: AttemptResponse): vo
   setImmediate(() => socket?.uncork());
 }
 
-/** The head towards the application; `authenticated`: whether the body is. */
+/** The headers of the response to the application. `authenticated`: whether its body is. */
 const headersOf = (
   exchange: ForwardedExchange,
   { response, epoch }: AttemptResponse,
@@ -306,8 +337,9 @@ const headersOf = (
   });
 
 /**
- * Gives the application all that the stream delivers; the response stays open. Throws ClientGone where the application left. With
- * stream.pipeline, which makes an AbortController and an AbortError for each, a short request costs a sixth more (bench row request_cpu).
+ * Gives the application all that the stream delivers; the response stays open. Throws ClientGone if the
+ * application has left. It does not use stream.pipeline, which makes an AbortController and an AbortError for
+ * each stream: a short request would cost a sixth more (bench row request_cpu).
  */
 async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void> {
   await new Promise<void>((resolve, reject) => {
@@ -320,16 +352,16 @@ async function toClient(stream: DecryptStream, { res }: Exchange): Promise<void>
     stream.once('close', left);
     stream.once('end', () => {
       res.off('close', left);
-      stream.off('close', left); // follows
+      stream.off('close', left); // 'close' follows 'end'
       resolve();
     });
     if (res.destroyed) left();
     else stream.pipe(res, { end: false });
   });
-  stream.removeAllListeners(); // some lead to the exchange (docs/hazards.md 25)
+  stream.removeAllListeners(); // some refer to the exchange (docs/hazards.md 25)
 }
 
-/** Writes the pieces as fast as the application takes them. Throws ClientGone where it left. */
+/** Writes the pieces as fast as the application takes them. Throws ClientGone if the application has left. */
 async function writeAll(pieces: readonly Uint8Array[], { res }: Exchange): Promise<void> {
   for (const piece of pieces) {
     if (!res.destroyed && !res.write(piece)) await drained(res);
@@ -337,7 +369,7 @@ async function writeAll(pieces: readonly Uint8Array[], { res }: Exchange): Promi
   }
 }
 
-/** Resolves, too, when the connection is gone. */
+/** Resolves when the response can take more, and also when its connection is gone. */
 const drained = (res: Exchange['res']): Promise<void> =>
   new Promise((resolve) => {
     const done = (): void => {

@@ -1,21 +1,21 @@
-/** The middle of the chain: one attempt, the first or the second. */
+/** The middle of the chain: sends one attempt of a request, the first or the second. */
 
 import type { GpuPolicy, RequestCipher } from '../envelope/protection.ts';
-import { attemptHeaders } from '../exchange/headers.ts';
-import { mayAskForRetry, type RetryRow } from '../exchange/retry.ts';
-import { readPlainError } from '../exchange/unauthenticated.ts';
+import { attemptHeaders } from '../http-rules/headers.ts';
+import { mayAskForRetry, type RetryRow } from '../http-rules/retry.ts';
+import { readPlainError } from '../http-rules/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
 import type { EncryptedStream } from '../pipeline/encrypt-stream.ts';
 import type { Epoch } from '../session/session.ts';
-import type { GatewaySettings } from './deps.ts';
-import type { ForwardedExchange } from './exchange.ts';
+import type { GatewayOptions } from './deps.ts';
 import { openResponse } from './open-response.ts';
+import type { ForwardedExchange } from './request-state.ts';
 
-/** What goes out in one attempt. */
+/** What one attempt sends. */
 export interface OutgoingAttempt {
-  /** What the request line names. */
+  /** The path and query in the request line. */
   readonly target: string;
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
@@ -24,9 +24,9 @@ export interface OutgoingAttempt {
   readonly shardKey: string | undefined;
   readonly sealed: EncryptedStream | undefined;
   readonly authorization: string | undefined;
-  /** The key of the proxy. */
+  /** The configured key of the proxy. */
   readonly configuredKey: string | undefined;
-  /** Of a second attempt. */
+  /** The row that asks for a second attempt; undefined: this is the first. */
   readonly retry: RetryRow | undefined;
 }
 
@@ -34,20 +34,27 @@ export interface OutgoingAttempt {
 export interface AttemptResponse extends UpstreamResponse {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
-  /** Whether the request went out with a key of the operator: the configured one, or that of the client's entry in the clients file. */
+  /**
+   * Whether the request went out with a key of the operator: the configured one, or that of the client's
+   * entry in the clients file.
+   */
   readonly ownKey: boolean;
-  /** Whether it went out under a secret that is suspended, so that an authentic response shows that the service knows the secret. */
+  /**
+   * Whether the request went out under a suspended secret. An authentic response then shows that the service
+   * knows the secret.
+   */
   readonly isTrial: boolean;
-  /** The body, where it was read already to decide about a retry. */
+  /** The body, if it was read already to decide about a retry. */
   readonly plainBody: Buffer | undefined;
 }
 
-/** Its bytes are counted where they are shown. */
+/** Counts nothing: this body is only read to decide about a retry. */
 const UNCOUNTED = { heard() {}, decrypted() {} };
 
 /**
- * Sends one attempt. A plain 500, which may deny the secret, is read at once. Rejects with UpstreamFailure where no response came, and with
- * what ended that 500 where it breaks off, which is not tried again.
+ * Sends one attempt, and resolves with the head of its response. A plain 500 is read at once, because it may
+ * say that the service does not know the secret. Rejects with UpstreamFailure if no response came. If that
+ * 500 breaks off, rejects with the reason, and the request is not tried again.
  */
 export async function sendAttempt(
   exchange: ForwardedExchange,
@@ -56,10 +63,11 @@ export async function sendAttempt(
   const { deps, req, res, life, accounts } = exchange;
   const { requestId, log } = exchange.caller;
   const { target, epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey } = outgoing;
-  // With --clients no key of an application ever leaves.
+  // With --clients, no key of an application ever leaves.
   const ownKey =
     authorization !== undefined &&
-    (exchange.caller.client !== undefined || authorization === `Bearer ${configuredKey}`);
+    (exchange.caller.client !== undefined ||
+      (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`));
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
   const read = { epoch, cipher, ownKey, isTrial };
   const stream = sealed?.stream;
@@ -87,13 +95,14 @@ export async function sendAttempt(
     sealed,
   );
   if (sealed !== undefined) headers['content-length'] = String(sealed.contentLength);
-  if (stream !== undefined && accounts.traced) {
+  if (stream !== undefined) {
     accounts.stage('sealed', { attempt });
-    stream.once('end', () => accounts.stage('sent', { attempt }));
+    stream.once('end', () => accounts.sent(attempt));
   }
-  accounts.sent(sealed?.contentLength ?? 0, cipher && epoch);
+  accounts.sends(sealed?.contentLength ?? 0, cipher && epoch);
   const upstream = await deps.upstream.send(req, res, {
-    // Not every server that knows GET knows HEAD; the body of the response goes no further than here.
+    // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
+    // no further than here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),
     path: target,
     headers,
@@ -112,10 +121,7 @@ export async function sendAttempt(
   return { ...upstream, ...read, plainBody };
 }
 
-const gpuPolicyOf = ({
-  gpuOcspAllowUnknown,
-  gpuOcspRevokedGracePeriodHours,
-}: GatewaySettings): GpuPolicy => ({
+const gpuPolicyOf = ({ gpuOcspAllowUnknown, gpuOcspRevokedGracePeriodHours }: GatewayOptions): GpuPolicy => ({
   allowUnknown: gpuOcspAllowUnknown,
   gracePeriodHours: gpuOcspRevokedGracePeriodHours,
 });

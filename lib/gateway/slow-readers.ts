@@ -1,8 +1,8 @@
-/** Clients that no longer take what is written to them: their exchanges end, and their places are free. */
+/** Ends the exchanges of clients that no longer take what is written to them, which frees their places. */
 import type { Socket } from 'node:net';
 import { type Clock, systemClock } from '../session/clock.ts';
 
-/** ms without progress after which an exchange ends, and how often it is looked at in that time. */
+/** ms without progress after which an exchange ends, and how often the exchange is looked at in that time. */
 const READ_TIMEOUT = 600_000;
 const LOOKS = 10;
 /** Bytes that a client has to take from one look to the next: 1 KiB a minute. */
@@ -26,9 +26,10 @@ interface Watched {
 }
 
 /**
- * Calls `stalled` for an exchange whose client has taken less than 1 KiB a minute for ten minutes, while there was more to take. After a
- * sleep of the machine the minutes are counted anew. What a client takes shows with what the system's buffers take, so tens of KiB at a
- * time. One timer looks at all exchanges; it ends where it finds none.
+ * Calls `stalled` for an exchange whose client has taken less than 1 KiB a minute for ten minutes, while
+ * there was more to take. After a sleep of the machine, the minutes are counted anew. The system's buffers
+ * take tens of KiB at a time, so the progress of a client shows in such steps. One timer looks at all
+ * exchanges; it ends when it finds none.
  */
 export function createReaderWatch<Exchange extends Reader>(
   stalled: (exchange: Exchange) => void,
@@ -59,12 +60,12 @@ export function createReaderWatch<Exchange extends Reader>(
   }
 
   return {
-    /** From the beginning of an exchange. */
+    /** Begins to watch an exchange. */
     enter(exchange: Exchange): void {
       watched.set(exchange, { taken: takenFrom(exchange.req.socket), idle: 0 });
       if (lookedAt === undefined) lookLater();
     },
-    /** Once its response is over. */
+    /** Ends the watch of an exchange, once its response is over. */
     leave(exchange: Exchange): void {
       watched.delete(exchange);
     },

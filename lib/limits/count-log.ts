@@ -1,13 +1,16 @@
-/** Stores what clients have used in `<workspace>/limits`, off the way of the requests, so that limits survive a restart. */
+/**
+ * Stores what clients have used in `<workspace>/limits`, so that limits survive a restart. No request waits
+ * for that.
+ */
 import { lstat, mkdir, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { CLIENT_NAME } from '../clients/clients-file.ts';
+import { CLIENT_NAME } from '../access/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
 import { openToAppend } from '../files/own-files.ts';
 import { isCount } from './limits.ts';
 
-/** A stored count: requests that were admitted then, or tokens that were counted then. */
+/** A stored count: requests that were admitted at that time, or tokens that were counted at that time. */
 export interface CountRecord {
   readonly client: string;
   /** ms since 1970 */
@@ -18,15 +21,18 @@ export interface CountRecord {
 
 export interface CountLogOptions {
   readonly workspace: string;
-  /** Counts cannot be written for now; called once until they can be again. */
+  /** Called when counts cannot be written, once until they can be again. */
   readonly onFailure: (reason: Error) => void;
-  /** They can be again. `lost` requests of the last minute could not be kept; tokens always are. */
+  /**
+   * Called when counts can be written again. `lost` requests of the last minute could not be kept; tokens
+   * always are.
+   */
   readonly onRecovery: (lost: number) => void;
   /** ms since 1970. */
   readonly now?: () => number;
-  /** ms between two batches. */
+  /** ms between two batches. Default: 250. */
   readonly interval?: number;
-  /** Records that may wait for the disk. */
+  /** Highest number of records that wait for the disk. Default: 20,000. */
   readonly mostPending?: number;
 }
 
@@ -34,25 +40,28 @@ export type CountLog = Awaited<ReturnType<typeof openCountLog>>;
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
-/** Days of which a file is kept: today, and these before it. */
+/** The log keeps the files of today and of this many days before it. */
 const KEPT_DAYS = 8;
 const FILE_NAME = /^(\d{4}-\d\d-\d\d)\.[a-z0-9]{12}\.jsonl$/;
-/** Records of one line. */
+/** Highest number of records in one line. */
 const MOST_RECORDS = 500;
 
 /** The UTC day of a time in ms since 1970, as in 2026-11-30. */
 const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
 
 /**
- * Opens a file of our own for each day (UTC) on which records are added, `YYYY-MM-DD.<instance>.jsonl`, and reads what all instances
- * that ever wrote to this workspace left: several gateways with one workspace thus begin with each other's counts, which makes them
- * stricter than they would be alone; what another counts after our start is not seen. Files that are older than 8 days are deleted.
+ * Opens a file of its own, `YYYY-MM-DD.<instance>.jsonl`, for each day (UTC) on which records are added.
+ * Reads what all instances that ever wrote to this workspace left. Several gateways with one workspace thus
+ * begin with each other's counts, which makes them stricter than they would be alone. A gateway does not see
+ * what another counts after its start. Files that are older than 8 days are deleted, at the start and with
+ * the first batch of each day.
  *
- * A line is {"v":1,"time":"2026-11-30T12:00:00.000Z","counts":[{"client":"ann","at":1796040000000,"requests":1,"tokens":0}, …]}: the
- * records of 250 ms. Those are lost if the process is killed or the power fails; `close` loses nothing. While the disk cannot be
- * written, requests go on, and their records wait; where they are too many, the oldest admissions are dropped.
+ * A line holds the records of 250 ms. It is {"v":1,"time":"2026-11-30T12:00:00.000Z","counts":[…]} with
+ * records such as {"client":"ann","at":1796040000000,"requests":1,"tokens":0}. The records of 250 ms are lost
+ * if the process is killed or the power fails; `close` loses nothing. While the disk cannot be written,
+ * requests go on and their records wait. If too many wait, the oldest admissions are dropped.
  *
- * Throws config_invalid where the directory cannot be made or read.
+ * Throws config_invalid if the directory cannot be made or read.
  */
 export async function openCountLog(options: CountLogOptions) {
   const { workspace, onFailure, onRecovery } = options;
@@ -64,13 +73,15 @@ export async function openCountLog(options: CountLogOptions) {
   /** Admissions that were dropped since the last batch. */
   let dropped = 0;
   let closed = false;
+  /** The day on which old files were deleted last. */
+  let cleanedOn = '';
 
   const stored = await readStored(directory, now()).catch((cause: unknown) => {
     const { code, message } = cause as NodeJS.ErrnoException;
     const words = `--workspace: the counts of limits cannot be kept in ${JSON.stringify(directory)} (${code ?? message})`;
     throw new PrivatemodeError('config_invalid', words, { cause });
   });
-  await deleteOld(directory, now());
+  await deleteOldDaily();
 
   /** Makes room: merges what can be merged, then drops the oldest admissions. */
   function makeRoom(): void {
@@ -80,9 +91,18 @@ export async function openCountLog(options: CountLogOptions) {
     pending = [...tokens, ...kept];
   }
 
-  async function writePending(): Promise<number> {
+  async function deleteOldDaily(): Promise<void> {
+    const today = dayOf(now());
+    if (today === cleanedOn) return;
+    cleanedOn = today;
+    await deleteOld(directory, now()).catch(() => {}); // tried again the next day
+  }
+
+  async function writePending(): Promise<number | undefined> {
+    await deleteOldDaily(); // first, because a full disk needs the room
     const { tokens, admissions } = condensed(pending, now());
     pending = [];
+    if (tokens.length + admissions.length === 0) return undefined;
     const days = Map.groupBy([...tokens, ...admissions], ({ at }) => dayOf(at));
     for (const [day, records] of days) {
       try {
@@ -100,9 +120,15 @@ export async function openCountLog(options: CountLogOptions) {
   const batches = writeInBatches({ interval, write: writePending, onFailure, onRecovery });
 
   return {
-    /** What counts still: admissions of the last minute, one by one, and tokens of today, summed; in the order of their times. */
+    /**
+     * The records that still count: admissions of the last minute, one by one, and tokens of today, summed;
+     * in the order of their times.
+     */
     before: stored.records,
-    /** Lines that could not be read, and were left out of `before`. The part of a line that a crash left is none. */
+    /**
+     * How many lines could not be read and are missing from `before`. A part of a line that a crash left does
+     * not count.
+     */
     unreadable: stored.unreadable,
     /** Queues a record; never throws, and waits for nothing. */
     add(record: CountRecord): void {
@@ -111,7 +137,10 @@ export async function openCountLog(options: CountLogOptions) {
       if (pending.length > mostPending) makeRoom();
       batches.later();
     },
-    /** Writes what is pending. What cannot be written now is lost, and so is what is added later. */
+    /**
+     * Writes the pending records. Records that cannot be written now are lost, and so are those that are
+     * added later.
+     */
     async close(): Promise<void> {
       closed = true;
       await batches.flush();
@@ -122,8 +151,9 @@ export async function openCountLog(options: CountLogOptions) {
 }
 
 /**
- * Joins tokens of a client and day to one record, of the latest time. Leaves out admissions that are older than a minute and tokens that
- * are older than yesterday: on a disk that stays full, what waits must not grow with the days.
+ * Joins the tokens of a client and day to one record, of the latest time. Leaves out admissions that are
+ * older than a minute and tokens that are older than yesterday: while a disk stays full, the waiting records
+ * must not grow with the days.
  */
 function condensed(records: readonly CountRecord[], now: number) {
   const yesterday = dayOf(now - DAY_MS);
@@ -137,7 +167,7 @@ function condensed(records: readonly CountRecord[], now: number) {
   return { tokens: [...tokens.values()], admissions };
 }
 
-/** Adds to the record under `key`, which takes the latest time. */
+/** Adds tokens to the record under `key`, and gives it the latest time. */
 function addTokens(
   sums: Map<string, CountRecord>,
   key: string,
@@ -157,12 +187,14 @@ function textOf(records: readonly CountRecord[], now: number): string {
 }
 
 /**
- * Reads the files of today, and those of the minute before and after: what lies ahead by seconds, because the clock was set back, counts
- * as now. Keeps in memory one sum for each client and the admissions of these two minutes.
+ * Reads the files of today, and those of a minute ago and a minute ahead. A record that lies ahead by
+ * seconds, because the clock was set back, counts as now. Keeps in memory one sum for each client and the
+ * admissions of these two minutes.
  */
 async function readStored(directory: string, now: number) {
   await mkdir(directory, { recursive: true, mode: 0o700 });
-  // Files are deleted in it: not in a place that somebody else has chosen.
+  // The log deletes files in this directory, so it must not be a link to a place that somebody else has
+  // chosen.
   if (!(await lstat(directory)).isDirectory()) throw new Error('it is not a directory');
   const today = dayOf(now);
   const days = new Set([today, dayOf(now - MINUTE_MS), dayOf(now + MINUTE_MS)]);
@@ -185,7 +217,7 @@ async function readStored(directory: string, now: number) {
   return { records: records as readonly CountRecord[], unreadable };
 }
 
-/** The files that are named as ours, without links and whatever else may be there. */
+/** The files whose names are those of this log, without links and whatever else may be there. */
 async function countFiles(directory: string): Promise<{ readonly name: string; readonly day: string }[]> {
   const entries = await readdir(directory, { withFileTypes: true });
   return entries.flatMap((entry) => {
@@ -194,7 +226,7 @@ async function countFiles(directory: string): Promise<{ readonly name: string; r
   });
 }
 
-/** Deletes the files of days that nobody asks for any more. One that cannot be deleted does no harm. */
+/** Deletes the files of days that no reader asks for any more. It does no harm if one cannot be deleted. */
 async function deleteOld(directory: string, now: number): Promise<void> {
   const oldest = dayOf(now - KEPT_DAYS * DAY_MS);
   for (const { name, day } of await countFiles(directory)) {
@@ -202,7 +234,7 @@ async function deleteOld(directory: string, now: number): Promise<void> {
   }
 }
 
-/** The records of a line; undefined where it is none of ours. */
+/** The records of a line; undefined if the line is not one of this log. */
 function parseLine(text: string): readonly CountRecord[] | undefined {
   try {
     const { v, counts } = JSON.parse(text) as { v: unknown; counts: unknown };
@@ -212,12 +244,13 @@ function parseLine(text: string): readonly CountRecord[] | undefined {
   }
 }
 
-/** The last day of which a date has four digits of a year. */
+/** The last day whose year has four digits. */
 const LATEST = Date.UTC(9999, 11, 31);
 
 function isRecord(value: unknown): value is CountRecord {
   const { client, at, requests, tokens } = (value ?? {}) as Record<string, unknown>;
   const isName = typeof client === 'string' && CLIENT_NAME.test(client);
-  // Each request is a record of its own: one of many would be remembered one by one, whatever it claims.
+  // Each admission is a record of its own. A record of many admissions is refused, because each of them would
+  // take memory.
   return isName && isCount(at) && at <= LATEST && (requests === 0 || requests === 1) && isCount(tokens);
 }

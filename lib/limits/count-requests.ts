@@ -1,4 +1,6 @@
-/** Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers. */
+/**
+ * Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers.
+ */
 import type { CountRecord } from './count-log.ts';
 import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 
@@ -7,10 +9,13 @@ const DAY_MS = 86_400_000;
 
 /** What one client has used. */
 interface Used {
-  /** Times of its admissions, oldest first, on the monotonic clock. Those before `begin` are out of the window. */
+  /**
+   * Times of the client's admissions, oldest first, on the monotonic clock. Those before the index `begin`
+   * are out of the window.
+   */
   times: number[];
   begin: number;
-  /** Number of the UTC day since 1970 whose tokens these are. */
+  /** The UTC day to which `tokens` belong, in days since 1970. */
   day: number;
   tokens: number;
   running: number;
@@ -19,19 +24,29 @@ interface Used {
 export interface RequestCountsOptions {
   /** Wall clock, ms since 1970: decides which day it is. */
   readonly now?: () => number;
-  /** ms since some moment: times the minute, so that it keeps its length when somebody sets the wall clock. */
+  /**
+   * ms since some moment. It measures the minute, which thus keeps its length when somebody sets the wall
+   * clock.
+   */
   readonly monotonic?: () => number;
-  /** The counts before a restart. Records of other days count no tokens, those older than a minute no requests. */
+  /**
+   * The counts before a restart. Records of earlier days count no tokens, and records older than a minute
+   * count no requests.
+   */
   readonly before?: Iterable<CountRecord>;
-  /** Called with each admission of a client that has requestsPerMinute, and with each release that brings tokens. */
+  /**
+   * Called with each admission of a client that has requestsPerMinute, and with each release that brings
+   * tokens.
+   */
   readonly record?: ((record: CountRecord) => void) | undefined;
 }
 
 /**
- * Counts that are exact: `admit` decides and counts in one step. Within any 60 s it admits at most requestsPerMinute requests of a
- * client, those of `before` included. Tokens belong to the day on which their request ends. A time that lies ahead, because the wall
- * clock was set back, counts as now, so nobody is refused for longer than a minute, or than today, because of it. A client costs
- * memory for as long as something of it counts, 8 bytes for each admission of the last minute.
+ * Keeps exact counts: `admit` decides and counts in one step. Within any 60 s it admits at most
+ * requestsPerMinute requests of a client, those of `before` included. Tokens belong to the day on which their
+ * request ends. A time that lies ahead, because the wall clock was set back, counts as now. So no client is
+ * refused because of it for longer than a minute, or than today. A client costs memory for as long as
+ * something of it counts, 8 bytes for each admission of the last minute.
  */
 export function createRequestCounts({
   now = Date.now,
@@ -53,7 +68,7 @@ export function createRequestCounts({
     return used;
   }
 
-  /** Forgets those of whom nothing counts any more; at most once a minute. */
+  /** Forgets the clients of which nothing counts any more; at most once a minute. */
   function sweep(at: number, day: number): void {
     if (at - sweptAt < WINDOW_MS) return;
     sweptAt = at;
@@ -81,7 +96,7 @@ export function createRequestCounts({
     const age = Math.max(0, startedAt - at);
     for (let i = 0; i < requests && age < WINDOW_MS; i++) used.times.push(sweptAt - age);
   }
-  // Several gateways may have written them.
+  // Several gateways may have written these records, so their times need not be in order.
   for (const { times } of clients.values()) times.sort((a, b) => a - b);
 
   return {
@@ -96,7 +111,8 @@ export function createRequestCounts({
         throw limitReached('tokensPerDay', limits, ((dayOf(at) + 1) * DAY_MS - at) / 1000);
       }
       if (requestsPerMinute !== undefined && used.times.length - used.begin >= requestsPerMinute) {
-        // The one with which there are too many: not the oldest, where the limit has been lowered.
+        // The admission that has to leave the window first. It is not the oldest one if the limit has been
+        // lowered.
         const leaves = used.times[used.times.length - requestsPerMinute]! + WINDOW_MS;
         throw limitReached('requestsPerMinute', limits, (leaves - time) / 1000);
       }
@@ -118,7 +134,7 @@ export function createRequestCounts({
       };
     },
     async close() {},
-    /** The clients that cost memory, and the times that are kept of all of them. For tests. */
+    /** For tests: the clients that cost memory, and how many times are kept of all of them. */
     remembered() {
       const times = [...clients.values()].reduce((sum, used) => sum + used.times.length, 0);
       return { clients: [...clients.keys()], times };
@@ -126,7 +142,9 @@ export function createRequestCounts({
   };
 }
 
-/** Drops the admissions that are out of the window. The array moves only when half of it is to go. */
+/**
+ * Drops the admissions that are out of the window. Copies the array only when at least half of it is to go.
+ */
 function dropOld(used: Used, now: number): void {
   const { times } = used;
   while (used.begin < times.length && times[used.begin]! <= now - WINDOW_MS) used.begin += 1;

@@ -1,15 +1,21 @@
-/** The places of --max-in-flight, of which a client that floods leaves some to the others, and the queue for them. */
+/**
+ * The places of --max-in-flight and the queue for them. A client that floods the gateway leaves some places
+ * to the others.
+ */
 import { PrivatemodeError } from '../errors.ts';
 import { WaitingLine } from './waiting-line.ts';
 
 /** ms that a request waits for a place. */
 const WAIT = 10_000;
-/** Seconds: places become free at any time. */
+/** Seconds for Retry-After. Few, because places become free at any time. */
 const RETRY_AFTER = 2;
-/** Requests that wait. Each holds a connection. */
+/** Highest number of waiting requests. Each of them holds a connection. */
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
-/** Of so many places one is kept for clients that have nothing running; of fewer than half as many, none is. */
+/**
+ * One of so many places is kept for clients that have nothing running. If there are fewer than half as many
+ * places, none is kept.
+ */
 const KEPT_ONE_OF = 16;
 
 /** Gives the place back; a second call does nothing. */
@@ -25,7 +31,10 @@ interface Queue {
 /** `limit`: requests that run at the same time. `wait`: ms. */
 export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?: number } = {}) {
   const kept = 2 * limit < KEPT_ONE_OF ? 0 : Math.ceil(limit / KEPT_ONE_OF);
-  /** Those of whom something runs or waits; undefined is one more client. Whoever was given a place last comes last. */
+  /**
+   * The clients with a running or waiting request; undefined is one more client. The client that was given a
+   * place last comes last.
+   */
   const clients = new Map<string | undefined, Queue>();
   let running = 0;
 
@@ -58,14 +67,20 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
     if (queue.running === 0 && queue.waiting.size === 0) clients.delete(name);
   }
 
-  /** Whoever has something running leaves the kept places alone; without --clients there is nobody to leave them to. */
+  /**
+   * A client that has something running may not take the kept places. Without --clients there are no other
+   * clients to keep them for.
+   */
   const hasPlaceFor = (name: string | undefined, queue: Queue): boolean =>
     running < (name === undefined || queue.running === 0 ? limit : limit - kept);
 
   const waitingInAll = (): number =>
     [...clients.values()].reduce((sum, { waiting }) => sum + waiting.size, 0);
 
-  /** One of whoever has the fewest running; of several the one who has been without a turn the longest. */
+  /**
+   * Lets in the first waiting request of the client that has the fewest running; among several such clients,
+   * of the one that has been without a turn the longest.
+   */
   function letNextIn(): void {
     let chosen: readonly [string | undefined, Queue] | undefined;
     for (const client of clients) {
@@ -73,13 +88,16 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
       if (queue.waiting.size > 0 && (chosen === undefined || queue.running < chosen[1].running))
         chosen = client;
     }
-    // Whoever has more running than this one finds no place either.
+    // If this client finds no place, a client that has more running finds none either.
     if (chosen === undefined || !hasPlaceFor(...chosen)) return;
     const [first] = chosen[1].waiting;
     first?.enter(take(...chosen));
   }
 
-  /** Makes room where the queue is full: the newest of whoever has most waiting gives way to one who has fewer. */
+  /**
+   * Makes room if the queue is full: the newest request of the client that has most waiting gives way to a
+   * client that has fewer.
+   */
   function makeRoom(queue: Queue): void {
     if (queue.waiting.size >= MOST_WAITING_OF_ONE) throw refused('too many of its requests wait already');
     if (waitingInAll() < MOST_WAITING) return;
@@ -100,16 +118,17 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
 
   return {
     /**
-     * A place, at once where fewer than `limit` requests run; otherwise when one becomes free. It goes to the client that has the
-     * fewest running, among equals to each in turn, and within a client in order of arrival. From 8 places on, a sixteenth of them
-     * (rounded up) is kept: a client that has something running gets none of these. Throws, or rejects with, max_in_flight_reached
-     * after 10 s, or where 256 requests of the client or 1,024 in all wait already (of which the newest of the client with most gives
-     * way to clients with fewer), and the reason of `signal`.
+     * Gives the client a place: at once if fewer than `limit` requests run, otherwise when one becomes free.
+     * A free place goes to the client that has the fewest running, among equals to each in turn, and within a
+     * client in order of arrival. If there are 8 places or more, a sixteenth of them (rounded up) is reserved
+     * for clients that have nothing running. Throws, or rejects with, max_in_flight_reached after 10 s, or if
+     * 256 requests of the client or 1,024 in all wait already, and the reason of `signal`. If 1,024 wait, the
+     * newest request of the client with most gives way to clients with fewer.
      */
     enter(name: string | undefined, signal: AbortSignal): Leave | Promise<Leave> {
       signal.throwIfAborted();
       const queue = queueOf(name);
-      if (hasPlaceFor(name, queue)) return take(name, queue); // then nobody waits who could have it
+      if (hasPlaceFor(name, queue)) return take(name, queue); // then no waiting request could have this place
       try {
         return waitIn(name, queue, signal);
       } catch (thrown) {
@@ -117,7 +136,7 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
         throw thrown;
       }
     },
-    /** Requests that run and that wait. For tests. */
+    /** For tests: how many requests run and wait, and of how many clients. */
     size: () => ({ running, waiting: waitingInAll(), clients: clients.size }),
   };
 }

@@ -1,36 +1,40 @@
 /**
- * What a client may use of the gateway in a time, and what keeps count of it: this process (count-requests.ts), the process of the
- * primary for its workers, or a Redis that several replicas share.
+ * The limits of clients, and the interface of what counts their requests and tokens: this process
+ * (count-requests.ts), the process of the primary for its workers, or a Redis that several replicas share.
  */
 
-import type { ClientEntry, Limits } from '../clients/clients-file.ts';
+import type { ClientEntry, Limits } from '../access/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 
 /** The client for which a request is counted. */
 export type LimitedClient = Pick<ClientEntry, 'name' | 'limits'>;
 
-/** The place of a request that runs. */
+/** The place of a running request. */
 export interface Permit {
-  /** To be called once, when the request is over. `tokens`: in and out, as the service counted them; 0 where it did not say. */
+  /**
+   * Called once, when the request is over. `tokens`: input and output, as the service counted them; 0 if it
+   * did not say.
+   */
   release(tokens: number): void;
 }
 
 export interface RequestCounts {
   /**
-   * Counts a request and gives it a place, at once where that needs nobody else. Throws, or rejects with, requests_per_minute_reached,
-   * tokens_per_day_reached and max_concurrent_reached, each with the seconds after which it is worth trying again, and
-   * limits_unavailable where nobody can keep count. A request that is refused is not counted.
+   * Counts a request and gives it a place; returns the permit at once if no other process has to be asked.
+   * Throws, or rejects with, requests_per_minute_reached, tokens_per_day_reached and max_concurrent_reached,
+   * each with the seconds after which it is worth trying again, and limits_unavailable if nobody can keep
+   * count. A refused request is not counted.
    */
   admit(client: LimitedClient): Permit | Promise<Permit>;
-  /** Stores what is not stored yet. */
+  /** Stores the counts that are not stored yet. */
   close(): Promise<void>;
 }
 
-/** Whether what a store gives back is a number of requests or tokens: whole, exact and not negative. */
+/** Whether a value from a store is a number of requests or tokens: whole, exact and not negative. */
 export const isCount = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0;
 
-/** The unit of each limit, as its refusal names it. */
+/** The error code of each limit, and its unit as the message names it. */
 const LIMITS = {
   tokensPerDay: { code: 'tokens_per_day_reached', one: 'token per day (UTC)', more: 'tokens per day (UTC)' },
   requestsPerMinute: {
@@ -45,7 +49,10 @@ const LIMITS = {
   },
 } as const satisfies Record<keyof Limits, unknown>;
 
-/** What refuses a request of a client that has reached `limit`. `seconds`: after so long it is worth trying again; at least one. */
+/**
+ * The error for a request of a client that has reached `limit`. `seconds`: after so long it is worth trying
+ * again; at least one.
+ */
 export function limitReached(limit: keyof Limits, limits: Limits, seconds: number): PrivatemodeError {
   const { code, one, more } = LIMITS[limit];
   const most = limits[limit];

@@ -1,4 +1,7 @@
-/** A connection to a Redis or Valkey that is made anew whenever it is lost. Every wait has a bound, and nothing queues without one. */
+/**
+ * A connection to a Redis or Valkey. Whenever it is lost, this file makes a new one. Every wait has a bound,
+ * and nothing queues without one.
+ */
 import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { createClient, ErrorReply } from '@redis/client';
@@ -25,11 +28,13 @@ export type Run = (
   args: readonly (string | number)[],
 ) => Promise<unknown>;
 
-/** Why a script gave no reply. The message repeats nothing of the URL, nor of the server's words. */
+/**
+ * Why a script gave no valid reply. The message repeats neither the URL nor the text of the server's error.
+ */
 export class StoreError extends Error {
-  /** The server may have run it all the same. */
+  /** The server may have run the script all the same. */
   readonly perhapsRun: boolean;
-  /** One of its keys holds what the script cannot use; others are as good as ever. */
+  /** One of the script's keys holds something that the script cannot use. Other keys are as good as ever. */
   readonly ofKeys: boolean;
 
   constructor(message: string, perhapsRun: boolean, ofKeys = false) {
@@ -43,28 +48,36 @@ export class StoreError extends Error {
 export interface RedisConnectionOptions {
   /** redis:// or rediss://, see parseStoreUrl. */
   readonly url: string;
-  /** Authorities for rediss://, PEM; undefined: those of Node. */
+  /** CA certificates for rediss://, PEM; undefined: those of Node. */
   readonly ca: readonly string[] | undefined;
-  /** Uses a new connection before anybody else does. Where it rejects, the connection is given up. */
+  /** Called with a new connection before anybody else uses it. If it rejects, the connection is given up. */
   readonly prepare: (run: Run) => Promise<void>;
-  /** The server cannot be used; called once until it can be again. `reason` repeats nothing of the URL. */
+  /**
+   * Called when the server cannot be used, once until it can be again. `reason` repeats nothing of the URL.
+   */
   readonly failed: (reason: string) => void;
-  /** It can be again. */
+  /** Called when the server can be used again. */
   readonly recovered: () => void;
-  /** It can be used, for the first time; called before `recovered`. */
+  /** Called when the server can be used for the first time, before `recovered`. */
   readonly connected?: (() => void) | undefined;
 }
 
 type Client = ReturnType<typeof createClient>;
 
-/** An error of a script; servers before Redis 7 tell first where it was. */
+/**
+ * The error of a script on a key of another type. Servers before Redis 7 say first where in the script it
+ * was.
+ */
 const WRONG_TYPE =
   /^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): @user_script:[0-9]+: )?-?WRONGTYPE\b/;
 const UNUSABLE_KEYS = 'a key of this client holds something that is no count (WRONGTYPE)';
 
-/** A script that has no reply by then has failed. Replies come in order, so its connection is given up too. */
+/**
+ * ms for a reply; a script without one by then has failed. Replies come in order, so its connection is given
+ * up too.
+ */
 const REPLY_MS = 1_000;
-/** To connect, encrypt and log in. */
+/** ms to connect, to set up TLS and to log in. */
 const CONNECT_MS = 2_000;
 const FIRST_RETRY_MS = 100;
 const LONGEST_RETRY_MS = 5_000;
@@ -75,13 +88,13 @@ export type RedisConnection = Awaited<ReturnType<typeof openRedisConnection>>;
 export async function openRedisConnection(options: RedisConnectionOptions) {
   const { prepare, failed, recovered, connected = () => {} } = options;
   const address = parseStoreUrl(options.url, '--limits-store');
-  // Loaded here: who does not count in Redis shall not pay for its client.
+  // Loaded here, so that a gateway which does not count in Redis does not pay for its client.
   const redis = await import('@redis/client');
   const isReply = (thrown: unknown): thrown is ErrorReply => thrown instanceof redis.ErrorReply;
   const closing = new AbortController();
   const { signal } = closing;
   let current: { readonly client: Client; readonly lost: () => void } | undefined;
-  /** The last one that was made, in use or not. */
+  /** The client that was made last, in use or not. */
   let attempted: Client | undefined;
   let failing = false;
   let isFirst = true;
@@ -91,7 +104,7 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
     failing = true;
   }
 
-  /** Gives a connection up, where it is the one in use. */
+  /** Gives a connection up, if it is the one in use. */
   function drop(client: Client, reason: string): void {
     if (current?.client !== client) return;
     const { lost } = current;
@@ -111,7 +124,7 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
       });
     try {
       const reply = await within(REPLY_MS, evaluate());
-      // Whatever says it, a proxy in between or another server: it keeps no count for us.
+      // An invalid reply may come from a proxy in between or from another server. Neither keeps count for us.
       if (!script.fits(reply)) throw new StoreError('its reply is invalid', true);
       return reply;
     } catch (thrown) {
@@ -121,7 +134,7 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
     }
   }
 
-  /** The reason why it failed, or undefined. */
+  /** Tries to connect once. Resolves with the reason if that failed, else with undefined. */
   async function connect(lost: () => void): Promise<string | undefined> {
     const client = newClient(redis.createClient, address, options.ca);
     client.on('error', (thrown: unknown) => drop(client, reasonOf(thrown, isReply)));
@@ -142,7 +155,10 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
     return undefined;
   }
 
-  /** Connects, again and again. The first attempt that failed or succeeded resolves `tried`. */
+  /**
+   * Connects, and connects again whenever the connection is lost, until `close`. Calls `tried` after each
+   * attempt, whether it failed or succeeded.
+   */
   async function stayConnected(tried: () => void): Promise<void> {
     for (let attempt = 0; !signal.aborted; attempt += 1) {
       const { promise, resolve: lost } = Promise.withResolvers<void>();
@@ -151,11 +167,11 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
       if (reason === undefined) {
         const since = performance.now();
         await promise;
-        // A connection that lived for some time was a good one: the next attempt follows quickly.
+        // A connection that lived for longer than this was a good one, so the next attempt follows quickly.
         if (performance.now() - since > LONGEST_RETRY_MS) attempt = 0;
       } else fail(reason);
       const wait = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt);
-      // Replicas that lost the same server do not come back in step.
+      // The random part keeps replicas that lost the same server from coming back in step.
       await delay(wait * (0.75 + Math.random() / 4), undefined, { signal, ref: false }).catch(() => {});
     }
   }
@@ -164,7 +180,10 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   const loop = stayConnected(resolve);
   await tried;
   return {
-    /** Rejects at once while there is no connection. An error gives the connection up, unless it is of these keys alone. */
+    /**
+     * Runs a script. Rejects at once while there is no connection. After an error the connection is given up,
+     * unless the error concerns only the keys of this script.
+     */
     async run(...call: Parameters<Run>): Promise<unknown> {
       if (current === undefined) throw new StoreError('there is no connection', false);
       const { client } = current;
@@ -197,22 +216,24 @@ function newClient(
     ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { password }),
     database,
-    RESP: 2, // in 3 the password goes with HELLO, which an old server repeats in its error
+    RESP: 2, // with 3 the password goes with HELLO, which an old server repeats in its error
     disableOfflineQueue: true,
     disableClientInfo: true,
     maintNotifications: 'disabled',
-    commandOptions: { timeout: 0 }, // covers the wait until a command is written, not that for the reply
+    // No timeout: it would cover the wait until a command is written, not the wait for its reply.
+    commandOptions: { timeout: 0 },
   }) as unknown as Client;
 }
 
 class NoReply extends Error {}
 
-/** What `promise` gives, or a rejection after `ms` or where `signal` aborts. */
+/** The result of `promise`, or a rejection with NoReply after `ms` or when `signal` aborts. */
 function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const abort = (): void => reject(new NoReply());
   signal?.addEventListener('abort', abort);
-  // Where this process itself was busy, the reply may lie in the socket by now: reading comes before setImmediate.
+  // If this process itself was busy, the reply may lie in the socket by now: Node reads it before it runs
+  // setImmediate.
   const timer = setTimeout(() => setImmediate(reject, new NoReply()), ms);
   return Promise.race([promise, late]).finally(() => {
     clearTimeout(timer);
@@ -220,12 +241,24 @@ function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal): Promi
   });
 }
 
-/** In words of our own: errors of servers repeat commands, and a command may hold the password. */
+/** What to do about errors of a server that concern the URL, by their code. */
+const REPLIES: Readonly<Record<string, string>> = {
+  WRONGPASS: 'check user and password in the URL, in which % @ : / ? # are written %25 %40 %3A %2F %3F %23',
+  NOAUTH: 'it wants a password: write redis://:PASSWORD@HOST',
+};
+
+/**
+ * The reason of a failure in words of our own: errors of servers repeat commands, and a command may hold the
+ * password.
+ */
 function reasonOf(thrown: unknown, isReply: (thrown: unknown) => thrown is ErrorReply): string {
   if (thrown instanceof StoreError) return thrown.message;
   if (thrown instanceof NoReply) return 'it does not reply in time';
   const { message, code } = thrown as NodeJS.ErrnoException;
-  if (isReply(thrown)) return `it replies with the error ${/^[A-Z]{2,20}\b/.exec(message)?.[0] ?? 'ERR'}`;
+  if (isReply(thrown)) {
+    const [code = 'ERR'] = /^[A-Z]{2,20}\b/.exec(message) ?? [];
+    return `it replies with the error ${code}${Object.hasOwn(REPLIES, code) ? `: ${REPLIES[code]}` : ''}`;
+  }
   return typeof code === 'string' && /^[A-Z0-9_]{1,60}$/.test(code)
     ? `the connection failed (${code})`
     : 'the connection was lost';

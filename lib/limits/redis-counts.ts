@@ -7,33 +7,51 @@ import { openRedisConnection, type Run, type StoreError, script } from './redis-
 export interface RedisCountsOptions {
   /** redis:// or rediss://, with user, password and database where there are any. */
   readonly url: string;
-  /** While the store cannot be used, `closed` refuses requests, and `open` admits them and counts nothing. */
+  /**
+   * What happens while the store cannot be used: `closed` refuses requests; `open` admits them and counts
+   * nothing.
+   */
   readonly onFailure: 'closed' | 'open';
-  /** The store cannot be used; called once until it can be again. Neither URL nor password is in the error, nor in the reason. */
+  /**
+   * Called when the store cannot be used, once until it can be again. The URL and the password are neither in
+   * the error nor in the reason.
+   */
   readonly failed: (error: PrivatemodeError, reason: string) => void;
-  /** It can be again. */
+  /** Called when the store can be used again. */
   readonly recovered: () => void;
-  /** It can be used, for the first time. */
+  /** Called when the store can be used for the first time. */
   readonly connected?: (() => void) | undefined;
-  /** A request was admitted that is not counted (`open`). */
+  /** Called when a request is admitted that is not counted (`open`). */
   readonly uncounted: () => void;
-  /** The keys of that client cannot be used, while the store can; called once until they can be again. */
+  /**
+   * Called when the keys of that client cannot be used although the store can, once until they can be again.
+   */
   readonly unusable?: (client: string, reason: string) => void;
+  /** Called when the keys of that client can be used again. */
   readonly usable?: (client: string) => void;
-  /** ms between two looks at the store, so that a gateway which nobody uses notices that it is away. Default: 50 s. */
+  /**
+   * ms between two checks of the store, by which a gateway without traffic notices that the store is away.
+   * Default: 50 s.
+   */
   readonly lookEvery?: number;
-  /** Authorities for rediss://, PEM; default: those of Node. */
+  /** CA certificates for rediss://, PEM; default: those of Node. */
   readonly ca?: readonly string[];
-  /** ms since 1970. Tells only whether the day of late tokens is over; all else goes by the clock of the store. */
+  /**
+   * ms since 1970. Decides only whether the day of late tokens is over; all else goes by the clock of the
+   * store.
+   */
   readonly now?: () => number;
-  /** ms after which the store frees the place of a request whose replica no longer says that it runs; it says so three times as often. */
+  /**
+   * ms after which the store frees the place of a request unless its replica says that the request still
+   * runs. A replica says so three times as often. Default: 60 s.
+   */
   readonly lease?: number;
 }
 
 /**
- * Three keys for each client, which all expire. The braces make a cluster keep them together.
- * tokens: integer, of this day. window: sorted set, the requests of the last 60 s by the ms when they were admitted. running: sorted
- * set, the requests that run by the ms when their lease ends.
+ * Three keys for each client, which all expire. The braces make a cluster keep them together. `tokens`:
+ * integer, the tokens of this day. `window`: sorted set, the requests of the last 60 s by the ms when they
+ * were admitted. `running`: sorted set, the running requests by the ms when their lease ends.
  */
 const keysOf = (client: string): readonly string[] =>
   ['tokens', 'window', 'running'].map((key) => `privatemode-proxy:{${client}}:${key}`);
@@ -46,8 +64,9 @@ local midnight = (math.floor(now / 86400000) + 1) * 86400000
 `;
 
 /**
- * The tokens that are counted under a key. Where something else stands there, the error is that of a key of another type: an error of
- * another kind would speak of the whole store.
+ * Reads the tokens that are counted under a key. If the key holds no number, the error is that of a key of
+ * another type (WRONGTYPE), which concerns this client alone: an error of another kind would mean that the
+ * whole store cannot be used.
  */
 const TOKENS = `
 local tokens = redis.call('GET', KEYS[1]) or '0'
@@ -55,8 +74,9 @@ if not string.match(tokens, '^-?%d+$') or #tokens > 18 then return redis.error_r
 `;
 
 /**
- * Arguments: id, tokens per day, requests per minute, most at a time (-1: no limit, nothing compared), lease. Replies with the number of the limit that is
- * reached, as in REACHED, or 0, and the seconds to wait.
+ * Admits a request or refuses it. Arguments: id, tokens per day, requests per minute, most at a time (-1: no
+ * limit, nothing compared), lease. Replies with the number of the limit that is reached, as in REACHED, or 0,
+ * and with the seconds to wait.
  */
 const ADMIT = script(
   `${CLOCK}
@@ -91,7 +111,10 @@ return {0, 0}`,
   (reply) => Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length,
 );
 
-/** Arguments: id, tokens, how it is released (Release.how). */
+/**
+ * Gives a place back. Arguments: id, tokens, how (Release.how). Replies with 1 if the place was still there,
+ * else with 0.
+ */
 const RELEASE = script(
   `${CLOCK}
 local id, added, how = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -106,7 +129,9 @@ return held`,
   isCount,
 );
 
-/** Arguments: lease, ids. Restores them where the store has lost them. */
+/**
+ * Renews the leases of running requests, and restores those that the store has lost. Arguments: lease, ids.
+ */
 const RENEW = script(
   `${CLOCK}
 local lease = tonumber(ARGV[1])
@@ -115,42 +140,52 @@ return redis.call('PEXPIRE', KEYS[3], lease)`,
   isCount,
 );
 
-/** By the number with which ADMIT replies. */
+/** The limits by the number with which ADMIT replies. */
 const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'] as const;
 
-/** A place to give back, which the store may not have heard of yet. */
+/** A place to give back. The store may not have heard of this yet. */
 interface Release {
   readonly client: string;
   readonly id: string;
   readonly tokens: number;
-  /** UTC, since 1970. */
+  /** The day on which it was given back (UTC), in days since 1970. */
   readonly day: number;
   /**
-   * `first`: gives the place back and counts the tokens. `again`: the same once more, where it is not known whether the store did it;
-   * counts the tokens only with the place. `cancel`: as if the request had never been.
+   * `first`: gives the place back and counts the tokens. `again`: does the same once more, if it is not known
+   * whether the store did it; counts the tokens only if the place was still there. `cancel`: leaves the store
+   * as if the request had never been.
    */
   how: 'first' | 'again' | 'cancel';
 }
 
 const LEASE_MS = 60_000;
-/** With the time for the reply, a store that is silently gone is noticed within a minute. */
+/**
+ * ms between two checks. With the time for the reply, the gateway notices within a minute that a store is
+ * silently gone.
+ */
 const LOOK_MS = 50_000;
 const DAY_MS = 86_400_000;
-/** Releases that wait for a store that is away; the oldest give way, and their leases run out. */
+/**
+ * Highest number of releases that wait for a store that is away. The oldest give way, and their leases run
+ * out.
+ */
 const MOST_OWED = 10_000;
-/** So many of them go out at a time. */
+/** Number of waiting releases that go out at a time. */
 const BATCH = 500;
-/** Tokens of one request; beyond it is nonsense, and many of them would leave the range of the store's integers. */
+/**
+ * Highest number of tokens of one request. A greater number is nonsense, and many such would leave the range
+ * of the store's integers.
+ */
 const MOST_TOKENS = 1e12;
 const RETRY_SECONDS = 2;
-/** No client has this name; a new connection is tried on it. */
+/** A name that no client has. The scripts run on its keys to try a connection. */
 const NOBODY = '';
-/** Compared with what is counted, but never reached. */
+/** A limit that the script compares with the counts, but that is never reached. */
 const NO_LIMIT = 1e15;
 
 /**
- * Counts in a store. One that cannot be reached, now or later, is tried again for ever, and does not keep this from resolving. Throws
- * config_invalid where the URL is none.
+ * Counts requests and tokens in a store. A store that cannot be reached, now or later, is tried again for
+ * ever; this function resolves all the same. Throws config_invalid if the URL is invalid.
  */
 export async function openRedisCounts(options: RedisCountsOptions): Promise<RequestCounts> {
   const { failed, recovered, connected, uncounted, unusable, usable, onFailure } = options;
@@ -170,7 +205,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     if (owed.length > MOST_OWED) owed = owed.slice(-MOST_OWED);
   }
 
-  /** Rejects with StoreError; the release is owed then. */
+  /** Sends a release to the store. If that fails, it rejects with StoreError, and the release is owed. */
   async function sendRelease(run: Run, release: Release): Promise<void> {
     const { client, id, how } = release;
     const tokens = release.day === today() ? release.tokens : 0;
@@ -184,7 +219,23 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     }
   }
 
-  /** Tells the store what it missed, and that what runs here still runs. */
+  function noteUsable(client: string): void {
+    if (withoutKeys.delete(client)) usable?.(client);
+  }
+
+  /**
+   * Tries the keys of a client that could not be used: perhaps somebody has repaired them, and the client
+   * sends no request any more. The script reads all keys, and adds nothing, because no request may run.
+   */
+  async function tryKeys(run: Run, client: string): Promise<void> {
+    await run(ADMIT, keysOf(client), [replica, NO_LIMIT, NO_LIMIT, 0, 1]);
+    noteUsable(client);
+  }
+
+  /**
+   * Sends the store the releases that it missed, renews the leases of the requests that run here, and tries
+   * the keys that could not be used.
+   */
   async function catchUp(run: Run): Promise<void> {
     while (owed.length > 0) {
       const batch = owed.splice(0, BATCH).map((release) => sendRelease(run, release));
@@ -192,16 +243,19 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       if (failure?.status === 'rejected') throw failure.reason;
     }
     const renewals = [...running].map(([client, ids]) => run(RENEW, keysOf(client), [lease, ...ids]));
-    await Promise.all(renewals.map((renewed) => renewed.catch(unlessOfKeys)));
+    const tries = [...withoutKeys].map((client) => tryKeys(run, client));
+    await Promise.all([...renewals, ...tries].map((sent) => sent.catch(unlessOfKeys)));
   }
 
   /**
-   * A new connection is of use if the scripts run there. From now on the server has them, so that none is sent twice and comes after
-   * what was sent behind it.
+   * Tries a new connection: it is of use only if the scripts run there. From then on the server has the
+   * scripts. Otherwise one would have to be sent a second time, as text, and would run after commands that
+   * were sent behind it.
    */
   async function prepare(run: Run): Promise<void> {
     const keys = keysOf(NOBODY);
-    // First the one with few arguments: a server that wants a password says so only to short commands.
+    // The script with few arguments comes first: a server that wants a password says so only to short
+    // commands.
     await run(RENEW, keys, [1, replica]).catch(unlessOfKeys);
     await run(ADMIT, keys, [replica, NO_LIMIT, NO_LIMIT, NO_LIMIT, 1]).catch(unlessOfKeys);
     await run(RELEASE, keys, [replica, 1, 'cancel']).catch(unlessOfKeys);
@@ -213,7 +267,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     failed: (reason) => failed(unavailable(reason), reason),
   });
   const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
-  // An error gives the connection up, which reports it.
+  // If this fails, the connection is given up, and that is reported.
   const look = (): unknown => connection.run(RENEW, keysOf(NOBODY), [1, replica]).catch(() => {});
   const looks = setInterval(look, lookEvery).unref();
 
@@ -230,7 +284,10 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     releasing.add(sent);
   }
 
-  /** For a request that nobody can count. Throws limits_unavailable where such ones are refused. */
+  /**
+   * The permit of a request that nobody can count. Throws limits_unavailable if such requests are refused
+   * (`closed`).
+   */
   function withoutCount(reason: string): Permit {
     if (onFailure === 'closed') throw unavailable(reason);
     uncounted();
@@ -254,7 +311,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       if (perhapsRun) owe({ client: name, id, tokens: 0, day: today(), how: 'cancel' });
       return withoutCount(message);
     }
-    if (withoutKeys.delete(name)) usable?.(name);
+    noteUsable(name);
     const limit = REACHED[reply[0] as number];
     if (limit !== undefined) throw limitReached(limit, limits, reply[1] as number);
     const ids = running.get(name) ?? new Set();
@@ -265,13 +322,13 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   return {
     admit(client) {
       const { tokensPerDay, requestsPerMinute, maxConcurrent } = client.limits;
-      // Who has no limits needs no store.
+      // A client without limits needs no store.
       return (tokensPerDay ?? requestsPerMinute ?? maxConcurrent) === undefined ? NOT_COUNTED : admit(client);
     },
     async close() {
       clearInterval(renewal);
       clearInterval(looks);
-      // A replica that ends does not hold places for another minute.
+      // Gives all places back: otherwise the store would hold them for another minute.
       for (const [client, ids] of running) for (const id of ids) release(client, id, 0);
       await Promise.all(releasing);
       await connection.close();
@@ -279,7 +336,10 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   };
 }
 
-/** What one client's keys hold is nothing that others, or a new connection, depend on. */
+/**
+ * Ignores an error that concerns the keys of one client: neither other clients nor a new connection depend on
+ * these.
+ */
 function unlessOfKeys(thrown: unknown): void {
   if (!(thrown as StoreError).ofKeys) throw thrown;
 }

@@ -1,4 +1,7 @@
-/** Gives a request its permit: first by the limits of its client, then by the places for all running requests. */
+/**
+ * Gives a request its permit: first the limits of its client must admit it, then it needs one of the places
+ * for all running requests.
+ */
 import type { FairQueue } from './fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from './limits.ts';
 
@@ -11,9 +14,10 @@ export interface Entering {
 
 export interface RequestGate {
   /**
-   * The permit of a request, at once where nobody has to be asked or waited for. Throws, or rejects with, the codes of
-   * RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. Limits of the client come first and never wait. A request
-   * that the queue refuses counts in the minute of its client all the same; its place of maxConcurrent is given back.
+   * Gives a request its permit, at once if no other process has to be asked and a place is free. Throws, or
+   * rejects with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The
+   * limits of the client come first and never wait. A request that the queue refuses still counts in the
+   * minute of its client; its place of maxConcurrent is given back.
    */
   enter(entering: Entering): Permit | Promise<Permit>;
 }
@@ -26,10 +30,13 @@ export function createRequestGate({
   readonly counts: RequestCounts | undefined;
   readonly queue: FairQueue | undefined;
 }): RequestGate {
-  /** A place for a request that its limits admit. */
+  /**
+   * Finds a place for a request that the limits of its client admit. If there is none, gives that admission
+   * back.
+   */
   function enterQueue(admitted: Permit | undefined, { client, signal }: Entering): Permit | Promise<Permit> {
     try {
-      signal.throwIfAborted(); // or it was while somebody was asked for the counts
+      signal.throwIfAborted(); // the request may be over since the counts were asked for
       const leave = queue?.enter(client?.name, signal);
       if (!(leave instanceof Promise)) return permitOf(admitted, leave);
       return leave.then(

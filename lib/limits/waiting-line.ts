@@ -1,18 +1,20 @@
-/** Who waits in a line. */
+/** A line of requests that wait for something, each for a limited time. */
+
+/** One entry of a line. */
 export interface Waiting<Wanted, Place> {
   readonly wanted: Wanted;
-  /** Rejects with what it was refused with. */
+  /** Resolves with the place, or rejects with the reason of the refusal. */
   readonly place: Promise<Place>;
   readonly enter: (place: Place) => void;
-  /** Does nothing to one that has left the line already. */
+  /** Refuses the entry, unless it has left the line already. */
   readonly refuse: (reason: unknown) => void;
 }
 
-/** Those who wait for something, in order of arrival. */
+/** The entries that wait for something, in order of arrival. */
 export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   /**
-   * Waits behind all others. Is refused with what `tooLate` says after `wait` ms, and with the reason of `signal`; `refused` is called
-   * then.
+   * Adds an entry behind all others. It is refused with the error of `tooLate` after `wait` ms, and with the
+   * reason of `signal` when that aborts. `refused` is called whenever it is refused.
    */
   join(
     wanted: Wanted,

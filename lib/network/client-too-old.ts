@@ -1,15 +1,21 @@
+/** Recognises the error with which the service asks for a newer client. */
 import { PrivatemodeError } from '../errors.ts';
 
-/** An error of the service that says which client it wants is short. A longer text is not searched. */
+/**
+ * Bytes. The error with which the service asks for a newer client is short, so a longer text is not searched.
+ */
 export const MOST_SEARCHED = 4096;
 
-/** What the service writes in clear where it wants a newer client (docs/protocol/inference.md 11). */
+/**
+ * The text that the service writes unencrypted if it wants a newer client (docs/protocol/inference.md 11).
+ */
 const MINIMUM = /\bminimum (?:client )?version v(\d{1,4}\.\d{1,4}(?:\.\d{1,4})?)(?![\w.]*\w)/i;
 
 /**
- * client_too_old, where the plain body of an error asks for a newer client; undefined elsewhere, and for a body of more than 4 KiB. Nothing
- * authenticates that body, so only the digits of the version are quoted, and nothing but this one response follows from it. `announced`:
- * the version that the request announced.
+ * Returns client_too_old if the plain body of an error asks for a newer client; undefined if it does not, or
+ * if it has more than 4 KiB. Nothing authenticates that body. So the message quotes only the digits of the
+ * version, and nothing but this one response follows from it. `announced`: the version that the request
+ * announced.
  */
 export function clientTooOld(body: Uint8Array, announced: string): PrivatemodeError | undefined {
   if (body.length > MOST_SEARCHED) return undefined;

@@ -1,3 +1,4 @@
+/** Keeps the collateral of AMD and Intel on disk, so that it need not be fetched again. */
 import { hash } from 'node:crypto';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,14 +13,20 @@ export interface Collateral {
   readonly fetchedAt: number;
 }
 
-/** Keeps collateral, which is not secret, by its URL, as a Map does. A failure to read or write costs a fetch. Never throws. */
+/**
+ * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write, the
+ * collateral is fetched again. Never throws.
+ */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
   set(url: string, collateral: Collateral): unknown;
   delete(url: string): unknown;
 }
 
-/** The content of a file. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not taken for forged evidence later. */
+/**
+ * The content of a file. `body`: base64. `sha256`: over the rest, so that damage is noticed here and not
+ * taken for forged evidence later.
+ */
 type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', string> & { fetchedAt: number }>;
 
 /** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */

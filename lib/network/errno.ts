@@ -1,7 +1,13 @@
+/**
+ * The proxy's code and message for each error code with which Node or undici fail before a response begins.
+ */
 import type { ErrorCode } from '../errors.ts';
 
 type Words = readonly [code: ErrorCode, text: string];
-/** `host`: on the control path, behind the name of the host. `service`: on the data path. */
+/**
+ * `host`: the text on the control path, which follows the name of the host. `service`: the text on the data
+ * path.
+ */
 type Meaning = Readonly<Partial<Record<'host' | 'service', Words>>>;
 
 export const CLOSED_DURING_UPLOAD: Words = [

@@ -1,19 +1,26 @@
-/** A server that speaks nothing but HTTP/2, told from how a connection to it fails. */
+/** Recognises a server that speaks only HTTP/2 by how a connection to it fails. */
 import { PrivatemodeError } from '../errors.ts';
 
 /**
- * OpenSSL's words where a server ends the handshake because we offer http/1.1 alone (RFC 7301 3.2), and where it chooses what we
- * did not offer. The code is no help: it is EPROTO where something was waiting to be written.
+ * OpenSSL's text if a server ends the handshake because we offer only http/1.1 (RFC 7301 3.2), and if it
+ * chooses a protocol that we did not offer. The error code is no help: it is EPROTO if something was waiting
+ * to be written.
  */
 const REFUSED_BY_ALPN = /:tlsv1 alert no application protocol:|:tls_parse_stoc_alpn:/;
 
-/** The first bytes of a server that agreed on nothing and speaks HTTP/2: a SETTINGS frame, on stream 0 (RFC 9113 3.4, 4.1). */
+/**
+ * The first bytes of a server that agreed on no protocol and speaks HTTP/2: a SETTINGS frame, on stream 0
+ * (RFC 9113 3.4, 4.1).
+ */
 const SETTINGS = /^\0..\x04\0{5}/s;
 
-/** upstream_http2_only, naming `host`, where `thrown`, of undici or node:https, shows that; undefined where it is about something else. */
+/**
+ * Returns upstream_http2_only, which names `host`, if `thrown` (an error of undici or node:https) shows such
+ * a server; undefined: it is about something else.
+ */
 export function describeHttp2Only(thrown: unknown, host: string): PrivatemodeError | undefined {
   if (!(thrown instanceof Error)) return undefined;
-  // What the parser could not read: of node:https bytes, of undici text.
+  // The input that the parser could not read: node:https gives it as bytes, undici as text.
   const { message, rawPacket, data } = thrown as Error & { rawPacket?: unknown; data?: unknown };
   const unread = rawPacket instanceof Uint8Array ? new TextDecoder('latin1').decode(rawPacket) : String(data);
   if (!REFUSED_BY_ALPN.test(message) && !SETTINGS.test(unread)) return undefined;

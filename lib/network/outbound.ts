@@ -1,26 +1,34 @@
+/**
+ * How this process reaches the outside: the connections of the control path and of the data path, with their
+ * trust store and HTTP proxy.
+ */
 import type { AgentOptions, Agent as HttpsAgent } from 'node:https';
 import type { Socket } from 'node:net';
+import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
-import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './outbound-agent.ts';
 import { proxyFromEnvironment } from './proxy-environment.ts';
 import { watchCertificate } from './tls-failure.ts';
 import { createTlsSessions } from './tls-sessions.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
 import { openTunnel } from './tunnel.ts';
+import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './upstream-agent.ts';
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * How this process reaches the outside: reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from `env`, once for all
- * paths. The trust store becomes one secure context that all connections share: parsing a system's authorities anew for each
- * would cost more than the handshake. `connectTimeout` is ms to a usable connection on the control path, and to a response of
- * the HTTP proxy. Throws config_invalid.
+ * Creates the connections to the outside. Reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from
+ * `env`, once for all connections. The trust store becomes one secure context that all connections share,
+ * because parsing a system's authorities anew for each would cost more than the handshake. `connectTimeout`:
+ * ms to a usable connection on the control path, and to a response of the HTTP proxy. Throws config_invalid.
  */
 export function createOutbound(env: Environment, connectTimeout: number) {
   const secureContext = createSecureContext({ ca: [...loadTrustStore(env)] });
   const proxyFor = proxyFromEnvironment(env);
-  const tunnelTo: Way['tunnelTo'] = (host, port, signal) => {
+  // Ends what is being opened, which undici and Node's agents leave alone. Connections that are opened ahead
+  // have a signal of their own, which their agent aborts.
+  const closed = new AbortController();
+  const tunnelTo: Way['tunnelTo'] = (host, port, signal = closed.signal) => {
     const proxy = proxyFor(host, port);
     return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout, signal });
   };
@@ -32,7 +40,7 @@ export function createOutbound(env: Environment, connectTimeout: number) {
     for (const agent of agents) if (agent instanceof WarmedAgent) agent.reached(endpoint);
   };
   const dispatcher = new ControlAgent({
-    connect: throughProxy(connect, tunnelTo, onReached),
+    connect: throughProxy(connect, tunnelTo, { closed: closed.signal, onReached }),
     allowH2: false,
   });
   const way: Way = { tunnelTo, sessions: createTlsSessions(), connectTimeout };
@@ -41,15 +49,16 @@ export function createOutbound(env: Environment, connectTimeout: number) {
   return {
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
     dispatcher: dispatcher as Dispatcher,
-    /** An agent for the data path; what it needs for trust and proxy is added to `options`. */
+    /** An agent for the data path. Trust store and proxy are added to `options`. */
     agent(options: AgentOptions = {}): HttpsAgent {
       const agent = new OutboundAgent({ ...options, ...trusting }, way);
       agents.push(agent);
       return agent;
     },
     /**
-     * An agent whose connections to `host:port` are opened ahead: one as soon as the control path has reached that server, all
-     * that `limit` and use allow while `connections.keep` says that the server is verified. Nothing but requests is sent over them.
+     * An agent that opens connections to `host:port` ahead of requests: one as soon as the control path has
+     * reached that server, and as many as `limit` and use allow while `connections.keep` says that the server
+     * is verified. Nothing but requests is sent over them.
      */
     warmAgent(endpoint: WarmEndpoint, options: AgentOptions): WarmedAgent {
       const agent = new WarmedAgent(endpoint, { ...options, ...trusting }, way);
@@ -57,22 +66,27 @@ export function createOutbound(env: Environment, connectTimeout: number) {
       for (const server of reached) agent.reached(server);
       return agent;
     },
-    /** Ends all connections, of the agents too; pending requests fail. */
+    /**
+     * Ends all connections, of the agents too, and those that are being opened; pending requests fail. Any
+     * connection that stayed would keep the process alive.
+     */
     async close(): Promise<void> {
       for (const agent of agents) agent.destroy();
       await dispatcher.destroy();
+      closed.abort();
     },
   };
 }
 
 /**
- * A connector of undici that goes through the proxy where there is one, and remembers certificates it is shown. `onReached`
- * gets `HOST:PORT` of servers whose certificate was accepted.
+ * A connector for undici that goes through the proxy if there is one, and remembers the certificates that
+ * servers show. `closed` ends its connections. `onReached` gets `HOST:PORT` of each server whose certificate
+ * was accepted.
  */
 function throughProxy(
   connect: buildConnector.connector,
   tunnelTo: Way['tunnelTo'],
-  onReached: (endpoint: string) => void,
+  { closed, onReached }: { readonly closed: AbortSignal; readonly onReached: (endpoint: string) => void },
 ): buildConnector.connector {
   return (options, callback) => {
     const { protocol, hostname, port } = options;
@@ -84,6 +98,7 @@ function throughProxy(
         callback(...outcome);
       }) as unknown as TLSSocket;
       watchCertificate(socket, hostname);
+      addAbortSignal(closed, socket);
     };
     const tunnel = tunnelTo(hostname, Number(port || 443));
     if (tunnel === undefined) return secure();

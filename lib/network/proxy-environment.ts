@@ -1,3 +1,4 @@
+/** Decides from https_proxy and no_proxy which connections go through an HTTP proxy. */
 import { BlockList, isIP } from 'node:net';
 import { PrivatemodeError } from '../errors.ts';
 import { plainHost } from './addresses.ts';
@@ -7,12 +8,13 @@ import type { Environment } from './trust-store.ts';
 export type ProxyRule = (host: string, port: number) => URL | undefined;
 
 /**
- * The rule of `https_proxy`/`HTTPS_PROXY` and `no_proxy`/`NO_PROXY`, read once; the lower-case spelling wins. All we
- * ever open is TLS, so `http_proxy` counts for nothing. Only proxies that speak HTTP CONNECT, over http or https.
+ * The rule of `https_proxy`/`HTTPS_PROXY` and `no_proxy`/`NO_PROXY`, read once; the lower-case spelling wins.
+ * This program opens only TLS connections, so `http_proxy` counts for nothing. The proxy must speak HTTP
+ * CONNECT, over http or https.
  *
- * `no_proxy` is a list separated by commas or blanks: `*`, host names (the name and everything below it; with a leading
- * dot or `*.` only what is below it), IP addresses, CIDR blocks; each name or address may end in `:port`.
- * Throws config_invalid without quoting the value, which may hold a password.
+ * `no_proxy` is a list separated by commas or blanks: `*`, host names, IP addresses, CIDR blocks. A host name
+ * covers the name and everything below it; with a leading dot or `*.`, only what is below it. Each name or
+ * address may end in `:port`. Throws config_invalid without quoting the value, which may hold a password.
  */
 export function proxyFromEnvironment(env: Environment): ProxyRule {
   const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
@@ -27,7 +29,7 @@ export function proxyFromEnvironment(env: Environment): ProxyRule {
   };
 }
 
-/** Without a scheme it takes a port: a lone word is more likely a mistake than a host. */
+/** A value without a scheme must have a port, because a lone word is more likely a mistake than a host. */
 function parseProxy(variable: string, value: string): URL {
   const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
   const url = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
@@ -42,7 +44,10 @@ function parseProxy(variable: string, value: string): URL {
   return url;
 }
 
-/** A password as it is, with a % in it, would fail each connection only when it is decoded. */
+/**
+ * Whether the text can be decoded. If it cannot, as a password that holds a bare %, each connection would
+ * fail only when the text is decoded.
+ */
 function isPercentEncoded(text: string): boolean {
   try {
     decodeURIComponent(text);

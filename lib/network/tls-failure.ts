@@ -1,10 +1,16 @@
+/**
+ * Explains why TLS refused the certificate of a server: which host showed which certificate, and what to do.
+ */
 import type { TLSSocket } from 'node:tls';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 
-/** What a server showed, by the very error that its refusal raised: that travels through undici and node:https unchanged. */
+/**
+ * What a server showed, keyed by the error that its refusal raised. That error travels through undici and
+ * node:https unchanged.
+ */
 const presentedBy = new WeakMap<object, string>();
 
-/** The chain ends at nobody we trust. */
+/** Codes for a chain that ends at no authority we trust. */
 const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
   'UNABLE_TO_GET_ISSUER_CERT',
   'UNABLE_TO_GET_ISSUER_CERT_LOCALLY',
@@ -15,7 +21,7 @@ const UNKNOWN_AUTHORITY: ReadonlySet<string> = new Set([
   'CERT_SIGNATURE_FAILURE',
 ]);
 
-/** The other results of OpenSSL's verification, and Node's own. */
+/** The other results of OpenSSL's verification and of Node's own, as text. */
 const REFUSALS: Readonly<Record<string, string>> = {
   CERT_HAS_EXPIRED: 'it has expired',
   CERT_NOT_YET_VALID: 'it is not valid yet',
@@ -32,7 +38,7 @@ const REFUSALS: Readonly<Record<string, string>> = {
   HOSTNAME_MISMATCH: 'it is for another host',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
 };
-/** A wrong clock here is the likeliest cause, and no CA bundle mends it. */
+/** Codes whose likeliest cause is a wrong clock of this machine, which no CA bundle mends. */
 const OUT_OF_TIME: ReadonlyMap<string, 'early' | 'late'> = new Map([
   ['CERT_HAS_EXPIRED', 'late'],
   ['CERT_NOT_YET_VALID', 'early'],
@@ -41,8 +47,9 @@ const OUT_OF_TIME: ReadonlyMap<string, 'early' | 'late'> = new Map([
 ]);
 
 /**
- * Remembers the certificate that `socket` is shown, for the case that Node refuses it. Node tears the connection down
- * before it reports the refusal, so this looks earlier: at 'secure', when the handshake is done and nothing is judged.
+ * Remembers the certificate that `socket` is shown, in case Node refuses it. Node tears the connection down
+ * before it reports the refusal. So this looks earlier: at 'secure', when the handshake is done and nothing
+ * is judged yet.
  */
 export function watchCertificate(socket: TLSSocket, host: string): void {
   let presented: string | undefined;
@@ -56,8 +63,9 @@ export function watchCertificate(socket: TLSSocket, host: string): void {
 }
 
 /**
- * A refused certificate as upstream_tls_untrusted: which host, what it presented and what to do; undefined where
- * `thrown` is about something else. `host` is named if the connection was not one of ours.
+ * Turns the refusal of a certificate into upstream_tls_untrusted, which says which host presented what, and
+ * what to do. Undefined if `thrown` is about something else. `host` is the name if the connection was not one
+ * of ours.
  */
 export function describeTlsFailure(thrown: unknown, host = 'the server'): PrivatemodeError | undefined {
   if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;

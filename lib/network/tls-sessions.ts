@@ -1,9 +1,15 @@
-/** TLS sessions of the data path: a connection that resumes one saves both sides the work of a whole handshake. */
+/**
+ * The TLS sessions of the data path. A connection that resumes a session saves both sides the work of a whole
+ * handshake.
+ */
 import type { TLSSocket } from 'node:tls';
 
 interface KnownSession {
   readonly session: Buffer;
-  /** When the certificate behind it was checked, ms since 1970: a resumed connection shows none. */
+  /**
+   * When the certificate of the session was checked, ms since 1970: a resumed connection shows no
+   * certificate.
+   */
   readonly checkedAt: number;
 }
 
@@ -13,18 +19,22 @@ export type TlsSessions = ReturnType<typeof createTlsSessions>;
 const LONGEST = 3_600_000;
 
 /**
- * The newest session of each server, for all agents together: each of Node's would keep its own. Node emits a session only
- * when the certificate is accepted, which matters: it checks no host name where one is resumed.
+ * Keeps the newest session of each server, for all agents together: each agent of Node would keep its own.
+ * Node emits a session only when it has accepted the certificate. That matters, because Node checks no host
+ * name when a session is resumed.
  */
 export function createTlsSessions() {
   const known = new Map<string, KnownSession>();
   return {
-    /** What a connection to `server` may resume. */
+    /** The session that a connection to `server` may resume; undefined: none. */
     find(server: string): KnownSession | undefined {
       const found = known.get(server);
       return found !== undefined && Date.now() - found.checkedAt < LONGEST ? found : undefined;
     },
-    /** Keeps the sessions of `socket`, to which `offered` was offered; that is forgotten where the handshake fails. */
+    /**
+     * Keeps the sessions that `socket` gets. `offered`: the session that it offered to resume, which is
+     * forgotten if the handshake fails.
+     */
     learn(server: string, socket: TLSSocket, offered: KnownSession | undefined): void {
       let accepted = false;
       socket.on('session', (session) => {

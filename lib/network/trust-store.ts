@@ -1,3 +1,4 @@
+/** Which certificate authorities outbound TLS connections trust. */
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { getCACertificates } from 'node:tls';
@@ -9,9 +10,10 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
 
 /**
- * The authorities that outbound TLS connections may be signed by, PEM, one certificate each. SSL_CERT_FILE set and not
- * empty: exactly the certificates of that file, read once (docs/protocol/inference.md 1). Otherwise the system's store and the one
- * that ships with Node, because Node alone trusts only the latter. Throws config_invalid.
+ * The authorities that may sign for outbound TLS connections: PEM, one certificate each. If SSL_CERT_FILE is
+ * set and not empty, exactly the certificates of that file, read once (docs/protocol/inference.md 1).
+ * Otherwise the system's store and the one that ships with Node, because Node alone trusts only the latter.
+ * Throws config_invalid.
  */
 export function loadTrustStore(env: Environment): readonly string[] {
   const path = env['SSL_CERT_FILE'];
@@ -22,7 +24,7 @@ export function loadTrustStore(env: Environment): readonly string[] {
   } catch (cause) {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of SSL_CERT_FILE`, path, cause);
   }
-  // One odd entry of a bundle does not spoil the rest; a bundle of nothing but odd entries is a mistake.
+  // An entry of a bundle that cannot be read is left out; a bundle of nothing but such entries is a mistake.
   const certificates = (text.match(CERTIFICATE) ?? []).filter(isCertificate);
   if (certificates.length === 0) {
     throw new PrivatemodeError('config_invalid', `SSL_CERT_FILE: ${path} holds no PEM certificate`);

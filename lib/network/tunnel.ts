@@ -1,3 +1,4 @@
+/** Opens a connection to a server through an HTTP proxy. */
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
@@ -11,18 +12,18 @@ export interface TunnelOptions {
   readonly proxy: URL;
   readonly host: string;
   readonly port: number;
-  /** For a proxy that is itself spoken to over TLS. */
+  /** For a proxy that itself speaks TLS. */
   readonly secureContext: SecureContext;
-  /** ms until the proxy must have answered; wall clock. */
+  /** ms until the proxy must have responded; wall clock. */
   readonly timeout: number;
-  /** Gives it up. */
+  /** Gives the tunnel up when it aborts. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * Asks an HTTP proxy for a raw connection to `host:port` (CONNECT, RFC 9110 9.3.6). The name goes to the proxy
- * unresolved. Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted; the message names
- * the proxy, never its credentials.
+ * Asks an HTTP proxy for a raw connection to `host:port` (CONNECT, RFC 9110 9.3.6). The name goes to the
+ * proxy unresolved. Rejects with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted;
+ * the message names the proxy, never its credentials.
  */
 export async function openTunnel(options: TunnelOptions): Promise<Socket> {
   const { proxy, host, port, timeout } = options;

@@ -1,11 +1,17 @@
-/** Why no upstream response came, or not all of it, in an error of ours, and whether the request may be sent again. */
+/**
+ * Says in one of our errors why no upstream response came, or not all of it, and whether the request may be
+ * sent again.
+ */
 
 import { PrivatemodeError } from '../errors.ts';
 import { CLOSED_DURING_UPLOAD, ERRNO, NO_RESPONSE, RESET } from './errno.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
 
-/** Why an attempt failed before any response header; `retry`: what shows that the request may be sent again, if anything does. */
+/**
+ * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
+ * undefined: it may not.
+ */
 export class UpstreamFailure extends PrivatemodeError {
   declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
 
@@ -24,29 +30,40 @@ interface AttemptState {
   readonly sent: boolean; // the request has left completely
 }
 
-/** ms in which a connection that was closed while it idled is found out. A remote that thought longer was alive. */
+/**
+ * ms. A reused connection that fails within this time was closed while it was idle. If it fails later, the
+ * service was alive and working on the request.
+ */
 const STALE_WITHIN = 2_000;
 
-/** The failure of an attempt. What we ended ourselves is never sent again, and nothing after the first byte of a response. */
+/**
+ * The failure of an attempt. The request is never sent again if we ended the attempt ourselves, or after the
+ * first byte of a response.
+ */
 export function upstreamFailure(
   thrown: unknown,
   { host, heard, reused, age, sent }: AttemptState,
 ): UpstreamFailure {
-  const error = failureBeforeResponse(thrown, host);
+  const error = failureBeforeResponse(thrown, host, age !== undefined);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
   const isStale = reused && age !== undefined && age < STALE_WITHIN;
   if (isStale) return new UpstreamFailure(error, 'stale_connection');
   if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
-  // Whether such a reset is seen by reading or by writing is chance. It may hide a response: 413, and closed.
+  // It is chance whether such a reset shows while reading or while writing. It may hide a response: the
+  // service may have sent a 413 and closed the connection.
   if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
-  // "read: connection reset by peer" (docs/protocol/inference.md 10). Node tells it from one seen while writing by `syscall` alone.
+  // "read: connection reset by peer" (docs/protocol/inference.md 10). In Node, only `syscall` tells it from a
+  // reset while writing.
   const { code, syscall } = thrown as NodeJS.ErrnoException;
   const readReset = code === 'ECONNRESET' && syscall === 'read';
   return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
 }
 
-/** What node:https or fetch reported before any response header, as one of our errors. */
-function failureBeforeResponse(thrown: unknown, host: string): PrivatemodeError {
+/** Codes of the operating system and of its resolver; those of Node's own errors begin with ERR_. */
+const SYSTEM_CODE = /^E(?!RR_)/;
+
+/** Turns what node:https or fetch reported before any response header into one of our errors. */
+function failureBeforeResponse(thrown: unknown, host: string, connected: boolean): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
   if (refused !== undefined) return refused;
@@ -54,18 +71,21 @@ function failureBeforeResponse(thrown: unknown, host: string): PrivatemodeError 
   if (errno.startsWith('HPE_'))
     return new PrivatemodeError('response_malformed', 'the service answered with something that is not HTTP');
   const whileWriting = errno === 'ECONNRESET' && syscall === 'write';
-  const words = whileWriting ? CLOSED_DURING_UPLOAD : (ERRNO[errno]?.service ?? RESET.service);
-  return new PrivatemodeError(...words);
+  if (whileWriting) return new PrivatemodeError(...CLOSED_DURING_UPLOAD);
+  const known = ERRNO[errno]?.service;
+  if (known === undefined && !connected && SYSTEM_CODE.test(errno))
+    return new PrivatemodeError('upstream_unreachable', `the service cannot be reached (${errno})`);
+  return new PrivatemodeError(...(known ?? RESET.service));
 }
 
-/** The head of a response did not come in time. */
+/** The error for a response whose head did not come in time. */
 export const noResponse = (): PrivatemodeError => new PrivatemodeError(...NO_RESPONSE);
 
-/** Nothing more of a response came in time. */
+/** The error for a response of which nothing more came in time. */
 export const stalled = (): PrivatemodeError =>
   new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer');
 
-/** The connection ended before the response did. */
+/** The error for a response whose connection ended before it did. */
 export const brokenOff = (cause?: unknown): PrivatemodeError =>
   new PrivatemodeError(
     'stream_unfinished',
@@ -75,5 +95,5 @@ export const brokenOff = (cause?: unknown): PrivatemodeError =>
     },
   );
 
-/** ms in which the rest of a response that is complete must end, for its connection to be used again. */
+/** ms in which the rest of a complete response must end, so that its connection can be used again. */
 export const LINGER = 5_000;

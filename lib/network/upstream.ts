@@ -1,8 +1,12 @@
-/** The encrypted request on its way: one attempt through http-proxy-3, from the Readable to the head of the upstream response. */
+/**
+ * Sends one attempt of a request through http-proxy-3: from its encrypted body, a Readable, to the head of
+ * the upstream response.
+ */
 import type { EventEmitter } from 'node:events';
 import type { ClientRequest, IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
+import type { TLSSocket } from 'node:tls';
 import { ProxyServer } from 'http-proxy-3';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
@@ -14,19 +18,19 @@ import { openedAhead, type WarmConnections } from './warm-connections.ts';
 interface UpstreamOptions {
   readonly host: string;
   readonly port: number;
-  /** ms from the attempt to a usable connection. */
+  /** ms from the start of the attempt to a usable connection, its TLS handshake included. */
   readonly connectTimeout: number;
-  /** ms from the last piece of the upload that left to the response headers. */
+  /** ms from the last piece of the upload that left until the response headers come. */
   readonly firstByteTimeout: number;
   /** Keeps connections alive; carries the CA bundle and the outbound proxy. */
   readonly agent: Agent;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
-  /** Are told for how many ms the service says that it keeps an idle connection. */
-  readonly connections?: Pick<WarmConnections, 'announce'>;
+  /** Those of `agent`. `announce` gets the ms for which the service says that it keeps an idle connection. */
+  readonly connections?: Pick<WarmConnections, 'announce' | 'dropOutlived'>;
 }
 
-/** One sending of a request; nothing of the application's own head goes out but what stands here. */
+/** What one attempt sends. Nothing else of the application's own head goes out. */
 export interface Attempt {
   readonly method: string;
   /** Canonical path of the endpoint table, and the allowed query. */
@@ -36,7 +40,7 @@ export interface Attempt {
   readonly body: Readable | undefined;
   /** Use a connection of its own. */
   readonly fresh: boolean;
-  /** Ends the attempt; a PrivatemodeError as its reason is what the attempt fails with. */
+  /** Ends the attempt. If the reason is a PrivatemodeError, the attempt fails with it. */
   readonly signal: AbortSignal;
 }
 
@@ -48,8 +52,8 @@ export interface UpstreamResponse {
 export type Upstream = ReturnType<typeof createUpstream>;
 
 export function createUpstream(options: UpstreamOptions) {
-  // The library switches to a data path of its own (fetch, redirects followed) when this variable is set: no environment
-  // variable may change how encrypted bytes travel.
+  // If this variable is set, the library switches to a data path of its own (fetch, redirects followed). No
+  // environment variable may change how encrypted bytes travel.
   delete process.env['FORCE_FETCH_PATH'];
 
   const { host, port } = options;
@@ -60,17 +64,19 @@ export function createUpstream(options: UpstreamOptions) {
   const name = urlHost(host);
 
   return {
-    /** As it goes into Host: the port where it is not 443, brackets around IPv6. */
+    /** The value of Host: with the port if that is not 443, with brackets around IPv6. */
     authority: port === 443 ? name : `${name}:${port}`,
     /**
-     * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the upstream request when the
-     * application goes away. Rejects with UpstreamFailure. When it returns, `req` has the application's head again.
+     * Sends one attempt of the exchange `req`/`res`, and resolves with the response headers. Destroys the
+     * upstream request when the application goes away. Rejects with UpstreamFailure. When it returns, `req`
+     * has the application's head again.
      */
     send(req: SentRequest, res: ServerResponse, attempt: Attempt): Promise<UpstreamResponse> {
       const running = runAttempt(attempt, options);
       if (attempt.signal.aborted) return running.outcome;
       const body = attempt.body ?? new Readable({ read: endAtOnce });
-      body.once('error', running.failed); // pipe() leaves the request open where its source fails
+      body.once('error', running.failed); // pipe() leaves the request open if its source fails
+      options.connections?.dropOutlived();
       const agent = attempt.fresh ? options.freshAgent : options.agent;
       const removals: (() => void)[] = [];
       function note(this: EventEmitter, event: string, listener: () => void): void {
@@ -88,7 +94,8 @@ export function createUpstream(options: UpstreamOptions) {
         Object.assign(req, { method, url, headers });
         for (const each of [req, res]) each.off('newListener', note);
       }
-      // Both live longer than an attempt. An error of `req` may be on its way, and would end the process if nobody listened.
+      // `req` and `res` live longer than an attempt, so its listeners are removed. An error of `req` may be
+      // on its way, and would end the process if nobody listened.
       const over = (): void => {
         req.off('error', ignore).on('error', ignore);
         for (const remove of removals) remove();
@@ -100,8 +107,8 @@ export function createUpstream(options: UpstreamOptions) {
 }
 
 /**
- * The newest attempt of a request, to which the library's events lead. The one before it has none any more: a retry begins when that
- * has lost its connection or has its whole response.
+ * Leads the library's events from a request to its newest attempt. The attempt before has no more events: a
+ * retry begins when that attempt has lost its connection or has its whole response.
  */
 const ATTEMPT = Symbol('attempt');
 
@@ -111,14 +118,17 @@ interface SentRequest extends IncomingMessage {
 
 function ignore(): void {}
 
-/** `read` of a body that is empty; what Readable.from() makes would stay until a full collection. */
+/** The `read` of an empty body. A stream of Readable.from() would stay in memory until a full collection. */
 function endAtOnce(this: Readable): void {
   this.push(null);
 }
 
-/** Bytes; no event that is encrypted is shorter, so none of them waits for the end of its turn. */
+/** Bytes. No encrypted event is shorter, so none of them waits for the end of its turn of the event loop. */
 const SHORT_PIECE = 128;
-/** They cost little, and a response that breaks off keeps its last words. */
+/**
+ * Short pieces of a turn that pass as they come. They cost little, and the last bytes of a response that
+ * breaks off are not lost.
+ */
 const FEW_PIECES = 16;
 
 /** Seconds in a Keep-Alive header. */
@@ -127,7 +137,10 @@ const KEPT_FOR = /\btimeout=(\d{1,6})\b/;
 const noConnection = (): PrivatemodeError =>
   new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
 
-/** The state of one attempt, until the head of its response or the first cause of its failure. `outcome` rejects with UpstreamFailure. */
+/**
+ * The state of one attempt, until the head of its response or the first cause of its failure. `outcome`
+ * rejects with UpstreamFailure.
+ */
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   const { host, connectTimeout, firstByteTimeout, connections } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
@@ -149,9 +162,11 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     signal.removeEventListener('abort', aborted);
   }
 
-  /** The first cause counts: destroying the request makes it fail once more, with an error that says nothing. */
+  /**
+   * The first cause counts: destroying the request makes it fail once more, with an error that says nothing.
+   */
   function failed(thrown: unknown): void {
-    request?.destroy(); // also where a response came before the body failed: the rest of that is not sent
+    request?.destroy(); // also if a response came before the body failed: the rest of the body is not sent
     if (settled) return;
     settle();
     const age = connectedAt && performance.now() - connectedAt;
@@ -160,7 +175,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   }
   const aborted = (): void => failed(signal.reason);
 
-  /** Each piece of the upload that has left begins the wait anew. */
+  /** Begins the wait for the response anew; called for each piece of the upload that has left. */
   function expectResponse(): void {
     if (settled) return;
     clearTimeout(deadline);
@@ -179,11 +194,12 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   return {
     outcome,
     failed,
-    /** The request has a socket, which may have to connect yet. */
+    /** Called when the request has a socket, which may still have to connect. */
     connecting(created: ClientRequest): void {
       request = created;
       created.once('close', () => {
-        if (!settled) failed(new Error('closed without a response')); // an error costs 9 us of a short request's 620, by its stack
+        // An error costs 9 us of a short request's 620, because of its stack.
+        if (!settled) failed(new Error('closed without a response'));
         body?.destroy();
       });
       if (settled) return void created.destroy();
@@ -191,9 +207,11 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
       socket?.prependOnceListener('data', () => {
         heard = true;
       });
-      waited = created.reusedSocket || (socket !== null && openedAhead(socket));
-      if (waited || socket?.connecting === false) connected();
-      else socket?.once('secureConnect', connected);
+      // Behind an outbound proxy a socket is connected before its handshake begins, and may even count as
+      // reused by then (docs/hazards.md 40).
+      if (!(socket as TLSSocket | null)?.authorized) return void socket?.once('secureConnect', connected);
+      waited = created.reusedSocket || openedAhead(socket as TLSSocket);
+      connected();
     },
     responded(response: IncomingMessage): void {
       const sending = request;
@@ -202,7 +220,8 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
       const hint = KEPT_FOR.exec(String(response.headers['keep-alive']))?.[1];
       if (hint !== undefined) connections?.announce(1000 * Number(hint));
       joinPieces(response, SHORT_PIECE, FEW_PIECES);
-      // A response that is over before the upload is all there will be: the rest need not travel.
+      // A response that is over before the upload is all that will come, so the rest of the upload need not
+      // travel.
       response.once('end', () => {
         if (!sending.writableFinished) sending.destroy();
       });

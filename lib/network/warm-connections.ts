@@ -1,38 +1,60 @@
-/** Connections that are opened ahead of the requests that will need them, so that no request waits for a handshake. */
+/**
+ * Connections that are opened ahead of the requests that will need them, so that no request waits for a
+ * handshake.
+ */
 import type { Agent } from 'node:https';
 import type { TLSSocket } from 'node:tls';
 
 interface WarmDeps {
-  /** At most that many are opened ahead; 0: none. */
+  /** At most so many connections are opened ahead; 0: none. */
   readonly limit: number;
-  /** A connection as requests need it, its certificate accepted, its errors listened for. Rejects where there is none; `signal` gives it up. */
+  /**
+   * Opens a connection as requests need it: its certificate is accepted, its errors are listened for. Rejects
+   * if there is none; `signal` gives it up.
+   */
   readonly open: (signal: AbortSignal) => Promise<TLSSocket>;
-  /** The connections that wait for their next request or are in use belong to it. */
+  /** The agent that has the connections which are in use or wait for their next request. */
   readonly agent: Agent;
 }
 
 /**
- * - `unverified`: the service is not verified yet, or no longer. `prepare` opens one connection; none is opened or renewed otherwise.
- * - `keeping`: the service is verified. Missing connections are opened, and those that have idled for their term are replaced.
+ * - `unverified`: the service is not verified yet, or no longer. `prepare` opens one connection; none is
+ *   opened or renewed otherwise.
+ * - `keeping`: the service is verified. Missing connections are opened, and those that have idled for their
+ *   term are replaced.
  * - `closed`: at the end, or from the start with a limit of 0. No connection is ready, and none is opened.
  */
 type State = 'unverified' | 'keeping' | 'closed';
 
-/** ms of idling after which a connection is replaced: services, and the routers before them, wait for longer. */
+/**
+ * ms of idling after which a connection is replaced: services, and the routers before them, keep idle
+ * connections for longer.
+ */
 const RENEW_AFTER = 45_000;
-/** ms by which a connection is replaced earlier than the service says that it will close it. */
+/** ms by which a connection is replaced before the time at which the service says that it will close it. */
 const EARLIER = 2_000;
-/** ms; a connection that the service closes sooner counts as a failure. None is replaced sooner: handshakes would never end. */
+/**
+ * ms. If the service closes a connection sooner, this counts as a failure. No connection is replaced sooner,
+ * or handshakes would never end.
+ */
 const YOUNG = 2_000;
-/** Times its term that a connection has idled if its replacement did not happen: the machine slept, and whoever was at the other end is gone. */
+/**
+ * A connection that has idled for this many times its term was not replaced: the machine slept, and the other
+ * end is gone. Such a connection is closed, and carries no request.
+ */
 const OUTLIVED = 2;
-/** ms before the next connection is opened after a failure, doubled with each that follows, up to the longest. */
+/**
+ * ms before the next connection is opened after a failure, doubled with each that follows, up to the longest.
+ */
 const BACK_OFF = { first: 500, longest: 60_000 };
-/** Minutes for which the most connections that were in use at once count. */
+/** Minutes for which the highest number of connections in use at once is remembered. */
 const LATELY = 5;
-/** Connections that are opened at the same time: the work of many handshakes would hold up the first request after a start. */
+/**
+ * Most connections that are opened at the same time. More handshakes at once would hold up the first request
+ * after a start.
+ */
 const AT_ONCE = 2;
-/** ms between two looks at the connections. */
+/** ms between two looks at the connections, by the timer and by requests. */
 const LOOK = 1_000;
 
 /** The connections that were opened ahead. */
@@ -42,26 +64,32 @@ const ahead = new WeakSet<object>();
 export const openedAhead = (socket: object): boolean => ahead.has(socket);
 
 /**
- * Keeps so many connections idle that there are as many with those in use as were in use at once in the last five minutes: at least
- * one idle, and at most `limit`. Those that the agent kept after a request count too. Each is replaced before the service closes it.
- * Failures are retried ever more slowly, in silence, since the next request reports what is wrong.
+ * Keeps connections idle: so many that, with those in use, they are as many as were in use at once in the
+ * last five minutes. At least one is idle, and at most `limit` are. Connections that the agent kept after a
+ * request count as idle ones, too. Each connection is replaced before the service closes it. Failures are
+ * retried ever more slowly, in silence, because the next request reports what is wrong.
  */
 export class WarmConnections {
   readonly #deps: WarmDeps;
   #state: State;
-  /** How many are being opened; `#closed` gives them up. */
+  /** How many connections are being opened; `#closed` gives them up. */
   #opening = 0;
   readonly #closed = new AbortController();
-  /** Open, and waiting for their first request; the newest is the last. */
+  /** Open connections that wait for their first request; the newest is the last. */
   readonly #ready = new Set<TLSSocket>();
-  /** Since when those that are ready, or wait in the agent, idle. */
+  /** Since when a connection idles that is ready or waits in the agent. */
   readonly #idleSince = new WeakMap<object, number>();
-  /** ms of idling after which one is replaced. */
+  /** ms of idling after which a connection is replaced. */
   #renewAfter = RENEW_AFTER;
-  /** The most that were in use at once in each of the last minutes, counted from 1970; the newest is the last. */
+  /**
+   * The highest number of connections in use at once, in each of the last minutes. Minutes are counted from
+   * 1970; the newest is the last.
+   */
   #peaks: { readonly minute: number; connections: number }[] = [];
+  /** ms since 1970; when a request last looked for outlived connections. */
+  #lookedAt = 0;
   #failures = 0;
-  /** None is opened before; ms since 1970. */
+  /** ms since 1970; no connection is opened before. */
   #pausedUntil = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -71,46 +99,58 @@ export class WarmConnections {
     this.#used(deps.limit); // applications begin with several requests at once
   }
 
-  /** Opens one, if there is none: the service is about to be verified. */
+  /** Opens a connection if there is none, because the service is about to be verified. */
   prepare(): void {
     if (this.#state !== 'closed' && this.#ready.size + this.#opening === 0) void this.#launch();
   }
 
-  /** Whether connections are kept ready: while the service is verified. */
+  /** Says whether the service is verified: connections are kept ready while it is. */
   keep(verified: boolean): void {
     if (this.#state === 'closed') return;
     this.#state = verified ? 'keeping' : 'unverified';
     this.#tendIn(0);
   }
 
-  /** One that is ready and can be relied on, the newest; undefined: none is. */
+  /** Takes the newest connection that is ready and can be relied on; undefined: there is none. */
   take(): TLSSocket | undefined {
     for (const socket of [...this.#ready].reverse()) {
       this.#ready.delete(socket);
       socket.off('data', refuseUnasked);
       this.#tendIn(0);
-      if (socket.writable && this.#idleFor(socket) < OUTLIVED * this.#renewAfter) return socket.ref();
+      if (socket.writable && !this.#isOutlived(socket)) return socket.ref();
       socket.destroy();
     }
     return undefined;
   }
 
-  /** A request gets a connection, of whatever kind. */
+  /**
+   * Closes the outlived connections in the agent, which hands out whatever it has. To be called before each
+   * request; looks at the connections only if the last look is a second old.
+   */
+  dropOutlived(): void {
+    const now = Date.now();
+    if (now - this.#lookedAt < LOOK) return;
+    this.#lookedAt = now;
+    for (const socket of socketsIn(this.#deps.agent.freeSockets))
+      if (this.#isOutlived(socket)) this.#drop(socket);
+  }
+
+  /** Notes that a request gets a connection, of whatever kind. */
   began(): void {
     this.#used(this.#inUse() + 1); // the agent counts it next
   }
 
-  /** A connection waits in the agent for its next request. */
+  /** Notes that a connection waits in the agent for its next request. */
   idles(socket: object): void {
     this.#idleSince.set(socket, Date.now());
   }
 
-  /** The service said for how many ms it keeps idle connections. */
+  /** Notes for how many ms the service says that it keeps idle connections. */
   announce(ms: number): void {
     this.#renewAfter = Math.min(RENEW_AFTER, Math.max(YOUNG, ms - EARLIER));
   }
 
-  /** Ends those that are ready or being opened. */
+  /** Ends the connections that are ready or being opened. */
   close(): void {
     this.#state = 'closed';
     clearTimeout(this.#timer);
@@ -119,7 +159,10 @@ export class WarmConnections {
     this.#ready.clear();
   }
 
-  /** Opens what is missing, and closes what has idled for its time once there is enough without it. */
+  /**
+   * Opens missing connections, and closes those that have idled for their term once there are enough without
+   * them.
+   */
   #tend(): void {
     const inUse = this.#inUse();
     this.#used(inUse);
@@ -135,13 +178,16 @@ export class WarmConnections {
     this.#tendIn(LOOK);
   }
 
-  /** Requests of this turn come first: no connection is opened within it. */
+  /**
+   * Looks at the connections in `ms` ms. Requests of this turn of the event loop come first: no connection is
+   * opened within it.
+   */
   #tendIn(ms: number): void {
     clearTimeout(this.#timer);
     if (this.#state === 'keeping') this.#timer = setTimeout(() => this.#tend(), ms).unref();
   }
 
-  /** So many are in use at once. */
+  /** Notes how many connections are in use at once. */
   #used(connections: number): void {
     const now = Math.floor(Date.now() / 60_000);
     const newest = this.#peaks.at(-1);
@@ -158,6 +204,10 @@ export class WarmConnections {
 
   #idleFor(socket: TLSSocket): number {
     return Date.now() - (this.#idleSince.get(socket) ?? 0);
+  }
+
+  #isOutlived(socket: TLSSocket): boolean {
+    return this.#idleFor(socket) >= OUTLIVED * this.#renewAfter;
   }
 
   async #launch(): Promise<void> {
@@ -180,7 +230,7 @@ export class WarmConnections {
     socket.on('data', refuseUnasked).resume().unref();
   }
 
-  /** A connection has closed; where it was ready, the service did it. */
+  /** Called when a connection has closed. If it was ready, the service closed it. */
   #lost(socket: TLSSocket): void {
     if (!this.#ready.delete(socket)) return;
     if (this.#idleFor(socket) < YOUNG) this.#failed();
@@ -194,18 +244,19 @@ export class WarmConnections {
   }
 
   #drop(socket: TLSSocket): void {
-    this.#failures = 0; // the service kept it for its time
+    this.#failures = 0; // the service kept the connection for its term, or the machine has just woken
     this.#ready.delete(socket);
     socket.destroy();
-    socket.emit('agentRemove'); // or the agent may hand it out until it hears of its end (docs/hazards.md 32)
+    // Otherwise the agent may hand it out until it hears of its end (docs/hazards.md 32).
+    socket.emit('agentRemove');
   }
 }
 
-/** All connections of a table of an agent's. */
+/** All connections in a table of an agent. */
 const socketsIn = (table: Agent['sockets' | 'freeSockets']): TLSSocket[] =>
   Object.values(table).flatMap((sockets = []) => sockets as TLSSocket[]);
 
-/** The service speaks before it was asked: a refusal, and the end of this connection. */
+/** Called when the service speaks before it was asked: this is a refusal, and the end of the connection. */
 function refuseUnasked(this: TLSSocket): void {
   this.destroy();
 }

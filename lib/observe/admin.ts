@@ -1,27 +1,30 @@
+/**
+ * The HTTP listeners for operators (--admin-address, --metrics-address): which routes each of them serves,
+ * and which requests it refuses.
+ */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
-import type { Standing } from '../session/standing.ts';
-import { type VerificationDocument, verificationText } from '../transparency/verification-document.ts';
-import { type HealthAnswer, healthzAnswer, readyzAnswer } from './health.ts';
+import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { loadStatusPage, verdictFacts } from './status-page.ts';
 import type { StatusReport } from './status-report.ts';
+import { type VerificationDocument, verificationText } from './verification-document.ts';
 
 export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 
-/** The content of the listener at the time of a request. */
+/** Sources of what the listener shows; each request reads them anew. */
 export interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
-  readonly readiness: () => Standing;
+  readonly readiness: () => Readiness;
   readonly status: () => Promise<StatusReport>;
   readonly verification: () => Promise<VerificationDocument>;
 }
 
 type Route = (
   shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
-) => HealthAnswer | Promise<HealthAnswer>;
+) => HealthResponse | Promise<HealthResponse>;
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -31,8 +34,8 @@ const METRICS_ROUTES: Routes = {
     headers: { 'content-type': metrics.contentType },
     body: await metrics.render(),
   }),
-  '/healthz': healthzAnswer,
-  '/readyz': ({ readiness }) => readyzAnswer(readiness()),
+  '/healthz': healthzResponse,
+  '/readyz': ({ readiness }) => readyzResponse(readiness()),
 };
 
 const ADMIN_ROUTES: Routes = {
@@ -45,7 +48,9 @@ const ADMIN_ROUTES: Routes = {
   ...METRICS_ROUTES,
 };
 
-/** The listeners by the flags that ask for them: what each serves, and where the rest is. */
+/**
+ * The listeners by the flags that open them: the routes of each, and a hint where the other endpoints are.
+ */
 const LISTENERS = {
   'admin-address': {
     routes: ADMIN_ROUTES,
@@ -58,15 +63,17 @@ const LISTENERS = {
   },
 } as const;
 
-const json = (body: string): HealthAnswer => ({
+const json = (body: string): HealthResponse => ({
   status: 200,
   headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
   body,
 });
 
 /**
- * The routes of `flag` on a listener of their own, so that whoever may use the port of the applications does not see the traffic of
- * others, and whoever reads the metrics (--metrics-address) not the clients and requests on the status page (--admin-address). GET and HEAD only, and not for web pages: a page whose name is rebound to this address could read what they show. Throws
+ * Opens a listener of its own for the routes of `flag`. A client that may use the port for applications thus
+ * does not see the traffic of others, and a reader of the metrics (--metrics-address) does not see the
+ * clients and requests on the status page (--admin-address). Serves GET and HEAD only. Refuses requests of
+ * web pages: a page whose host name is rebound to this address could read the responses. Throws
  * listen_failed.
  */
 export async function startAdmin({
@@ -77,14 +84,14 @@ export async function startAdmin({
 }: Shown & {
   readonly flag: keyof typeof LISTENERS;
   readonly host: string;
-  /** 0: any free one. */
+  /** 0: any free port. */
   readonly port: number;
-  /** Throws the error for a request that a foreign web page sends, by its head. */
+  /** Throws an error if the head of the request shows that a foreign web page sent it. */
   readonly admit: (req: IncomingMessage) => void;
 }) {
   const { routes, elsewhere } = LISTENERS[flag];
   const page = loadStatusPage();
-  const answer = async (req: IncomingMessage): Promise<HealthAnswer> => {
+  const answer = async (req: IncomingMessage): Promise<HealthResponse> => {
     try {
       admit(req);
     } catch (thrown) {
@@ -126,7 +133,7 @@ const refusal = (
   code: ErrorCode,
   text: string,
   headers: Readonly<Record<string, string>> = {},
-): HealthAnswer => ({
+): HealthResponse => ({
   status,
   headers: { 'content-type': 'text/plain; charset=utf-8', 'privatemode-proxy-error': code, ...headers },
   body: `${text}\n`,

@@ -4,14 +4,17 @@ import type { Logger } from './log.ts';
 export type Severity = 'info' | 'warning' | 'critical';
 
 interface ConditionRow {
-  /** The usual one first. `critical`: requests are refused, access is wrong or records are lost; `warning`: that may happen soon. */
+  /**
+   * The usual severity first. `critical`: the proxy refuses requests, gives wrong access or loses records.
+   * `warning`: one of these may happen soon.
+   */
   readonly severities: readonly [Severity, ...Severity[]];
-  /** The log lines when it begins and when it is over. */
+  /** Messages of the log lines when the condition begins and when it ends. */
   readonly begins: string;
   readonly ends: string;
-  /** Of the first line, where something failed; default: the level of the severity. */
+  /** Level of the first log line, set where something failed. Default: the level of the severity. */
   readonly level?: 'error';
-  /** What is wrong and what follows from it, for docs/operations.md. */
+  /** What is wrong and what follows from it, for docs/conditions.md. */
   readonly meaning: string;
   /** What to do, as one sentence or two. */
   readonly remedy: string;
@@ -20,9 +23,13 @@ interface ConditionRow {
 const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy reads it again by itself.';
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
+const NONE_LEAVES =
+  'no request leaves, but under a secret that the service denied requests are tried, encrypted';
 const RENEW = 'Put the renewed certificate into the file; the proxy reads it again by itself.';
 
-/** Every condition, in the order of the table in docs/operations.md. The ids are stable: alerts match on them. */
+/**
+ * Every condition, in the order of the table in docs/conditions.md. The ids are stable: alerts match on them.
+ */
 export const CONDITIONS = {
   service_rejected: {
     severities: ['critical', 'warning'],
@@ -30,7 +37,7 @@ export const CONDITIONS = {
     ends: 'The service is no longer rejected',
     meaning:
       'A check of the service failed: no request leaves. Warning after the first rejection, critical once a second one has confirmed it.',
-    remedy: 'Find out what changed, and who says so: docs/verification.md.',
+    remedy: 'Find out what changed, and who says so: docs/manifests.md.',
   },
   manifest_unusable: {
     severities: ['critical'],
@@ -44,22 +51,21 @@ export const CONDITIONS = {
     severities: ['critical'],
     begins: 'The service refuses the API key, so it cannot be verified',
     ends: 'The service accepts the API key',
-    meaning: 'The service answers an attestation with 401, and no secret is good: no request leaves.',
+    meaning: `The service answers an attestation with 401, and no secret is good: ${NONE_LEAVES}.`,
     remedy: 'Check the key of --api-key, or ask the service for a new one.',
   },
   client_too_old: {
     severities: ['critical'],
     begins: 'The service wants a newer client',
     ends: 'The service no longer asks for a newer client',
-    meaning: 'The service answers an attestation with the version that it wants at least: no request leaves.',
+    meaning: `The service answers an attestation with the version that it wants at least, and no secret is good: ${NONE_LEAVES}.`,
     remedy: 'Update privatemode-proxy to the latest version.',
   },
   service_unreachable: {
     severities: ['critical'],
     begins: 'The verification of the service does not come to an end',
     ends: 'The verification of the service came to an end',
-    meaning:
-      'The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: no request leaves.',
+    meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
     remedy: 'The log names what fails; the proxy tries again by itself.',
   },
   renewal_fails: {
@@ -80,11 +86,12 @@ export const CONDITIONS = {
   },
   own_key_rejected: {
     severities: ['warning', 'critical'],
-    begins: "The service rejects this proxy's API key",
-    ends: "The service accepts this proxy's API key again",
+    begins: 'The service rejects an API key of this proxy',
+    ends: 'The service rejects no API key of this proxy any more',
     meaning:
-      "The service answered requests with the proxy's own key with 401. Critical after three within a minute.",
-    remedy: 'Check the key of --api-key, or ask the service for a new one; clients cannot repair this.',
+      'The service answered requests with 401 that had the key of `--api-key`, or the `apiKey` of a client. Critical after three within a minute with the same key.',
+    remedy:
+      'Check the key that the message names, or ask the service for a new one; clients cannot repair this.',
   },
   clients_file_unusable: {
     severities: ['critical'],
@@ -133,6 +140,15 @@ export const CONDITIONS = {
     meaning:
       'A certificate of `--tls-client-ca` expires within 14 days, or has expired (critical): it lets no client in any more.',
     remedy: RENEW,
+  },
+  workers_missing: {
+    severities: ['warning', 'critical'],
+    begins: 'Worker processes are missing',
+    ends: 'All worker processes listen again',
+    meaning:
+      'For 10 s, fewer processes than `--workers` asks for have accepted connections; the others serve all clients. Critical as soon as none does: no request is answered.',
+    remedy:
+      'The log says why workers end or cannot start, often for want of memory or processes; the proxy starts them again by itself.',
   },
   receipts_waiting: {
     severities: ['warning'],
@@ -222,15 +238,19 @@ export const CONDITIONS = {
     begins: 'The Node that runs this proxy should be replaced',
     ends: 'The Node that runs this proxy is recent enough',
     meaning:
-      'The program runs on a release of Node that lacks security fixes, or on a line of Node that it is not tested with.',
-    remedy: 'Update Node within its line, or use the executable, which brings its own.',
+      'The program runs on a release of Node that lacks a security fix of something that this proxy uses, or on a line of Node that it is not tested with. The message names each fix.',
+    remedy:
+      'Take the newest Node of its line from nodejs.org. The executable and the image bring their own: take a newer release of them. A checkout has the one of its package.json: pull a newer checkout and run npm ci.',
   },
 } as const satisfies Readonly<Record<string, ConditionRow>>;
 
 export type ConditionId = keyof typeof CONDITIONS;
 const row = (id: ConditionId): ConditionRow => CONDITIONS[id];
 
-/** One condition, as `/status` shows it. Its message names files, clients and models of the operator, so it goes nowhere else. */
+/**
+ * One condition, as `/status` shows it. Its message names files, clients and models of the operator, so only
+ * `/status`, what is made of it, and the log contain it.
+ */
 export interface Condition {
   readonly id: ConditionId;
   readonly severity: Severity;
@@ -241,23 +261,29 @@ export interface Condition {
 }
 
 export interface ConditionOptions {
-  /** Which of several files, clients or workers it is about: it is over once it is over for each of them. */
+  /**
+   * The file, client or worker that the condition is about, if there are several. The condition ends once it
+   * has ended for each of them.
+   */
   readonly of?: string | undefined;
-  /** Default: the first of its row. */
+  /** Default: the first severity of the row. */
   readonly severity?: Severity | undefined;
-  /** Default: that of its row; for causes that are known better. */
+  /** Set by a source that knows the cause better than the row does. Default: the remedy of the row. */
   readonly remedy?: string | undefined;
-  /** ms after which it is over by itself, unless it is set again: for events, of which nobody sees an end. */
+  /**
+   * ms after which the condition ends by itself, unless it is set again. For events, since nobody sees the
+   * end of an event.
+   */
   readonly lasts?: number | undefined;
-  /** More fields of the log line. */
+  /** Further fields of the log line. */
   readonly fields?: Readonly<Record<string, string | number>> | undefined;
 }
 
-/** What sources of conditions call. Both are idempotent; neither throws. */
+/** The functions that a source of conditions calls. Both are idempotent; neither throws. */
 export interface ConditionSink {
-  /** Something is wrong: `message` says what, for a person, without what to do. */
+  /** Begins or updates a condition. `message` tells a person what is wrong, but not what to do. */
   set(id: ConditionId, message: string, options?: ConditionOptions): void;
-  /** It is over, for `of` alone where that was given. */
+  /** Ends a condition; if `of` is given, only for that file, client or worker. */
   clear(id: ConditionId, options?: Pick<ConditionOptions, 'of' | 'fields'>): void;
 }
 
@@ -274,12 +300,13 @@ interface Entry {
 const RANKS: readonly Severity[] = ['critical', 'warning', 'info'];
 const rank = ({ severity }: Pick<Entry, 'severity'>): number => RANKS.indexOf(severity);
 const LEVELS = { info: 'info', warning: 'warn', critical: 'error' } as const;
-/** Of one condition; more are counted. */
+/** Messages of one condition that are shown; further ones are only counted. */
 const MOST_MESSAGES = 3;
 
 /**
- * The registry of the conditions that hold now. It logs a condition when it begins, when another cause joins or it becomes worse, and when
- * it is over, whoever reports it: with several workers, once for all. `now`: ms since 1970.
+ * The registry of the conditions that hold now. It logs a condition when it begins, when another cause joins
+ * or the condition becomes worse, and when it ends. With several workers it logs each of these once for all,
+ * whichever worker reports it. `now`: ms since 1970.
  */
 export function createConditions({
   log,
@@ -306,7 +333,7 @@ export function createConditions({
     log[level]({ condition: id, reason: message, remedy, ...fields }, begins);
   }
 
-  /** Whether the condition is over with that. */
+  /** Removes the entry for `of`. Returns whether the condition has ended with it. */
   function drop(id: ConditionId, of: string): boolean {
     const entries = held.get(id);
     clearTimeout(entries?.get(of)?.timer);
@@ -321,7 +348,12 @@ export function createConditions({
   return {
     set,
     clear,
-    /** What another process reports; `gone` forgets all of that once the process has ended, and says nothing: nothing was repaired. */
+    /** Ends a condition without a log line, because another condition takes its place. */
+    drop: (id: ConditionId): void => void drop(id, ''),
+    /**
+     * A sink for what another process reports. `gone` forgets these reports once that process has ended. It
+     * logs nothing, since nothing was repaired.
+     */
     from(source: string): ConditionSink & { gone(): void } {
       const named = (of = ''): string => `${source}\0${of}`;
       return {
@@ -333,7 +365,7 @@ export function createConditions({
         },
       };
     },
-    /** The worst first, and of those the oldest. */
+    /** The worst first; among equally bad ones the oldest first. */
     list: (): readonly Condition[] =>
       Array.from(held, ([id, entries]) => joined(id, [...entries.values()])).sort(
         (a, b) => rank(a) - rank(b) || a.since - b.since,
@@ -345,7 +377,7 @@ export function createConditions({
   };
 }
 
-/** One condition of all its causes: as bad as the worst, as old as the oldest. */
+/** Joins all causes into one condition: it is as bad as the worst cause and as old as the oldest. */
 function joined(id: ConditionId, entries: readonly Entry[]): Condition {
   const causes = entries.toSorted((a, b) => rank(a) - rank(b));
   const [worst] = causes as [Entry];

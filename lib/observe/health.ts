@@ -1,7 +1,10 @@
-/** Whether the proxy is alive and ready: what it answers. */
+/**
+ * The responses of `/healthz` and `/readyz`: whether the proxy is alive, and whether it is ready for
+ * requests.
+ */
 import type { Standing } from '../session/standing.ts';
 
-export interface HealthAnswer {
+export interface HealthResponse {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: string;
@@ -11,24 +14,43 @@ const NO_STORE = { 'cache-control': 'no-store' };
 const TEXT = { 'content-type': 'text/plain; charset=utf-8', ...NO_STORE };
 
 /** `/healthz`: the process is alive. */
-export const healthzAnswer = (): HealthAnswer => ({ status: 200, headers: TEXT, body: 'ok\n' });
+export const healthzResponse = (): HealthResponse => ({ status: 200, headers: TEXT, body: 'ok\n' });
 
 /** No `Retry-After`: this process will not be ready again. */
-const ENDED: HealthAnswer = {
+const ENDED: HealthResponse = {
   status: 503,
   headers: { ...TEXT, 'privatemode-proxy-error': 'shutting_down', connection: 'close' },
   body: 'ended: the proxy was told to stop\n',
 };
 
-/** `/readyz`: whether to send requests here. 503 once the proxy was told to stop, or where a request could not be sent now, with the reason. */
-export function readyzAnswer({ state, ready, awaitsKey, error }: Standing): HealthAnswer {
+export interface Readiness extends Standing {
+  /** Whether a process accepts requests. Default: true, because the one that answers does. */
+  readonly isServed?: boolean;
+}
+
+/**
+ * `/readyz`: whether clients should send requests to this proxy. 204 if so. 503 with the reason once the
+ * proxy was told to stop, while it could not send a request to the service, or while no process accepts any.
+ */
+export function readyzResponse({
+  state,
+  ready,
+  awaitsKey,
+  error,
+  isServed = true,
+}: Readiness): HealthResponse {
   if (state === 'ended') return ENDED;
-  if (ready) {
-    // With the key of the first client the service is verified; a probe must not keep that client away.
+  if (ready && isServed) {
+    // The proxy verifies the service with the key of the first client, so a probe must not keep that client
+    // away.
     const awaiting = awaitsKey ? { 'privatemode-proxy-state': 'awaiting-key' } : {};
     return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
   }
-  const reason = error === undefined ? 'the remote is being verified' : `${error.code}: ${error.message}`;
-  const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': error?.code ?? 'not_ready' };
+  const [code, reason] = ready
+    ? ['not_ready', 'no process accepts requests']
+    : error === undefined
+      ? ['not_ready', 'the remote is being verified']
+      : [error.code, `${error.code}: ${error.message}`];
+  const headers = { ...TEXT, 'retry-after': '2', 'privatemode-proxy-error': code };
   return { status: 503, headers, body: `${state}: ${reason}\n` };
 }

@@ -1,16 +1,25 @@
+/**
+ * The log: writes lines as text or JSON, keeps secrets out of them, and shows a changing status line on a
+ * terminal.
+ */
 import { styleText } from 'node:util';
 import { type Logger as PinoLogger, pino } from 'pino';
 import { PrivatemodeError } from '../errors.ts';
 import { hasColours, isPrintable, printable, printableJson, safeJson } from '../text.ts';
 
-/** An Error is no such record: it goes into a field, where its text is judged. */
+/**
+ * The fields of a log line. An Error must not be passed as this record, but as the value of a field, where
+ * `flatValue` judges its text.
+ */
 type Fields = Readonly<Record<string, unknown>>;
 
 type Line = [fields: Fields, message: string] | [message: string];
 type LogMethod = (...line: Line) => void;
 type LevelName = 'debug' | 'info' | 'warn' | 'error';
 
-/** Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`. */
+/**
+ * Fields first, then the message: `log.info({ status: 200 }, 'Forwarding finished')`. Bind ids by `child`.
+ */
 export interface Logger {
   readonly debug: LogMethod;
   readonly info: LogMethod;
@@ -25,7 +34,7 @@ export interface LogOutput {
   readonly isTTY?: boolean | undefined;
 }
 
-/** Fields whose value is never shown, whoever logs them; one level of names is enough, since `flat` drops objects. */
+/** Fields whose value the log never shows. One level of names is enough, since `flat` drops objects. */
 const SECRET_FIELDS: ReadonlySet<string> = new Set(
   (
     'authorization Authorization proxy-authorization x-api-key api-key apiKey api_key key bearer token secret password ' +
@@ -36,10 +45,11 @@ const LONGEST_TEXT = 1_000;
 const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
 
 /**
- * A logger in the reference's formats. `text` is `time=… level=INFO msg="…" key=value`, padded so that lines of one kind stand
- * in columns, and coloured on a terminal only, unless `env` (default: of the process) has NO_COLOR. `json` is one object per
- * line. `level` is a pino number. A value that is no text, number, boolean or error is left out, so that nobody logs a
- * request by accident.
+ * Creates a logger in the formats of the reference. `text` is `time=… level=INFO msg="…" key=value`, padded
+ * so that lines of one kind stand in columns. It is coloured on a terminal only, and not if `env` (default:
+ * of the process) has NO_COLOR. `json` is one object per line. `level` is a pino number. In place of a value
+ * that is no text, number, boolean, null or error the line shows `[omitted]`, so that nobody logs a request
+ * by accident.
  */
 export function createLogger(options: {
   readonly format: 'text' | 'json';
@@ -67,7 +77,10 @@ export function createLogger(options: {
   return new BoundLogger(logger, {});
 }
 
-/** Bound fields go into each line with its own: pino would let those of its children pass `flat` by, and write a name twice. */
+/**
+ * Merges bound fields into each line itself: the bindings of pino's own `child()` would bypass `flat`, and a
+ * name could appear twice in a line.
+ */
 class BoundLogger implements Logger {
   readonly #logger: PinoLogger;
   readonly #bound: Fields;
@@ -108,7 +121,7 @@ class BoundLogger implements Logger {
   }
 }
 
-/** The fields of one line, each as something that is safe and short. */
+/** The fields of one line, with each value made safe and short. */
 function flat(fields: Fields): Record<string, unknown> {
   const shown: Record<string, unknown> = {};
   for (const name in fields) {
@@ -128,9 +141,10 @@ function flatValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. Of foreign errors the message is shown only where it comes from the system or
- * the network: a parser's message quotes what it parsed, and Node's own (ERR_…) what they were called with. Where the
- * program failed, the place tells more than the message.
+ * An error and its causes on one line. Of a foreign error the line shows the message only if it comes from
+ * the system or the network: a parser's message quotes what it parsed, and messages of Node's own errors
+ * (ERR_…) quote what a function was called with. Where the program itself failed, the place in its code tells
+ * more than the message.
  */
 function describeError(error: Error): string {
   const parts: string[] = [];
@@ -147,7 +161,10 @@ function describeLink(error: Error): string {
   return `${error.name} ${place?.trim() ?? ''}`;
 }
 
-/** Characters that values take at least, so that lines of one kind stand in columns. Parsers of such lines skip the blanks. */
+/**
+ * Least width of values in characters, so that lines of one kind stand in columns. Parsers of such lines skip
+ * the blanks.
+ */
 const WIDTHS: Readonly<Record<string, number>> = {
   method: 4,
   path: 24,
@@ -164,12 +181,13 @@ const WIDTHS: Readonly<Record<string, number>> = {
 const LEVEL_WIDTH = 'level=ERROR'.length;
 const MESSAGE_WIDTH = '"Request ended"'.length;
 
-/** Fields that a search looks for and a reader skips: they stand at the end of the line. */
+/** Fields that people search for but do not read. They stand at the end of the line. */
 const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId', 'worker']);
 
 /**
- * Lays lines out as text in place of pino's JSON, in this process and at once: no line is lost when the process ends. Text that is made of
- * the JSON costs a short request 20 us of its 620 more, by a profile of the bench row request_cpu.
+ * Writes lines as text in place of pino's JSON. It does so in this process and at once, so that no line is
+ * lost when the process ends. To make the text from the JSON would cost a short request 20 us more, of its
+ * 620, by a profile of the bench row request_cpu.
  */
 function textLines(output: LogOutput, colours: boolean) {
   const paint = (colour: 'gray' | 'green' | 'yellow' | 'red' | undefined, text: string): string =>
@@ -191,12 +209,18 @@ function textLines(output: LogOutput, colours: boolean) {
   };
 }
 
-/** Pino escapes what would break the JSON; a log of any format may be read on a terminal. */
+/**
+ * Escapes what a terminal would obey, because people may read a log of any format on a terminal. Pino escapes
+ * only what would break the JSON.
+ */
 const jsonOutput = (output: LogOutput): LogOutput => ({
   write: (line) => output.write(/^[ -~]*\n$/.test(line) ? line : printableJson(line)),
 });
 
-/** As slog writes it: quoted where a reader could otherwise not tell where it ends, or a terminal would do more than show it. */
+/**
+ * A value as slog writes it: in quotes if a reader could otherwise not tell where it ends, or if a terminal
+ * would do more than show it.
+ */
 function quoted(value: unknown): string {
   const text = String(value);
   if (/^[!#-<>-~]+$/.test(text)) return text;
@@ -204,13 +228,13 @@ function quoted(value: unknown): string {
   return isPlain ? text : safeJson(text);
 }
 
-/** An output whose last line changes: log lines go above it. */
+/** An output with a changing last line; log lines go above it. */
 export interface StatusOutput extends LogOutput {
   /** Replaces the changing line; undefined removes it. */
   show(text: string | undefined): void;
 }
 
-/** `output` with a changing line at its end; undefined where it is no terminal. */
+/** Gives `output` a changing line at its end; undefined if `output` is no terminal. */
 export function statusLine(output: LogOutput & { readonly columns?: number }): StatusOutput | undefined {
   if (output.isTTY !== true) return undefined;
   let shown = '';
@@ -219,7 +243,8 @@ export function statusLine(output: LogOutput & { readonly columns?: number }): S
     isTTY: true,
     write: (line) => output.write(`${erase()}${line}${shown}`),
     show(text = '') {
-      const next = printable(text).slice(0, (output.columns || 80) - 1); // a terminal that does not know its size says 0
+      // A terminal that does not know its size reports 0 columns.
+      const next = printable(text).slice(0, (output.columns || 80) - 1);
       output.write(`${erase()}${next}`);
       shown = next;
     },

@@ -1,28 +1,35 @@
+/**
+ * The Prometheus metrics: which there are, and how they follow from the counters, the state and each finished
+ * request.
+ */
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/epoch.ts';
 import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';
-import { type Counters, type RequestStats, UNDECRYPTABLE } from './counters.ts';
+import { type Counters, meanGapMs, type RequestStats, UNDECRYPTABLE } from './counters.ts';
 
 /** The facts about one request when it is over. */
 export interface RequestObservation {
-  /** Id of the endpoint table; `none`: refused before one was found for it. */
+  /**
+   * Id of the endpoint in the endpoint table; `none`: the proxy refused the request before it found an
+   * endpoint.
+   */
   readonly route: string;
   /** As in the log. */
   readonly path: string;
   readonly method: string;
   /** 0: no response. */
   readonly status: number;
-  /** `gen_ai.operation.name`; undefined where nothing was inferred. */
+  /** `gen_ai.operation.name`; undefined for endpoints that are not encrypted, where nothing is inferred. */
   readonly operation: string | undefined;
   readonly stats: RequestStats;
-  /** Name of the client of --clients; undefined without that. */
+  /** Name of the client in the file of --clients; undefined without that flag. */
   readonly client?: string | undefined;
   readonly requestId: string;
   /** As in the log: lib/gateway/request-log.ts. */
   readonly outcome: string;
-  /** ms; undefined where nothing was streamed. */
+  /** ms; undefined if nothing was streamed. */
   readonly firstTokenMs: number | undefined;
 }
 
@@ -33,8 +40,9 @@ export type Metrics = ReturnType<typeof createMetrics>;
 
 const PREFIX = 'privatemode_proxy_';
 /**
- * The client names the model: without a cap it could fill the memory, and the operator's database. A name gets its label when the service
- * has answered for it once, so that names which no model has use up nothing.
+ * Model names that become labels. Clients choose these names, so without a cap they could fill the memory and
+ * the database of the operator. A name becomes a label when the service has sent a successful response for it
+ * once, so that names of models that do not exist use up no labels.
  */
 const MOST_MODELS = 100;
 const GEN_AI_LABELS = [
@@ -44,17 +52,21 @@ const GEN_AI_LABELS = [
   'server_address',
 ];
 
-/** Seconds, doubling, as the OpenTelemetry conventions for generative AI ask for. */
+/**
+ * Bucket bounds in seconds, each double the one before, as the OpenTelemetry conventions for generative AI
+ * ask.
+ */
 const DURATIONS = [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 const FIRST_CHUNK = [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10];
 const PER_CHUNK = [0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5];
-/** Tokens, powers of 4, by the same conventions. */
+/** Bucket bounds in tokens, powers of 4, by the same conventions. */
 const TOKENS = Array.from({ length: 14 }, (_, power) => 4 ** power);
-const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5];
+const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30];
 
 /**
- * Prometheus metrics: the counters as they are when asked, and what each request was observed to be. `protection` is
- * asked at each scrape. `render` gives the text of /metrics, `snapshot` what another process adds to its own.
+ * Creates the Prometheus metrics. Some take the values of the counters at each scrape; others add up the
+ * requests that `observe` gets. `protection` is called at each scrape. `render` gives the text of
+ * /metrics, `snapshot` the values that another process adds to its own.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
@@ -62,17 +74,23 @@ export function createMetrics(options: {
   /** Whether the service is verified; undefined: another process shows it. */
   readonly verified?: (() => boolean) | undefined;
   readonly serverAddress: string;
-  /** Bytes that buffered_bytes may reach, of all processes together; undefined: another process shows it. */
+  /** Bytes that buffered_bytes of all processes together may reach; undefined: another process shows it. */
   readonly maxBufferedBytes?: number;
-  /** What holds now; undefined: another process shows it. */
+  /** The conditions that hold now; undefined: another process shows them. */
   readonly conditions?: (() => readonly Condition[]) | undefined;
-  /** When the TLS certificate expires, in ms since 1970; undefined without TLS, and where another process shows it. */
+  /**
+   * When the TLS certificate expires, in ms since 1970; undefined without TLS, or if another process shows
+   * it.
+   */
   readonly certificateEnds?: (() => number | undefined) | undefined;
-  /** Whether there is --clients. Without it no metric has the label client. */
+  /** Whether --clients is set. Without it no metric has the label client. */
   readonly clients?: boolean;
-  /** Off where several registries live in one process, as in tests. */
+  /**
+   * Whether to add the metrics of the Node process. Default: true; false where several registries live in one
+   * process, as in tests.
+   */
   readonly processMetrics?: boolean;
-  /** Snapshots of the processes that share the work, asked for at each scrape. */
+  /** Returns the snapshots of the other processes that share the work; called at each scrape. */
   readonly others?: () => Promise<readonly (readonly object[])[]>;
   readonly now?: () => number;
 }) {
@@ -119,37 +137,51 @@ export function createMetrics(options: {
     'client',
   );
   const bytes = counter('bytes_total', 'Bytes of bodies, by direction and side.', 'direction', 'leg');
-  const addedHelp = 'Time that the proxy added before the first byte of a response.';
+  const addedHelp =
+    'Time from the last byte of a request body until all of it has left encrypted; waits for a verified service included.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
   const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
-  const firstChunkHelp = 'Time to the first chunk of a stream.';
+  const firstChunkHelp = 'Time to the first event of a stream.';
   const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
-  const perChunkHelp = 'Mean time between the chunks of a stream.';
+  const perChunkHelp = 'Mean time between the events of a stream; an event is one token or a few.';
   const perChunk = genAi('operation_time_per_output_chunk_seconds', perChunkHelp, PER_CHUNK);
   const tokensHelp = 'Tokens per request, as counted by the service; cached ones are part of the input.';
   const tokens = genAi('token_usage', tokensHelp, TOKENS, 'gen_ai_token_type');
-  // The duration by model and error (above) times clients would be too many series.
+  // This metric has no model and error labels: together with the clients they would make too many series.
   const clientDurationHelp = 'Duration of requests, per client.';
   const clientDuration = options.clients
     ? histogram(`${PREFIX}client_request_duration_seconds`, clientDurationHelp, DURATIONS, 'client')
     : undefined;
   const modelLabel = cappedLabel(MOST_MODELS);
+  /** The totals of all processes that have ended, as one snapshot. */
+  let ended: readonly object[] = [];
 
   return {
-    /** The metrics themselves, for their table in docs/operations.md. */
+    /** All metrics, for the table in docs/monitoring.md. */
     all: () => registry.getMetricsAsArray(),
     contentType: registry.contentType,
     async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
-      const all = [await registry.getMetricsAsJSON(), ...(await options.others())];
+      const all = [await registry.getMetricsAsJSON(), ...(await options.others()), ended];
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
+    /**
+     * Keeps the counters and histograms of a process that has ended, whose last snapshot `others` no longer
+     * returns. A total that goes back would look like a restart, and what is left of it like new events.
+     */
+    keepTotals(snapshot: readonly object[]): void {
+      const totals = (snapshot as readonly { readonly type: string }[]).filter(({ type }) =>
+        TOTALS.includes(type),
+      );
+      ended = AggregatorRegistry.aggregate([ended, totals] as object[]).getMetricsAsArray();
+    },
     snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
-    /** Once per request, never per token. */
+    /** Called once per request, never per token. */
     observe(observation: RequestObservation): void {
-      const { route, method, status, operation, stats, client } = observation;
+      const { route, method, status, operation, stats, client, firstTokenMs } = observation;
       const { startedAt, uploadedAt, sentAt, firstChunkAt, endedAt } = stats;
-      const ofClient = client === undefined ? undefined : { client }; // prom-client shows no label that has no value
+      // prom-client leaves out a label that has no value.
+      const ofClient = client === undefined ? undefined : { client };
       requests.inc({ route, method, code: String(status), ...ofClient });
       if (ofClient !== undefined) clientDuration?.observe(ofClient, (endedAt - startedAt) / 1000);
       bytes.inc({ direction: 'in', leg: 'client' }, stats.bytes.fromClient);
@@ -174,10 +206,10 @@ export function createMetrics(options: {
         tokens.observe({ ...labels, gen_ai_token_type: type }, count);
         tokensTotal.inc({ route, model, type, ...ofClient }, count);
       }
-      if (firstChunkAt === undefined) return;
+      if (firstTokenMs === undefined || firstChunkAt === undefined) return; // not a stream
       firstChunk.observe(labels, (firstChunkAt - startedAt) / 1000);
-      const gaps = stats.chunks - 1;
-      if (gaps > 0) perChunk.observe(labels, (endedAt - firstChunkAt) / 1000 / gaps);
+      const gapMs = meanGapMs(stats);
+      if (gapMs !== undefined) perChunk.observe(labels, gapMs / 1000);
     },
   };
 }
@@ -199,14 +231,16 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   const truncated = 'Streams that ended before they were complete.';
   total(Counter, 'truncated_streams_total', truncated, () => counters.truncatedStreams);
   counted('responses_total', 'Responses to admitted requests, by status.', 'code', counters.responses);
-  // From 0 on: increase() does not see the first value of a series.
+  // Each series begins at 0, because increase() does not see the first value of a series.
   const failures = (): Values =>
     Array.from(UNDECRYPTABLE, (reason) => [counters.decryptFailures.get(reason) ?? 0, { reason }] as const);
   const undecrypted = 'Responses that could not be decrypted.';
   scraped(registers, Counter, 'decrypt_failures_total', undecrypted, failures, 'reason');
   counted('client_aborts_total', 'Requests whose client left early.', 'phase', counters.clientAborts);
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
-  counted('attestation_total', 'Verifications of the remote.', 'result', counters.attestations);
+  const attested =
+    'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.';
+  counted('attestation_total', attested, 'result', counters.attestations);
   total(Counter, 'receipts_written_total', 'Receipts written to disk.', () => counters.receipts.written);
   const lost = 'Receipts that could not be written.';
   total(Counter, 'receipts_lost_total', lost, () => counters.receipts.lost);
@@ -221,7 +255,10 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   }).set({ version: VERSION }, 1);
 }
 
-/** The codes for which a service is refused, from 0 on: increase() does not see the first value of a series. */
+/**
+ * The codes for which the proxy refuses a service. Their series begin at 0, because increase() does not see
+ * the first value of a series.
+ */
 const REJECTIONS = Object.entries(ERRORS)
   .filter(([, { status, blame }]) => status === 400 && blame === 'attestation')
   .map(([code]) => [code, 0] as const);
@@ -264,7 +301,7 @@ function exposeProtection(
   seconds('secret_remaining_seconds', 'Time until the secret expires.', (status) => status.expiresAt - now());
 }
 
-/** Ids and severities alone: messages name files and clients. */
+/** Exposes ids, severities and ages, but no messages, because messages name files and clients. */
 function exposeConditions(
   conditions: () => readonly Condition[],
   now: () => number,
@@ -277,7 +314,7 @@ function exposeConditions(
   scraped(registers, Gauge, 'condition_since_seconds', 'Time since a condition began.', ages, 'id');
 }
 
-/** Each worker reads the same certificate. */
+/** The values of several processes are joined by `min`, since each worker reads the same certificate. */
 function exposeCertificate(ends: () => number | undefined, now: () => number, registers: Registry[]): void {
   new Gauge({
     name: `${PREFIX}tls_certificate_expires_seconds`,
@@ -292,10 +329,13 @@ function exposeCertificate(ends: () => number | undefined, now: () => number, re
   });
 }
 
+/** The types of the metrics that only grow, as prom-client writes them into a snapshot. */
+const TOTALS: readonly string[] = ['counter', 'histogram'];
+
 type Kind = typeof Counter | typeof Gauge;
 type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;
 
-/** A metric that has, at each scrape, the values that `read` gives then. */
+/** Registers a metric whose values `read` returns at each scrape. */
 function scraped(
   registers: Registry[],
   Metric: Kind,
@@ -306,17 +346,23 @@ function scraped(
 ): void {
   function collect(this: Counter | Gauge): void {
     this.reset();
-    if (labelNames.length === 0) this.remove(); // or it would be 0 where it has no value
+    if (labelNames.length === 0) this.remove(); // otherwise it would be 0 while it has no value
     for (const [value, labels = {}] of read()) this.inc(labels, value);
   }
   new Metric({ name: PREFIX + name, help, labelNames, registers, collect });
 }
 
-/** Encrypted endpoints show nothing below 400 that has not authenticated (lib/gateway/respond.ts). What was never sent is an estimate. */
+/**
+ * Whether the service itself sent a successful response. On encrypted endpoints a response below 400 has
+ * always authenticated (lib/gateway/respond.ts). A request that was never sent got an estimate of the proxy.
+ */
 const isAuthenticSuccess = ({ outcome, status, stats }: RequestObservation): boolean =>
-  outcome === 'answered' && status < 400 && stats.sentAt !== undefined;
+  outcome === 'answered' && status < 400 && stats.bytes.toRemote > 0;
 
-/** The first `most` values that were `good` once as they are, and no value; every other one as `other`. */
+/**
+ * Returns a function that limits the values of a label. It keeps the empty value and the first `most` values
+ * that were `good` once; every other value becomes `other`.
+ */
 function cappedLabel(most: number): (value: string, good: boolean) => string {
   const known = new Set(['']);
   return (value, good) => {

@@ -1,26 +1,42 @@
-/** Logs a session: each event, its state where that is a condition, and the progress of its start. */
+/**
+ * Reports on a session: logs its events and the progress of its start, and sets the condition of its state.
+ */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Observer, SessionEvent } from '../session/events.ts';
 import type { Standing, StateName } from '../session/standing.ts';
-import type { ConditionId, ConditionSink, Severity } from './conditions.ts';
+import type { ConditionId, Conditions, Severity } from './conditions.ts';
 import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 
-/** Session events as log lines, and in the counters. */
-export function sessionLog(log: Logger, counters: Counters): Observer {
+/**
+ * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
+ * With `forPeople`, a renewal that fails for the same reason as the one before gets a line without reason and
+ * remedy, since an earlier line has them. Otherwise each line has all its fields.
+ */
+export function sessionLog(
+  log: Logger,
+  counters: Counters,
+  { forPeople = false }: { readonly forPeople?: boolean } = {},
+): Observer {
   const session = log.child({ component: 'session' });
+  let lastReason: string | undefined;
+  function failed(error: PrivatemodeError, message: string): void {
+    const reason = `${error.code} ${error.message}`;
+    const again = forPeople && reason === lastReason;
+    lastReason = reason;
+    session.error(again ? { code: error.code, reason: 'as before' } : fields(error), message);
+  }
   return (event) => {
     const { message } = event;
     switch (event.type) {
       case 'attested': {
-        count(counters.attestations, 'accepted');
         const { manifestSha256, tee } = event.verdict;
         return session.info({ manifestSha256, tee }, message);
       }
       case 'rejected': {
-        count(counters.attestations, 'failed');
         const { outcome, failure } = event.verdict;
-        const { id, expected, found } = failure ?? {};
+        count(counters.attestations, outcome === 'unavailable' ? 'unavailable' : 'failed');
+        const { id, expected, found } = failure?.check ?? {};
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
@@ -28,17 +44,19 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
       case 'manifest-enforced':
         return session.info({ path: event.path, manifestSha256: event.manifestSha256 }, message);
       case 'epoch': {
+        lastReason = undefined;
         const { secretId, expiresAt } = event;
         return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
       case 'round-failed':
         return session.debug({ ...fields(event.error), round: event.round }, message);
       case 'update-failed':
-        if (event.permanent) return; // the composition root logs it, and that the program ends
-        return session.error({ ...fields(event.error), remedy: event.error.remedy }, message);
+        if (event.permanent) return; // the composition root logs this error, and that the program ends
+        return failed(event.error, message);
       case 'secret-judged':
+        return count(counters.attestations, event.rejection === undefined ? 'accepted' : 'failed');
       case 'verdict':
-        return; // where a check fails, the renewal does, with a line that names it
+        return; // a failed check fails the renewal, whose log line names the check
       case 'step':
         return session.debug(message);
       case 'forced-renewal':
@@ -57,7 +75,7 @@ export function sessionLog(log: Logger, counters: Counters): Observer {
   };
 }
 
-/** The condition that a state is, where it is one: docs/states.md. */
+/** State → its condition and severity (docs/states.md). A state that is missing here is no condition. */
 const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Severity]>>> = {
   'not-renewable': ['renewal_fails', 'warning'],
   'manifest-not-understood': ['manifest_unusable', 'critical'],
@@ -68,28 +86,56 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
   unreachable: ['service_unreachable', 'critical'],
 };
 
-/** Reports the state of the session among the conditions, as often as it may have changed. */
-export function noteStanding(
-  conditions: ConditionSink,
-  { state, title, error }: Pick<Standing, 'state' | 'title' | 'error'>,
-): void {
-  const [holds, severity] = CONDITION_OF[state] ?? [];
-  for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.clear(id);
-  if (holds === undefined) return;
-  const message = error === undefined ? title : `${error.code}: ${error.message}`;
-  conditions.set(holds, message, { severity, remedy: error?.remedy });
+/**
+ * Returns the function to call whenever the state of the session may have changed. It sets the condition of
+ * the state and ends those of other states. If a state without a condition follows another state and is not
+ * verified, it logs the headline of the state.
+ */
+export function watchStanding({
+  conditions,
+  log,
+}: {
+  readonly conditions: Pick<Conditions, 'set' | 'clear' | 'drop'>;
+  readonly log: Logger;
+}): (standing: Omit<Standing, 'tone' | 'ready' | 'awaitsKey'>) => void {
+  const session = log.child({ component: 'session' });
+  let last: StateName | undefined;
+  return ({ state, verified, title, meaning, error }) => {
+    const [holds, severity] = CONDITION_OF[state] ?? [];
+    // Nothing is over while another condition takes the place.
+    const end = holds === undefined ? conditions.clear : conditions.drop;
+    for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) end(id);
+    if (holds !== undefined) {
+      const message = error === undefined ? title : `${error.code}: ${error.message}`;
+      conditions.set(holds, message, { severity, remedy: error?.remedy });
+    } else if (!verified && last !== undefined && last !== state)
+      session.info({ state }, `${title}. ${meaning}`);
+    last = state;
+  };
 }
 
-const fields = ({ code, message }: PrivatemodeError) => ({ code, reason: message });
+const fields = ({ code, message, remedy }: PrivatemodeError) => ({ code, reason: message, remedy });
 
-/** ms until it says what it waits for. */
+/** ms after which the log or the terminal says what the start waits for. */
 const PATIENCE = 3_000;
 
 /**
- * Logs once when the proxy is ready, and what it waits for while that takes longer than a few seconds: as one log line, or
- * on a terminal as a line that counts. A failure has a log line of its own; after it the waiting starts anew.
+ * Logs once when the proxy is ready. While that takes longer than 3 s it also says what the proxy waits for:
+ * on a terminal with a line that counts the seconds since the start, otherwise with one log line for each
+ * thing. A failure has a log line of its own, and another wait for the same thing has none. On a terminal the
+ * ready line is short and for people. `statusPage`: the address of the status page, if there is one.
  */
-export function reportStart({ log, status }: { log: Logger; status?: StatusOutput | undefined }) {
+export function reportStart({
+  log,
+  status,
+  statusPage,
+}: {
+  readonly log: Logger;
+  readonly status?: StatusOutput | undefined;
+  readonly statusPage?: string | undefined;
+}) {
+  const startedAt = performance.now();
+  let waitedFor: string | undefined;
   let baseUrls: { readonly [name: string]: string } | undefined;
   let step: string | undefined;
   let verdict: Extract<SessionEvent, { verdict: unknown }>['verdict'] | undefined;
@@ -103,21 +149,32 @@ export function reportStart({ log, status }: { log: Logger; status?: StatusOutpu
     status?.show(undefined);
   }
 
-  function waiting(since: number): void {
-    const seconds = Math.round((performance.now() - since) / 1000);
+  function waiting(): void {
+    const seconds = Math.round((performance.now() - startedAt) / 1000);
     if (status !== undefined) {
-      status.show(`${step} … ${seconds} s`);
-      timer = setTimeout(waiting, 1_000, since).unref();
-    } else log.info({ seconds }, `Still starting: ${step}`);
+      status.show(`${step} … ${seconds} s since the start`);
+      timer = setTimeout(waiting, 1_000).unref();
+    } else if (step !== waitedFor) log.info({ seconds }, `Still starting: ${step}`);
+    waitedFor = step;
   }
 
-  /** Both have to be known: attestation may be done before the port is open. */
+  /** Needs both the verification and the base URLs: attestation may be done before the port is open. */
   function announce(): void {
     if (done || !verified || baseUrls === undefined) return;
     done = true;
     const { manifestSha256, tee } = verdict ?? {};
-    const message = 'Ready: the remote is verified. Base URLs for clients:';
-    log.info({ ...baseUrls, manifestSha256, tee }, message);
+    if (status !== undefined && log.isLevelEnabled('info')) status.write(`${readyLine()}\n`);
+    else
+      log.info(
+        { ...baseUrls, statusPage, manifestSha256, tee },
+        'Ready: the remote is verified. Base URLs for clients:',
+      );
+  }
+
+  function readyLine(): string {
+    const { openai, anthropic, socket } = baseUrls ?? {};
+    const where = [`OpenAI ${openai}`, `Anthropic ${anthropic}`, socket && `socket ${socket}`];
+    return `Ready. ${[...where, statusPage && `status page ${statusPage}`].filter(Boolean).join(' · ')}`;
   }
 
   return {
@@ -126,7 +183,7 @@ export function reportStart({ log, status }: { log: Logger; status?: StatusOutpu
       switch (event.type) {
         case 'step':
           step = event.message;
-          timer ??= setTimeout(waiting, PATIENCE, performance.now()).unref();
+          timer ??= setTimeout(waiting, PATIENCE).unref();
           return;
         case 'attested':
           verdict = event.verdict;
@@ -140,7 +197,10 @@ export function reportStart({ log, status }: { log: Logger; status?: StatusOutpu
           return stopWaiting();
       }
     },
-    /** The port is open, or the socket that `url` names. `awaitsKey`: nothing happens before a client sends a key. */
+    /**
+     * Called when the port is open, or the socket file that `url` names. `awaitsKey`: the proxy verifies
+     * nothing before a client sends a key.
+     */
     listening(url: string, { awaitsKey }: { readonly awaitsKey: boolean }): void {
       const [, socket] = /^unix:(.*)$/s.exec(url) ?? [];
       const base = socket === undefined ? url.replace(EVERYWHERE, '//localhost') : 'http://localhost';
@@ -154,5 +214,5 @@ export function reportStart({ log, status }: { log: Logger; status?: StatusOutpu
   };
 }
 
-/** An address that listens everywhere is no address to connect to. */
+/** A client cannot connect to an address that means all interfaces. */
 const EVERYWHERE = /\/\/(?:0\.0\.0\.0|\[::\])(?=:)/;

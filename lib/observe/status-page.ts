@@ -1,22 +1,25 @@
-/** The status page, `GET /` of the admin listener: the file beside this module, with the verdict written into it for readers without JavaScript. */
+/**
+ * The status page, `GET /` of the admin listener: the HTML file beside this module. The server writes the
+ * verdict into it for readers without JavaScript.
+ */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
-import type { VerificationDocument } from '../transparency/verification-document.ts';
 import type { StatusReport } from './status-report.ts';
+import type { VerificationDocument } from './verification-document.ts';
 
 /** The verdict on the page. Times in ms since 1970; null: nothing is attested. */
 export interface VerdictFacts extends Pick<StatusReport, 'standing' | 'now' | 'lastError'> {
-  /** `custom`: the roots are not those of AMD and Intel, so nothing is said about real hardware. */
+  /** `custom`: the roots are not those of AMD and Intel, so the verdict says nothing about real hardware. */
   readonly roots: 'vendor' | 'custom';
   readonly attestedAt: number | null;
   readonly expiresAt: number | null;
-  /** The first check of the last verdict that failed. */
+  /** The first failed check of the last verdict. */
   readonly failedCheck: Readonly<Record<'title' | 'code' | 'expected' | 'found', string>> | null;
 }
 
-/** What the verdict says, from what the listener shows as data. */
+/** Takes the facts of the verdict from the data that the listener shows at `/status` and `/verification`. */
 export function verdictFacts(status: StatusReport, { verdict, chain }: VerificationDocument): VerdictFacts {
   const { standing, now, epoch, lastError } = status;
   const { failure = null } = verdict ?? {};
@@ -44,7 +47,10 @@ const FILE = 'status-page.html';
 const PLACE = /<!-- verdict -->[\s\S]*?<!-- \/verdict -->/;
 const TABLE = /<script type="application\/json" id="verdict-table">([\s\S]*?)<\/script>/;
 
-/** Reads the page: an asset of the single executable, else a file beside this module or beside the built program. Throws where it is missing. */
+/**
+ * Reads the page: an asset of the single executable, else a file beside this module or beside the built
+ * program. Throws if the file is missing, or has no place or texts for the verdict.
+ */
 export function loadStatusPage(): { renderStatusPage(facts: VerdictFacts): StatusPage } {
   const html = isSea() ? getAsset(FILE, 'utf8') : readFileSync(join(import.meta.dirname, FILE), 'utf8');
   const [, table] = TABLE.exec(html) ?? [];
@@ -66,7 +72,10 @@ export function loadStatusPage(): { renderStatusPage(facts: VerdictFacts): Statu
   };
 }
 
-/** Allows the scripts and styles that stand in the page, by hash, and requests to the listener itself. */
+/**
+ * The content security policy: it allows the scripts and styles in the page, by hash, and requests to the
+ * listener itself.
+ */
 function policyOf(html: string): string {
   return [
     "default-src 'none'",
@@ -86,7 +95,10 @@ function hashesOf(html: string, tag: 'script' | 'style'): string {
   return hashes.length === 0 ? "'none'" : hashes.join(' ');
 }
 
-/** The words of a verdict. Those of the table in the page take precedence over those of the state, where all their conditions hold. */
+/**
+ * The texts of a verdict. The texts of a row of the table in the page take precedence over those of the
+ * state, if all conditions of the row hold.
+ */
 interface VerdictWords extends Pick<StatusReport['standing'], 'title' | 'meaning'> {
   readonly tone: string;
 }
@@ -95,7 +107,10 @@ interface VerdictRow extends VerdictWords {
   readonly when: Readonly<Record<string, unknown>>;
 }
 
-/** The page chooses from the same rows by the same rule. A server that renders a verdict has all of it in hand. */
+/**
+ * Chooses from the same rows by the same rule as the page. When the server renders a
+ * verdict, all facts of the verdict are at hand, so the page counts as connected, whole and not expired.
+ */
 function chooseWords(rows: readonly VerdictRow[], { standing, roots }: VerdictFacts): VerdictWords {
   const { verified } = standing;
   const known: Readonly<Record<string, unknown>> = {
@@ -112,7 +127,7 @@ function chooseWords(rows: readonly VerdictRow[], { standing, roots }: VerdictFa
 
 function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictWords): string {
   const { now, attestedAt, expiresAt, lastError, failedCheck } = facts;
-  const found = failedCheck && `Must hold: ${failedCheck.expected}. Found: ${failedCheck.found}`;
+  const found = failedCheck && `Expected: ${failedCheck.expected}. Found: ${failedCheck.found}`;
   const line = (id: string, text: string | null): string =>
     `<p id="${id}"${text === null ? ' hidden' : ''}>${escaped(text ?? '')}</p>`;
   return `<section id="verdict" data-tone="${tone}" aria-labelledby="verdict-title">
@@ -123,7 +138,7 @@ function renderVerdict(facts: VerdictFacts, { tone, title, meaning }: VerdictWor
       ${line('verdict-remedy', lastError && `What to do: ${lastError.remedy}`)}
       ${line('verdict-check', failedCheck && `Failed check: ${failedCheck.title} (${failedCheck.code})`)}
       ${line('verdict-error', lastError === null || lastError.code === failedCheck?.code ? null : `${lastError.code}: ${lastError.message}`)}
-      <details id="verdict-details"${found === null ? ' hidden' : ''}><summary>What must hold, and what was found</summary>${line('verdict-found', found)}</details>
+      <details id="verdict-details"${found === null ? ' hidden' : ''}><summary>What was expected, and what was found</summary>${line('verdict-found', found)}</details>
     </div>
     <dl id="verdict-times">
       <div><dt>Attested</dt><dd id="verdict-since">${timeOf(attestedAt)}</dd></div>

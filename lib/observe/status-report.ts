@@ -1,23 +1,29 @@
-/** The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show. */
+/**
+ * The body of `GET /status` on the admin listener, which the status page and `privatemode-proxy status` show.
+ */
+
+import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import type { Session } from '../session/session.ts';
 import type { Standing } from '../session/standing.ts';
-import { type EpochFacts, epochFacts } from '../transparency/epoch-facts.ts';
 import type { Condition } from './conditions.ts';
 import type { Counters } from './counters.ts';
 
 /** Traffic of one second. */
 export interface TrafficSecond {
-  /** Its beginning, ms since 1970. */
+  /** Beginning of the second, ms since 1970. */
   readonly at: number;
-  /** Requests that ended in it. */
+  /** Requests that ended in this second. */
   readonly requests: number;
-  /** The most requests that were running in it, looked at once. */
+  /**
+   * Highest number of running requests that a sample in this second found. There is a sample each second, and
+   * one for each report.
+   */
   readonly inFlight: number;
-  /** Pieces of streams that went to applications; a piece is a token or a few. */
+  /** Events of streams that went to applications; an event holds one token or a few. */
   readonly chunks: number;
-  /** ms from the head of a request to the first piece of its stream; at most 20 samples. */
+  /** ms from the head of a request to the first event of its stream; at most 20 samples. */
   readonly firstTokenMs: readonly number[];
-  /** ms between the pieces of a stream, its mean; at most 20 samples. */
+  /** Mean ms between the events of one stream; at most 20 samples. */
   readonly gapMs: readonly number[];
 }
 
@@ -26,7 +32,10 @@ export interface FinishedRequest {
   readonly id: string;
   /** When it ended, ms since 1970. */
   readonly at: number;
-  /** Who asked; only with --clients, and where the token was known. */
+  /**
+   * Name of the client that sent the request; only with --clients, and only if the proxy knew its token or
+   * certificate.
+   */
   readonly client?: string | undefined;
   readonly endpoint: string;
   readonly model: string | null;
@@ -38,18 +47,18 @@ export interface FinishedRequest {
   readonly firstTokenMs: number | null;
   readonly tokensIn: number | null;
   readonly tokensOut: number | null;
-  /** Those of `tokensIn` that came from the cache of the service. */
+  /** The part of `tokensIn` that came from the cache of the service. */
   readonly tokensCached: number | null;
 }
 
-/** Requests that were refused for the same mistake of their clients, since the start. */
+/** Requests that the proxy has refused since its start for the same mistake of their clients. */
 export interface RefusedRequests {
   readonly method: string;
-  /** As in the log: nothing in it quotes what a client sent. */
+  /** The path as in the log; it quotes nothing that a client sent. */
   readonly path: string;
   readonly code: string;
   readonly count: number;
-  /** When the last one ended, ms since 1970. */
+  /** When the last of them ended, ms since 1970. */
   readonly at: number;
 }
 
@@ -70,15 +79,18 @@ export interface StatusReport {
   readonly now: number;
   readonly startedAt: number;
   readonly workers: number;
-  /** The state by name, and in words (docs/states.md). */
+  /** The name of the state, and its texts for people (docs/states.md). */
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
-  /** What else needs a person's attention, the worst first. */
+  /** Conditions that need a person's attention, the worst first. */
   readonly conditions: readonly Condition[];
-  /** Of all workers. */
+  /** The traffic of all workers. */
   readonly traffic: Traffic;
-  /** SHA-256 of the clients file that each process uses which serves, in lower-case hex; undefined without --clients. */
+  /**
+   * For each process that serves requests: SHA-256 of the clients file that it uses, in lower-case hex.
+   * Undefined without --clients.
+   */
   readonly clientsFile?: readonly string[] | undefined;
   /** Undefined without --receipts. */
   readonly receipts?:
@@ -86,7 +98,9 @@ export interface StatusReport {
     | undefined;
 }
 
-/** The report as of `now`; the session is the one that attests, and the traffic that of all processes. */
+/**
+ * Builds the report as of `now`. `session` is the session that attests; `traffic` is that of all processes.
+ */
 export function statusReport({
   session,
   standing: { error, state, verified, tone, title, meaning },
@@ -99,7 +113,7 @@ export function statusReport({
 > & {
   readonly session: Pick<Session, 'current'>;
   readonly standing: Standing;
-  /** Under which receipts are written; undefined: none are. */
+  /** The instance under which the proxy writes receipts; undefined if it writes none. */
   readonly instance: string | undefined;
   readonly counters: Pick<Counters, 'receipts'>;
 }): StatusReport {

@@ -1,40 +1,45 @@
-/** The requests of one process on the admin listener: the metrics, and the traffic of the last minutes. */
-import type { Counters } from './counters.ts';
+/**
+ * What the admin listener shows about the requests of one process: the metrics, and the traffic of the last
+ * minutes.
+ */
+import { type Counters, meanGapMs } from './counters.ts';
 import type { createMetrics, RequestObservation } from './metrics.ts';
-import { createTrafficLog } from './traffic.ts';
+import { createTrafficLog } from './recent-traffic.ts';
 
-/** The reply of a process about its requests: its metrics as prom-client joins them, its traffic, and its clients file. */
+/**
+ * What one process reports about its requests: its metrics in the form that prom-client joins, its traffic,
+ * and its clients file.
+ */
 export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>> & {
-  /** Its SHA-256; undefined without --clients. */
+  /** SHA-256 of the clients file; undefined without --clients. */
   readonly clientsFile: string | undefined;
 };
 
 /**
- * Starts to watch; `observe` is to be called once per request, when it is over. `chunks`: pieces of streams that the requests sent which
- * run now, asked for once a second. Loads prom-client, which takes a tenth of a start: only for the admin listener.
+ * Starts to collect. The caller calls `observe` once per request, when the request is over. `events` returns
+ * how many events of streams the running requests have sent; it is called once a second, and for each report.
+ * Loads prom-client, which takes a tenth of a start, so it is for the admin listener only.
  */
 export async function watchRequests({
-  chunks,
+  events,
   ...options
-}: Parameters<typeof createMetrics>[0] & { readonly counters: Counters; readonly chunks: () => number }) {
+}: Parameters<typeof createMetrics>[0] & { readonly counters: Counters; readonly events: () => number }) {
   const metrics = (await import('./metrics.ts')).createMetrics(options);
   let ended = 0;
   const traffic = createTrafficLog({
     inFlight: () => options.counters.inFlight,
-    chunks: () => ended + chunks(),
+    events: () => ended + events(),
   });
   return {
     metrics,
     traffic,
     observe(observation: RequestObservation): void {
       const { route, method, path, status, requestId, client, outcome, firstTokenMs, stats } = observation;
-      const { startedAt, firstChunkAt, endedAt, model, usage, error } = stats;
+      const { startedAt, endedAt, model, usage, error } = stats;
       if (outcome === 'refused' && error !== undefined) traffic.refuse({ method, path, code: error.code });
       if (route === 'none') return; // refused before an endpoint was found: errors_total has its code
       metrics.observe(observation);
-      ended += stats.chunks;
-      const gaps = stats.chunks - 1;
-      const isPaced = firstTokenMs !== undefined && firstChunkAt !== undefined && gaps > 0;
+      ended += stats.events;
       const finished = {
         id: requestId,
         at: Date.now(),
@@ -50,7 +55,7 @@ export async function watchRequests({
         tokensOut: usage?.completion ?? null,
         tokensCached: usage?.cached ?? null,
       };
-      traffic.observe(finished, isPaced ? (endedAt - firstChunkAt) / gaps : undefined);
+      traffic.observe(finished, meanGapMs(stats));
     },
     async collect() {
       return { metrics: await metrics.snapshot(), traffic: traffic.snapshot() };

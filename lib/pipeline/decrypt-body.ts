@@ -1,19 +1,30 @@
-/** Whole responses: the values are opened in place, every other byte stays (docs/protocol/inference.md, section 6.1). */
+/**
+ * Decrypts whole responses: opens the values in place and keeps every other byte (docs/protocol/inference.md,
+ * section 6.1).
+ */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
+import { MOST_SEARCHED } from '../network/client-too-old.ts';
+import {
+  type Decrypter,
+  failureOf,
+  malformed,
+  notAuthentic,
+  type Opener,
+  type RequestFacts,
+} from './decrypter.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
 import { encryptionOrder } from './json/member-names.ts';
 import {
   fitsRow,
+  type GrammarRow,
   grammarOf,
   hasNames,
   MAX_PLAIN_BYTES,
   type PlainMembers,
   plainInErrors,
   type ResponseGrammar,
-  type Row,
   requiredKind,
   TYPE_OF_ERRORS,
 } from './response-grammar.ts';
@@ -30,10 +41,16 @@ type Opened = ReadonlyMap<string, Buffer>;
 /** Work that yields when other exchanges should have their turn. */
 type Steps<T> = Generator<undefined, T, undefined>;
 
-/** One batch to open: this many messages, or bytes of them if they are long. */
+/**
+ * One batch to open: at most this many messages. A batch ends sooner once its messages have this many bytes
+ * together.
+ */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
 
-/** Opens the sealed members, which come in the order of their sequence numbers (docs/protocol/inference.md, section 5.2). */
+/**
+ * Opens the sealed members, which come in the order of their sequence numbers (docs/protocol/inference.md,
+ * section 5.2).
+ */
 function* openMembers(chain: ByteChain, sealed: readonly JsonMember[], cipher: Opener): Steps<Opened> {
   const opened = new Map<string, Buffer>();
   while (opened.size < sealed.length) {
@@ -74,7 +91,10 @@ function openedText(chain: ByteChain, members: readonly JsonMember[], opened: Op
 /** Opened text is scanned in steps of this many bytes. */
 const SCAN_BYTES = 1024 * 1024;
 
-/** The members of the opened text, which must be those that were sealed: an opened value is one JSON value. */
+/**
+ * Returns the members of the opened text. Throws response_not_authentic unless they have the names that
+ * `members` had before the opening: each opened value must be one JSON value.
+ */
 function* scan(text: Buffer, members: readonly JsonMember[]): Steps<readonly JsonMember[]> {
   const index = createJsonIndex({ arrays: 'any' });
   for (let at = 0; at < text.length; at += SCAN_BYTES) {
@@ -89,15 +109,24 @@ function* scan(text: Buffer, members: readonly JsonMember[]): Steps<readonly Jso
 
 const equalsString = (json: Buffer, text: string): boolean => json.equals(Buffer.from(JSON.stringify(text)));
 
-/** Throws unless an opened member may stand in that row, with `choices` choices. */
-function checkMember(row: Row, name: string, kind: JsonKind, plaintext: Buffer, choices: number): void {
+/**
+ * Throws if the kind or the value of an opened member does not fit that row, or if there are not `choices`
+ * choices.
+ */
+function checkMember(
+  row: GrammarRow,
+  name: string,
+  kind: JsonKind,
+  plaintext: Buffer,
+  choices: number,
+): void {
   const required = requiredKind(row, name);
   const wrong = () => notAuthentic('a member of the response is not what it should be');
   if (name === 'object' && row.object !== undefined) {
     if (!equalsString(plaintext, row.object)) throw wrong();
     return;
   }
-  // Where its kind says enough it is not parsed: embeddings and segments may be many megabytes.
+  // A value is not parsed if its kind of JSON says enough: embeddings and segments may be many megabytes.
   if (required?.replace('?', '') === kind) return;
   const value: unknown = JSON.parse(plaintext.toString('utf8'));
   if (!fitsRow(row, name, value)) throw wrong();
@@ -113,14 +142,14 @@ interface OpenedBody {
   readonly opened: Opened;
 }
 
-/** Whether the plain member `type` is there and says that; whoever wrote it. */
+/** Whether the plain member `type` is there and equals `expected`. Nothing authenticates it. */
 function saysType({ text, found, opened }: OpenedBody, expected: string): boolean {
   const type = found.find(({ name }) => name === 'type' && !opened.has(name));
   return type !== undefined && equalsString(text.subarray(type.start, type.end), expected);
 }
 
 /** Throws unless a success consists of what was asked for, its plain members aside. */
-function checkObject(body: OpenedBody, row: Row, plain: PlainMembers, choices: number): void {
+function checkObject(body: OpenedBody, row: GrammarRow, plain: PlainMembers, choices: number): void {
   const { found, opened } = body;
   const isOfType = row.type === undefined || saysType(body, row.type);
   if (!hasNames(row, [...opened.keys()], plain) || !isOfType) {
@@ -132,7 +161,10 @@ function checkObject(body: OpenedBody, row: Row, plain: PlainMembers, choices: n
   }
 }
 
-/** Throws unless what was not sealed is one of these, of its kind, and short. */
+/**
+ * Throws unless each member that was not sealed is in `plain`, of a kind that it has there, and no longer
+ * than MAX_PLAIN_BYTES.
+ */
 function checkPlain({ found, opened }: OpenedBody, plain: PlainMembers): void {
   for (const { name, kind, start, end } of found) {
     if (opened.has(name)) continue;
@@ -142,7 +174,10 @@ function checkPlain({ found, opened }: OpenedBody, plain: PlainMembers): void {
   }
 }
 
-/** Throws unless an error says in clear that it is one, or nothing: what is sealed in it may be anything. */
+/**
+ * Throws if checkPlain refuses the plain members of an error, or if a plain `type` says that it is something
+ * else. Sealed members may be anything.
+ */
 function checkError(body: OpenedBody, plain: PlainMembers): void {
   checkPlain(body, plainInErrors(plain));
   const typed = body.found.some(({ name }) => name === 'type' && !body.opened.has(name));
@@ -150,7 +185,10 @@ function checkError(body: OpenedBody, plain: PlainMembers): void {
     throw malformed('an error of the service says it is another thing');
 }
 
-/** Whether it begins like an element of a document, or the elements of one of several documents. */
+/**
+ * Whether an opened value begins like an element of a document, or like the elements of one of several
+ * documents.
+ */
 const isElement = (opened: Buffer): boolean => /^\s*(?:\{|\[\s*[{\]])/.test(opened.toString('latin1', 0, 64));
 
 /** Throws unless a success is an array of elements. */
@@ -165,7 +203,7 @@ function* decrypt(
   members: readonly JsonMember[],
   { plain, whole }: ResponseGrammar,
   cipher: Opener,
-  asked: Asked | undefined,
+  asked: RequestFacts | undefined,
 ): Steps<{ readonly text: Buffer; readonly usage: TokenUsage | undefined }> {
   const opened = yield* openMembers(chain, encryptionOrder(members, plain), cipher);
   if (asked === undefined && opened.size === 0) {
@@ -186,21 +224,34 @@ function* decrypt(
 }
 
 /**
- * Decrypts a whole JSON body of that endpoint: collects it and gives it, opened, at the end; nothing of it before. `asked`: what a
- * success must be; undefined for an error, which may hold anything that is sealed and in clear only what errors have. Fails with response_too_large,
- * response_malformed (no JSON, or members the service cannot have sent) or response_not_authentic (a tag, or what the grammar says
- * of such a body). Throws `internal` if the endpoint's responses are not encrypted. `maxBytes` is for tests only.
+ * Decrypts a whole JSON body of that endpoint: collects it, and returns it, opened, at the end, but nothing
+ * of it before. `asked` is what a success must be. It is undefined for an error, which may hold any sealed
+ * members, and in clear only those that errors have. Fails with response_too_large, response_malformed (not
+ * JSON, or members the service cannot have sent) or response_not_authentic (a wrong tag, or a body that
+ * breaks the grammar). Throws `internal` if the endpoint's responses are not encrypted. `maxBytes` is for
+ * tests only.
+ *
+ * An error does not fail before more than 4 KiB or all of it has come, so that one in plain text can be
+ * searched. `failed` returns the bytes of a body that failed: all of them, or more than 4 KiB. It returns
+ * none of a body that broke off.
  */
 export function createBodyDecrypter(
   endpoint: Pick<Endpoint, 'id'>,
   cipher: Opener,
-  asked: Asked | undefined,
+  asked: RequestFacts | undefined,
   maxBytes = MAX_BODY_BYTES,
-): Decrypter {
+): Decrypter & { failed(): Uint8Array } {
   const grammar = grammarOf(endpoint);
   const chain = createByteChain();
   const index = createJsonIndex({ arrays: grammar.whole === undefined ? 'sealed' : undefined });
+  let indexed = 0;
   let steps: ReturnType<typeof decrypt> | undefined;
+
+  const indexRest = (): void => {
+    const rest = chain.slices(indexed, chain.length);
+    indexed = chain.length;
+    for (const piece of rest) index.feed(piece);
+  };
 
   /** Takes a step, unless one has failed. */
   const guarded = (step: () => Uint8Array): Uint8Array => {
@@ -225,12 +276,13 @@ export function createBodyDecrypter(
           throw new PrivatemodeError('response_too_large', `the response is larger than ${maxBytes} bytes`);
         }
         chain.push(chunk);
-        index.feed(chunk);
+        if (asked !== undefined || chain.length > MOST_SEARCHED) indexRest();
         return EMPTY;
       });
     },
     flush(): Uint8Array {
       return guarded(() => {
+        indexRest();
         steps ??= decrypt(chain, chain.length === 0 ? [] : index.finish(), grammar, cipher, asked);
         const { done, value } = steps.next();
         decrypter.pending = done !== true;
@@ -238,6 +290,8 @@ export function createBodyDecrypter(
         return value?.text ?? EMPTY;
       });
     },
+    failed: (): Uint8Array =>
+      decrypter.failure ? chain.bytes(0, Math.min(chain.length, MOST_SEARCHED + 1)) : EMPTY,
   };
   return decrypter;
 }

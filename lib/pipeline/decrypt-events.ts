@@ -1,8 +1,18 @@
-/** Event streams: each event is opened and written out again, LF only (docs/protocol/inference.md, section 6.2). */
+/**
+ * Decrypts event streams: opens each event and writes it out again, with LF line ends only
+ * (docs/protocol/inference.md, section 6.2).
+ */
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { type Asked, type Decrypter, failureOf, malformed, notAuthentic, type Opener } from './decrypter.ts';
+import {
+  type Decrypter,
+  failureOf,
+  malformed,
+  notAuthentic,
+  type Opener,
+  type RequestFacts,
+} from './decrypter.ts';
 import { grammarOf, type StreamGrammar } from './response-grammar.ts';
 import { EventChecks, type EventKind } from './sse/event-checks.ts';
 import { KnownEvents, patternOf } from './sse/known-events.ts';
@@ -10,24 +20,27 @@ import { EventMatch, MAX_EVENT_BYTES, scanEvent } from './sse/read-event.ts';
 import { DecryptedBytes } from './sse/write-event.ts';
 import { type TokenUsage, tokenUsage, tokenUsageIn } from './token-usage.ts';
 
-/** An event of the largest size must fit, with its field name and line end. */
+/** Added to the size limit, so that an event of the largest size fits with its field name and line end. */
 const FIELD_BYTES = 16;
-/** Of an event that a chunk cuts in two, the first half is kept for the second up to this many bytes. */
+/** If a chunk cuts an event in two, the first half is kept for the second up to this many bytes. */
 const MOST_KEPT = 8 * 1024;
 
 const EMPTY = Buffer.alloc(0);
 const LF = 0x0a;
-/** After it the parser holds nothing back, whatever came before. */
+/** A blank line. After it the parser holds nothing back, whatever came before. */
 const BOUNDARY = '\n\n';
 /**
- * Text of a comment or an id that goes on, though nothing authenticates it: words that no client reads as a field or as JSON. Many look
- * for `data: ` anywhere in a line.
+ * Text of a comment or an id that is passed on, though nothing authenticates it: words that no client reads
+ * as a field or as JSON. Other text is dropped, because many clients look for `data: ` anywhere in a line.
  */
 const HARMLESS_LINE = /^[\w .-]{0,256}$/;
-/** A blank line by other line ends. */
+/** A blank line with other line ends. */
 const OTHER_BOUNDARY = /\n\r|\r\r/;
 
-/** What the events of an endpoint's streams have looked like so far: names and plain members, nothing that was encrypted. */
+/**
+ * The forms that the events of an endpoint's streams have had so far: names and plain members, nothing that
+ * was encrypted.
+ */
 const knownByGrammar = new WeakMap<StreamGrammar, KnownEvents<EventKind>>();
 
 function knownIn(grammar: StreamGrammar): KnownEvents<EventKind> {
@@ -40,18 +53,20 @@ function knownIn(grammar: StreamGrammar): KnownEvents<EventKind> {
 }
 
 /**
- * Decrypts an event stream of that endpoint as it arrives. What `feed` returns is complete events: `data` in one line, `retry`, ids and
- * comments; of these two, texts of a few words only. Event names only for messages, where each event has one that agrees with its
- * plain member `type`: they are not authenticated, and clients skip events by name, or without one. Unknown fields go. `asked` says
- * which chunks keep their `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
+ * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events: `data` in one
+ * line, `retry`, and ids and comments that have a few words only. Unknown fields are dropped. Event names are
+ * kept only for messages, where each event has one that agrees with its plain member `type`: names are not
+ * authenticated, and clients skip events by name, or events without one. `asked` says which chunks keep their
+ * `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
  *
- * Fails with response_not_authentic (tag, sequence, a plain value in place of ciphertext, an event that is not what the grammar
- * says), response_malformed, response_too_large or stream_unfinished (`sse/event-checks.ts`). Events before the failing one are
- * delivered, even of the same chunk. Throws response_malformed if the endpoint has no streams, `internal` if its responses are
- * not encrypted. `maxEventBytes` is for tests only.
+ * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of ciphertext, an event
+ * that breaks the grammar), response_malformed, response_too_large or stream_unfinished
+ * (`sse/event-checks.ts`). Events before the failing one are delivered, even those of the same chunk. The
+ * constructor throws response_malformed if the endpoint has no streams, `internal` if its responses are not
+ * encrypted. `maxEventBytes` is for tests only.
  *
- * Two ways lead to `#decrypt`: an event that is known by its bytes is opened where it stands in the chunk; any other one goes
- * through the parser and a strict scan of its data, and is remembered.
+ * Two ways lead to `#decrypt`. An event that is known by its bytes is opened where it stands in the chunk.
+ * Any other event goes through the parser and a strict scan of its data, and is remembered.
  */
 export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
@@ -64,13 +79,13 @@ export class EventDecrypter implements Decrypter {
 
   readonly #cipher: Opener;
   readonly #checks: EventChecks;
-  readonly #usageWanted: Asked['usage'];
+  readonly #usageWanted: RequestFacts['usage'];
   readonly #maxEventBytes: number;
   readonly #known: KnownEvents<EventKind>;
-  readonly #match = new EventMatch(); // where the current event has what
+  readonly #match = new EventMatch(); // the places of the current event's parts
   readonly #delivered = new DecryptedBytes();
   readonly #plaintexts: Buffer[] = []; // of the current event, by the numbers of its messages
-  // Without onError, for which the parser would make an error object for each line that means nothing.
+  // It has no onError: the parser would make an error object for each line that means nothing.
   readonly #parser = createParser({
     onEvent: (event) => this.#onEvent(event),
     onRetry: (milliseconds) => {
@@ -80,16 +95,16 @@ export class EventDecrypter implements Decrypter {
       if (!this.#ended) this.#delivered.text(HARMLESS_LINE.test(comment) ? `: ${comment}\n\n` : ':\n\n');
     },
   });
-  #ended = false; // nothing more is looked at
-  #begun = false; // the parser has had something, or need not have it
+  #ended = false; // no more bytes are looked at
+  #begun = false; // the parser has had bytes: it no longer takes a byte order mark
   #atBoundary = false; // the parser has seen whole events only
   #kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
-  #unended = 0; // bytes on the wire since the last blank line, a chunk at most left out
+  #unended = 0; // bytes on the wire since the last blank line; at most a chunk of them is not counted
 
   constructor(
     endpoint: Pick<Endpoint, 'id'>,
     cipher: Opener,
-    { choices, usage }: Asked,
+    { choices, usage }: RequestFacts,
     maxEventBytes = MAX_EVENT_BYTES,
   ) {
     const { stream, plain } = grammarOf(endpoint);
@@ -131,7 +146,7 @@ export class EventDecrypter implements Decrypter {
       if (isBlankLine) position += 1;
       else if (mayBeKnown && this.#takeKnown(bytes, position)) position = this.#match.end;
       else if (mayBeKnown && mayKeep && this.#known.mayBegin(bytes, position)) {
-        // The beginning of an event of a known kind, to be completed by the next chunk.
+        // May be the beginning of an event of a known kind, which the next chunk completes.
         this.#kept = Buffer.from(bytes.subarray(position));
         return;
       } else position = this.#parse(bytes, position);
@@ -147,7 +162,10 @@ export class EventDecrypter implements Decrypter {
     return true;
   }
 
-  /** The first event does not go through the parser, which takes a byte order mark at the beginning only. */
+  /**
+   * Called if the first event does not go through the parser. The parser takes a byte order mark only at the
+   * beginning, and feeding it a line end first ends that beginning.
+   */
   #skipByteOrderMark(): void {
     this.#parser.feed('\n');
     this.#begun = true;
@@ -165,7 +183,8 @@ export class EventDecrypter implements Decrypter {
     this.#unended += text.length;
     this.#parser.feed(text);
     if (this.#atBoundary || OTHER_BOUNDARY.test(text)) this.#unended = 0;
-    // Counted here: a limit of the parser's own counts the data of the lines, which may be few, not what each line costs.
+    // Counted here, because the parser's own limit counts only the data of the lines. Lines may have little
+    // data, and each costs something.
     if (this.#unended > this.#maxEventBytes + FIELD_BYTES) {
       this.#ended = true;
       if (!this.modelError) throw this.#tooLarge();
@@ -180,14 +199,15 @@ export class EventDecrypter implements Decrypter {
     if (data.length > this.#maxEventBytes) throw this.#tooLarge();
     const { named } = this.#checks.grammar;
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {
-      // Part of the OpenAI-style APIs only; elsewhere it means nothing and goes.
+      // Part of the OpenAI-style APIs only; elsewhere it means nothing and is dropped.
       if (!named) this.#end(event, Buffer.from('[DONE]')); // some clients know it in capitals only
       return;
     }
     if (this.modelError) return;
     const canRecur = event.id === undefined && !data.includes('\n');
     if (canRecur) {
-      // It may be known by its bytes but for its framing: chunks cut it, or it has other line ends.
+      // Its data may be known by its bytes though its framing is not: chunks cut the event, or it has other
+      // line ends.
       const framed = Buffer.from(`${this.#nameLine(event.event)}data: ${data}\n\n`, 'latin1');
       if (this.#takeKnown(framed, 0)) return;
     }
@@ -212,7 +232,10 @@ export class EventDecrypter implements Decrypter {
     return new PrivatemodeError('response_too_large', message);
   }
 
-  /** Delivers the event that ends a stream. An unfinished stream's is withheld: clients take it for success. */
+  /**
+   * Delivers the event that ends a stream. If the stream is unfinished it throws instead, because clients
+   * take that event for success.
+   */
   #end(event: EventSourceMessage, data: Buffer): void {
     if (!this.#checks.order.complete && !this.modelError) {
       throw new PrivatemodeError('stream_unfinished', 'the stream ended before the answer did');
@@ -224,13 +247,16 @@ export class EventDecrypter implements Decrypter {
     this.finished = true;
   }
 
-  /** Opens, checks and delivers the event of which `#match` holds the places; from `start` on, or, of a parsed one, its data. */
+  /**
+   * Opens, checks and delivers the event whose places `#match` holds. It begins at `start` in `bytes`; of a
+   * parsed event, `bytes` is the data alone.
+   */
   #decrypt(kind: EventKind, bytes: Buffer, start: number, parsed?: EventSourceMessage): void {
     this.#cipher.openAll(bytes, kind.order, this.#match.starts, this.#match.ends, this.#plaintexts);
     const content = this.#checks.accept(kind, this.#plaintexts);
     const isClosing = Array.isArray(content) && content.length === 0;
     if (kind.type === 'message_start') this.usage = tokenUsage((content as { usage?: unknown }).usage);
-    // Only these count the whole response.
+    // Only the usage of these events counts the whole response.
     if ((isClosing || kind.type === 'message_delta') && this.#match.usageStart >= 0) {
       this.usage = tokenUsageIn(
         bytes.toString('latin1', this.#match.usageStart, this.#match.usageEnd),
@@ -241,7 +267,7 @@ export class EventDecrypter implements Decrypter {
       this.modelError = true;
       this.finished = this.#checks.grammar.named; // elsewhere `[DONE]` follows
     }
-    if (isClosing && this.#usageWanted === 'none') return; // it has nothing else to say
+    if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
     this.#write(bytes, start, !hasUsage, parsed);
   }

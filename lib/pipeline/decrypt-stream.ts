@@ -9,13 +9,21 @@ export interface DecryptOptions {
   readonly idleTimeout: number;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
-  /** Is told how many bytes came from upstream, and as how many a chunk of them goes on. */
+  /**
+   * `heard` gets the number of bytes that came from upstream, `decrypted` the number that go on for a chunk
+   * of them.
+   */
   readonly count: { heard(bytes: number): void; decrypted(bytes: number): void };
-  /** Waits until there is memory for so many more bytes from upstream; a rejection ends the response. */
+  /**
+   * Waits until there is memory for that many more bytes from upstream; undefined if there is already. A
+   * rejection ends the response.
+   */
   readonly room?: ((bytes: number) => Promise<void> | undefined) | undefined;
   /** Called before the first decrypted bytes go on. */
   readonly onFirstBytes?: () => void;
-  /** Called when the response turns out not to be whole; what was decrypted before may still be on its way. */
+  /**
+   * Called when the response turns out not to be whole; what was decrypted before may still be on its way.
+   */
   readonly onFailure?: (failure: PrivatemodeError) => void;
 }
 
@@ -26,25 +34,31 @@ interface Source {
   readonly options: DecryptOptions;
 }
 
-/** Bytes that are handed on at once: a client takes larger ones in parts, and has to have its time for each. */
-const LARGEST_PIECE = 64 * 1024;
+/**
+ * Most bytes that are handed on in one piece. A client takes a larger piece in parts, and must have its time
+ * for each part.
+ */
+export const LARGEST_PIECE = 64 * 1024;
 
 /**
- * Reads `upstream` and is readable as its decrypted bytes, one piece of up to 64 KiB for each network chunk. It never errors, since a Transform that
- * does drops what it has enqueued: what ends a response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`,
- * and what was decrypted before it is delivered. A decrypter that is `finished` ends the stream there.
+ * Reads `upstream` and is readable as its decrypted bytes, in pieces of up to 64 KiB for each network chunk.
+ * The stream never errors, because a Transform that errors drops the bytes that it has enqueued. What ends a
+ * response early (tampering, reset, stall, missing end, shutdown) is a value, `failure`, and the bytes
+ * decrypted before it are delivered. A decrypter that is `finished` ends the stream there.
  */
 export class DecryptStream extends Transform {
-  /** Why the response is not whole; to be asked when the stream has ended. */
+  /** Why the response is not whole. Read it when the stream has ended. */
   failure: PrivatemodeError | undefined;
-  /** Undefined once the response is over: Node keeps a stream that is written to until a full collection (docs/hazards.md 25). */
+  /**
+   * Undefined once the response is over: Node keeps a stream that something writes to until a full collection
+   * (docs/hazards.md 25).
+   */
   #source: Source | undefined;
   #heardAt = performance.now();
-  /** The first bytes have gone on. */
+  /** Whether the reader of this stream has been given the first bytes. */
   #begun = false;
-  /** For room: the silence is ours. */
-  #waits = false;
   #idle: NodeJS.Timeout;
+  #lastLook: NodeJS.Immediate | undefined;
 
   constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
     super();
@@ -52,10 +66,6 @@ export class DecryptStream extends Transform {
     this.#idle = setTimeout(this.#checkIdle, options.idleTimeout);
     upstream.on('error', this.#broken);
     upstream.on('close', this.#broken);
-    // From here on the silence is the service's; before, a slow reader made it wait.
-    this.on('drain', () => {
-      this.#heardAt = performance.now();
-    });
     if (options.signal.aborted) this.#aborted();
     else {
       options.signal.addEventListener('abort', this.#aborted);
@@ -70,17 +80,21 @@ export class DecryptStream extends Transform {
       done();
       return;
     }
-    this.#waits = true;
     room
       .then(
         () => this.#take(chunk),
         (thrown: unknown) => this.#end(asPrivatemodeError(thrown)),
       )
       .then(() => {
-        this.#waits = false;
         this.#heardAt = performance.now();
         done();
       });
+  }
+
+  /** Runs when the reader can take more. Silence until then was the reader's. */
+  override read(size?: number): unknown {
+    if (this.writableLength > 0) this.#heardAt = performance.now();
+    return super.read(size);
   }
 
   #take(chunk: Uint8Array): void {
@@ -110,7 +124,7 @@ export class DecryptStream extends Transform {
     done();
   }
 
-  /** The application went away, or all has been read. */
+  /** Runs when the application went away, or all has been read. */
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#settle()?.upstream.destroy();
     done(error);
@@ -146,6 +160,7 @@ export class DecryptStream extends Transform {
     const source = this.#source;
     this.#source = undefined;
     clearTimeout(this.#idle);
+    clearImmediate(this.#lastLook);
     source?.options.signal.removeEventListener('abort', this.#aborted);
     return source;
   }
@@ -157,14 +172,16 @@ export class DecryptStream extends Transform {
     this.#end(brokenOff());
   };
 
-  // Looked at when it might be over: a timer that is set anew for every chunk costs more than a note of the time.
-  readonly #checkIdle = (): void => {
+  // Runs when the time might be over. Setting a timer anew for every chunk costs more than noting the time.
+  // Silence does not count while a chunk waits in here for a slow reader, or for `room`.
+  // Bytes that wait in the socket, as after a pause of the process, are read before that counts as silence.
+  readonly #checkIdle = (looked = false): void => {
     if (this.#source === undefined) return;
     const { idleTimeout } = this.#source.options;
-    const left =
-      this.#waits || this.writableNeedDrain ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
+    const left = this.writableLength > 0 ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
     if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
-    else this.#end(stalled());
+    else if (looked) this.#end(stalled());
+    else this.#lastLook = setImmediate(this.#checkIdle, true);
   };
 }
 
@@ -175,7 +192,7 @@ function letGo(upstream: Readable): void {
   upstream.resume();
 }
 
-/** Passes bytes on as they are: for endpoints without encryption, and errors that say of themselves that they are plain. */
+/** Passes bytes on as they are: for endpoints without encryption, and for errors that say they are plain. */
 export const UNENCRYPTED: Decrypter = {
   feed: (chunk) => chunk,
   flush: () => new Uint8Array(),

@@ -1,7 +1,7 @@
 /**
- * Encrypts a request: every value is sealed with the cipher of one attempt: short JSON values
- * at once, all else while the upload pulls it. The body is a list of
- * pieces in the order of the text, which are gathered into slices.
+ * Encrypts a request. Every value is sealed with the cipher of one attempt: short JSON values at once,
+ * everything else while the upload pulls it. The body is a list of pieces in the order of the text, which are
+ * gathered into slices.
  */
 import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
@@ -12,7 +12,10 @@ import type { FormContent, JsonContent, MemberEdit } from './request-body.ts';
 
 /** A body on its way to the service. */
 export interface EncryptedBody {
-  /** In the order in which they leave. They are sealed once: an attempt has a cipher of its own. */
+  /**
+   * In the order in which they leave. They can be sealed only once, because each attempt has a cipher of its
+   * own.
+   */
   readonly pieces: readonly Piece[];
   /** Exact, known before the first slice. */
   readonly contentLength: number;
@@ -27,7 +30,8 @@ export interface Piece {
 }
 
 /**
- * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary` of a form: tests only.
+ * Encrypts the body for one attempt; call it again with another cipher for a retry. `boundary`, of a form, is
+ * for tests only.
  */
 export function encryptBody(
   { content, edit }: SaltedBody,
@@ -56,7 +60,10 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
   return { contentLength, pieces };
 }
 
-/** The object with its edits applied, and the members that are not in `plain` to be sealed; the text keeps its order. */
+/**
+ * The pieces of the object with its edits applied, in the order of its text. Members that are not in `plain`
+ * are sealed.
+ */
 function memberPieces(
   { chain, members, plain, modelEdit }: JsonContent,
   edit: MemberEdit | undefined,
@@ -84,7 +91,7 @@ function memberPieces(
   return pieces;
 }
 
-/** In a quoted header parameter, where a line break would begin another header. */
+/** Quotes the name for a header parameter, where a line break would begin another header. */
 const quoted = (name: string): string =>
   `"${name.replace(/["\\]/g, '\\$&').replace(/\r/g, '%0D').replace(/\n/g, '%0A')}"`;
 
@@ -92,8 +99,9 @@ const byName = <T>(parts: ReadonlyMap<string, T>) =>
   [...parts].sort(([a], [b]) => Buffer.compare(Buffer.from(a), Buffer.from(b)));
 
 /**
- * The form built anew, every part sealed on its own (docs/protocol/inference.md 6.3): value fields by the bytes of their names, then
- * files likewise; sequence numbers in that order.
+ * The pieces of the form, which is built anew (docs/protocol/inference.md 6.3). Every part is sealed on its
+ * own, except for fields in `plain`. Value fields come first, by the bytes of their names, then files
+ * likewise; sequence numbers are in that order.
  */
 function formPieces(
   { parts, plain }: FormContent,
@@ -134,8 +142,9 @@ function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSeale
 }
 
 /**
- * The body that these pieces make, in slices of at most 512 KiB, each sealed when it is pulled. Each slice stays valid until two
- * more have been pulled: two buffers alternate. Throws `internal` where the bytes are not `contentLength`.
+ * The body that these pieces make, in slices of at most 512 KiB, each sealed when it is pulled. Each slice
+ * stays valid until two more have been pulled: two buffers alternate. Throws `internal` if the bytes do not
+ * add up to `contentLength`.
  */
 export function* sealedSlices({ pieces, contentLength }: EncryptedBody): Generator<Uint8Array, void> {
   let left = contentLength;

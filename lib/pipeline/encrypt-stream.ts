@@ -4,7 +4,10 @@ import { type EncryptedBody, encryptBody, sealedSlices } from './encrypt-body.ts
 
 export type EncryptedStream = ReturnType<typeof encryptStream>;
 
-/** `encryptBody` with the slices as a stream, which fails with `internal` where they do not have the announced length. */
+/**
+ * Calls encryptBody and returns its slices as a stream. The stream fails with `internal` if they do not have
+ * the announced length.
+ */
 export function encryptStream(...input: Parameters<typeof encryptBody>) {
   const { pieces, ...announced } = encryptBody(...input);
   const stream: Readable = new SliceStream({ pieces, ...announced });
@@ -12,8 +15,9 @@ export function encryptStream(...input: Parameters<typeof encryptBody>) {
 }
 
 /**
- * Seals one slice when the reader wants it and the previous one is gone. The event loop turns between two slices, so that a large
- * upload does not stall other people's tokens. Holds nothing of the body once it has ended or is destroyed.
+ * Seals one slice when the reader wants it and the previous one is gone. The event loop turns between two
+ * slices, so that a large upload does not stall other people's tokens. The stream keeps nothing of the body
+ * once it has ended or is destroyed.
  */
 class SliceStream extends Readable {
   #slices: Generator<Uint8Array, void> | undefined;
@@ -31,9 +35,10 @@ class SliceStream extends Readable {
   }
 
   /**
-   * Gives a slice when the one before it has left, and ends `destination` when all have. Ended earlier, Node makes an empty write
-   * once the last one is done, and the error of a connection that was reset meanwhile goes to that write: the reset would look
-   * like an orderly end (docs/hazards.md 3).
+   * Writes a slice when the one before it has left, and ends `destination` when all have left. If
+   * `destination` ended earlier, Node would make an empty write once the last slice is done. The error of a
+   * connection that was reset meanwhile would go to that write, and the reset would look like an orderly end
+   * (docs/hazards.md 3).
    */
   override pipe<T extends NodeJS.WritableStream>(destination: T): T {
     const next = (error?: Error | null): void => {

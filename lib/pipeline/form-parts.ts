@@ -1,6 +1,7 @@
 /**
- * Reads a multipart form (RFC 7578, RFC 2046 5.1) while it arrives: parts as lists of chunks, nothing decoded, nothing but short chunks
- * copied. A runtime's own `formData()` would change bytes that are no UTF-8, undo transfer encodings, and differ from the next runtime's.
+ * Reads a multipart form (RFC 7578, RFC 2046 5.1) while it arrives. Parts are lists of chunks: nothing is
+ * decoded, and only short chunks are copied. A runtime's own `formData()` would change bytes that are not
+ * UTF-8, undo transfer encodings, and differ from that of the next runtime.
  */
 import { PrivatemodeError } from '../errors.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
@@ -8,13 +9,19 @@ import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 export interface FormParts {
   /** Value fields by name, as raw bytes. */
   readonly values: ReadonlyMap<string, readonly Uint8Array[]>;
-  /** Files by name of their field; file name and content type do not reach the service (docs/protocol/inference.md 6.3). */
+  /**
+   * Files by name of their field; file name and content type do not reach the service
+   * (docs/protocol/inference.md 6.3).
+   */
   readonly files: ReadonlyMap<string, readonly Uint8Array[]>;
 }
 
-/** Characters (RFC 2046 5.1.1); the end of each chunk is looked at again by as many. */
+/**
+ * Most characters of a boundary (RFC 2046 5.1.1). About as many at the end of each chunk are looked at again
+ * with the next chunk.
+ */
 const MAX_BOUNDARY = 70;
-/** Fields and files: each costs a cipher context when it is sealed. */
+/** Most fields and files of a form: each costs a cipher context when it is sealed. */
 const MAX_PARTS = 1000;
 /** Bytes of the header lines of one part. */
 const MAX_HEAD_BYTES = 16 * 1024;
@@ -26,7 +33,7 @@ const PARAMETER = /[ \t]*;[ \t]*([^\s;=]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([
 const IDENTITY_ENCODINGS = new Set(['7bit', '8bit', 'binary']);
 /** RFC 9110 5.6.2: the name of a header. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
-/** In the value of one: anything but a tab. */
+/** Control characters in the value of a header, where a tab is allowed. */
 const CONTROL = /[\0-\x08\x0a-\x1f\x7f]/;
 const CR = 0x0d;
 const LF = 0x0a;
@@ -55,7 +62,10 @@ function parametersOf(text: string): Map<string, string> {
   return found;
 }
 
-/** A parameter in either spelling (RFC 8187 3.2); undefined where there is none. Throws invalid_multipart. */
+/**
+ * The value of a parameter, written as `name` or as `name*` (RFC 8187 3.2); undefined if the part has
+ * neither. Throws invalid_multipart.
+ */
 function decodedParameter(parameters: ReadonlyMap<string, string>, name: string): string | undefined {
   const extended = parameters.get(`${name}*`);
   if (extended === undefined) return parameters.get(name);
@@ -93,8 +103,9 @@ function headersOf(head: Buffer): Map<string, string> {
 }
 
 /**
- * Takes a form apart. Throws invalid_multipart where the content type is no form with a boundary. `feed` throws, and `finish` rejects with, repeated_form_field and invalid_multipart, once it is
- * known; `finish` also where the form is cut off.
+ * Takes a form apart. Throws invalid_multipart if the content type is not a form with a boundary. A fault in
+ * the form (repeated_form_field or invalid_multipart) is noted when it arrives: the next `feed` throws it, or
+ * `finish` rejects with it. `finish` also rejects if the form is cut off.
  */
 export function createFormReader(contentType: string | undefined) {
   const delimiter = Buffer.from(`\r\n--${boundaryOf(contentType)}`, 'utf8');
@@ -105,10 +116,16 @@ export function createFormReader(contentType: string | undefined) {
   let parts = 0;
   /** The part that the content belongs to; undefined before the first one. */
   let part: ByteChain | undefined;
-  /** Bytes that nothing can be said of yet. A form may begin with its delimiter, as if after a line end. */
+  /**
+   * Bytes that cannot be judged yet. They begin with a line end, because a form may begin with its delimiter,
+   * as if after one.
+   */
   let rest: Buffer = LINE_END;
 
-  /** Each step takes what has arrived; returns what it leaves to the next one, or undefined where it needs more. */
+  /**
+   * Each step takes the bytes that have arrived. It returns those that it leaves to the next step, or
+   * undefined if it needs more.
+   */
   const steps = {
     content(chunk: Buffer): Buffer | undefined {
       const keep = delimiter.length - 1;
@@ -152,7 +169,10 @@ export function createFormReader(contentType: string | undefined) {
     },
   };
 
-  /** Content of the part; before the first one there are line ends at most, since a part that lost its boundary would be there. */
+  /**
+   * Takes content of the current part. Only line ends may come before the first part: other bytes could be a
+   * part that lost its boundary.
+   */
   function take(bytes: Buffer): void {
     if (part !== undefined) part.push(bytes);
     else if (bytes.some((byte) => byte !== CR && byte !== LF))
@@ -172,7 +192,7 @@ export function createFormReader(contentType: string | undefined) {
     rest = Buffer.from(bytes);
   }
 
-  /** Begins a part, which must say that it is a field: the service would drop any other. */
+  /** Begins a part. It must say that it is a field, because the service would drop any other part. */
   function begin(headers: ReadonlyMap<string, string>): ByteChain {
     if (++parts > MAX_PARTS) throw invalid('the form has too many parts');
     const disposition = headers.get('content-disposition') ?? '';

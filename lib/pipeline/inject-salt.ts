@@ -1,13 +1,18 @@
-/** The salt of a request: chat, completions and messages carry a cache salt (docs/protocol/inference.md 8). */
+/**
+ * Gives a request its cache salt: chat, completions and messages carry one (docs/protocol/inference.md 8).
+ */
 import { randomBytes } from '../crypto/random.ts';
 import { type JsonContent, type MemberEdit, type ParsedBody, valueEdit } from './request-body.ts';
 import { SALT_BYTES, SALT_MEMBER } from './shard-key.ts';
 
-/** A body that may be encrypted. */
+/** A body that is ready to be encrypted. */
 export interface SaltedBody extends ParsedBody {
-  /** For the shard-key header; undefined where no salt is known beyond this request. */
+  /** For the shard-key header; undefined if no salt is known beyond this request. */
   readonly shardKey: string | undefined;
-  /** Gives a JSON object its salt, which is never a plain member; undefined where it needs none. */
+  /**
+   * The edit that gives a JSON object its salt; undefined if the body needs none. The salt is never a plain
+   * member.
+   */
   readonly edit: MemberEdit | undefined;
 }
 
@@ -15,9 +20,11 @@ export interface SaltedBody extends ParsedBody {
 export const randomSalt = (): string => randomBytes(SALT_BYTES).toString('base64');
 
 /**
- * The body with a salt, and its shard key. A body's own salt counts, or the one that was mixed from it; one without any gets `sharedSalt`, the one its shard key was
- * hashed under while it arrived, or else a random one and no shard key. Bodies of other endpoints stay as they are.
- * Throws context_too_large. A salt that is too short was refused while the body arrived (shard-key.ts).
+ * Returns the body with its shard key and the edit that gives it a salt. The salt is the body's own, or the
+ * one that was mixed from it. A body without a salt gets `sharedSalt`, under which its shard key was hashed
+ * while it arrived; without `sharedSalt` it gets a random salt and no shard key. Bodies of other endpoints
+ * stay as they are. Throws context_too_large. A salt that is too short was refused while the body arrived
+ * (shard-key.ts).
  */
 export function injectSalt<B extends ParsedBody>(
   body: B,
@@ -34,7 +41,7 @@ export function injectSalt<B extends ParsedBody>(
   return { ...body, shardKey, edit: salt === undefined ? undefined : saltEdit(content, salt) };
 }
 
-/** The edit that gives the body that salt in place of the one that it has, or after the last member. */
+/** The edit that puts the salt in the place of the one that the body has, or after the last member. */
 function saltEdit({ members, bodyStart }: JsonContent, salt: string): MemberEdit {
   const present = valueEdit(members, SALT_MEMBER, salt);
   if (present !== undefined) return present;

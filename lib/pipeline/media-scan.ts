@@ -1,12 +1,13 @@
 /**
- * Looks for media URLs that the service refuses in a list of messages, without parsing it. The service's refusal quotes
- * the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22): so they are refused here, before anything is sent.
+ * Looks in a list of messages, without parsing it, for media URLs that the service refuses. The service's
+ * refusal quotes the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22). So the proxy
+ * refuses these URLs before it sends anything.
  */
 import { PrivatemodeError } from '../errors.ts';
 import type { JsonVisitor } from './json/json-index.ts';
 import { isHexDigit } from './json/json-text.ts';
 
-// What a value is, by its key: bits, since a list of them may have been found.
+// What a value is, by its key. The kinds are bits, because `found` may hold several.
 const NOTHING = 0;
 const CONTENT = 1; // content parts, if it is a list
 const IMAGE = 2; // the URL of an image, or an object that has it
@@ -20,7 +21,7 @@ const PART_KEYS: ReadonlyMap<string, number> = new Map([
   ['video_url', MEDIA],
   ['source', SOURCE],
 ]);
-/** Bytes; longer keys are none of them. */
+/** Bytes of the longest of these keys; a longer key is none of them. */
 const LONGEST_KEY = 9;
 
 const refused = (message: string) => new PrivatemodeError('media_url_refused', message);
@@ -31,16 +32,16 @@ const PARTS = 1;
 const URL_HOLDER = 2;
 
 /**
- * Looks for refused URLs in the content parts of the messages while the index scans them, in fixed memory. Where a key is
- * repeated, every value counts: the service reads the first, others the last. The types of parts and sources do not
- * count, since the service does not read them. `check` throws media_url_refused, without the URL, where one was found; it is to be
- * called after the last byte.
+ * Looks for refused URLs in the content parts of the messages while the index scans them, in fixed memory. If
+ * a key is repeated, every value counts: the service reads the first, others the last. The types of parts and
+ * sources do not count, since the service does not read them. Call `check` after the last byte: it throws
+ * media_url_refused, without the URL, if one was found.
  */
 export function createMediaScan(): JsonVisitor & { check(): void } {
-  let url = new ImageUrl(); // the one under way, if any
-  let where = PART; // the request holds messages as a part holds content
-  let value = CONTENT; // what the value is that comes next, or is under way
-  let holder = NOTHING; // what the URL of the open URL holder is
+  let url = new ImageUrl(); // the URL that is being read, if any
+  let where = PART; // the request holds messages as a part holds its content
+  let value = CONTENT; // what the next value is, or the one under way
+  let holder = NOTHING; // what kind of URL the open URL holder holds
   let skipped = 0; // open containers that do not matter
   let inKey = false;
   let key = '';
@@ -97,18 +98,21 @@ export function createMediaScan(): JsonVisitor & { check(): void } {
 
 const USERINFO = /^(?:[\w\-.:~!$&'()*+,;=@]|%[\dA-Fa-f]{2})*$/;
 
-// Names may be escaped only beyond ASCII, the percent sign itself aside.
+// Go accepts escapes in a host name only for bytes beyond ASCII and for the percent sign itself.
 const NAME = String.raw`[\w!"$&'()*+,\-.;<=>\]~\x80-\xff]|%25|%[89A-Fa-f][\dA-Fa-f]`;
 const HOST = new RegExp(String.raw`^(?:${NAME})*(?::\d*)?$`);
 /** Only the last colon begins a port: Go tolerates the others unless the scheme is http or https. */
 const HOST_WITH_COLONS = new RegExp(String.raw`^(?:${NAME}|:)*:\d*$`);
 
-// Of a zone, what a name may contain can be escaped too, and so can blanks.
+// In a zone, the characters that a name may contain may be escaped, and so may blanks.
 const ZONE_ESCAPES = String.raw`%(?:2[0-24-9A-Ea-e]|3[\dA-Ea-e]|[46][1-9A-Fa-f]|5[\dABDFabdf]|7[\dAEae])`;
 const ZONE = String.raw`(?:[\w!"$&'()*+,\-.:;<=>\]~\x80-\xff]|${ZONE_ESCAPES})+`;
 const IP_LITERAL = new RegExp(String.raw`^\[([\dA-Fa-f:.]*)(?:%25${ZONE})?\](?::\d*)?$`);
 
-/** Whether Go accepts `userinfo@host:port`, of an https URL or of another one. Characters beyond ASCII: any of 0x80 to 0xff. */
+/**
+ * Whether Go accepts `userinfo@host:port` in an https URL, or in another one. Characters beyond ASCII come as
+ * any bytes from 0x80 to 0xff.
+ */
 function isAuthority(authority: string, https: boolean): boolean {
   const at = authority.lastIndexOf('@');
   if (!USERINFO.test(authority.slice(0, Math.max(at, 0)))) return false;
@@ -130,7 +134,7 @@ const START = 2; // after the colon of the scheme
 const SLASH = 3; // after the first slash
 const AUTHORITY = 4;
 const PATH = 5;
-const QUERY = 6; // or what follows the scheme without a slash, which is as free
+const QUERY = 6; // or what follows the scheme without a slash, under the same rules
 const FRAGMENT = 7;
 
 const HASH = 0x23;
@@ -145,13 +149,13 @@ const BEYOND_ASCII = 0xff;
 const isHighSurrogate = (code: number): boolean => code >= 0xd800 && code <= 0xdbff;
 const isLowSurrogate = (code: number): boolean => code >= 0xdc00 && code <= 0xdfff;
 
-/** The bytes that change anything, by state; in the other states, all do. */
+/** The bytes that matter, by state. In the other states, every byte does. */
 const STOPS: ReadonlyMap<number, readonly number[]> = new Map([
   [PATH, [HASH, QUESTION_MARK, PERCENT, DEL]],
   [QUERY, [HASH, DEL]],
   [FRAGMENT, [PERCENT, DEL]],
 ]);
-const IS_STOP = new Uint8Array(256); // in any of these states
+const IS_STOP = new Uint8Array(256); // 1 for a byte that matters in any of these states
 for (const stop of [...STOPS.values()].flat()) IS_STOP[stop] = 1;
 
 /** Bytes looked at one by one before native searches, of about 0.2 us each, take over. */
@@ -164,15 +168,16 @@ function before(bytes: Uint8Array, byte: number): Uint8Array {
 }
 
 /**
- * Judges an image URL as the service does: the scheme is https or data, and Go 1.26's net/url parses it
- * (docs/protocol/inference.md 5.6). Works while the URL arrives, since images come as data URLs of many megabytes.
+ * Judges an image URL as the service does: the scheme must be https or data, and Go 1.26's net/url must parse
+ * the URL (docs/protocol/inference.md 5.6). The class works while the URL arrives, since images come as data
+ * URLs of many megabytes.
  */
 class ImageUrl {
   #state = SCHEME;
   #text = ''; // of the scheme, then of the authority
   #https = false;
-  #digits = 0; // of a percent escape, that must still come
-  #surrogate = 0; // the escape just before was this surrogate, and no half of a pair so far
+  #digits = 0; // hex digits of a percent escape that must still come
+  #surrogate = 0; // the escape just before, if it was a surrogate that is no half of a pair so far
 
   /** Takes the next bytes of the URL. False once it is refused. */
   take(bytes: Uint8Array, start: number, end: number): boolean {
@@ -185,8 +190,8 @@ class ImageUrl {
   }
 
   /**
-   * Takes an escaped code unit. False once the URL is refused: also by a surrogate that another \uXXXX follows without forming a
-   * pair with it, since some parsers read both as one character, others as two.
+   * Takes an escaped code unit. Returns false once the URL is refused. A surrogate is refused if another
+   * \uXXXX follows that forms no pair with it, since some parsers read both as one character, others as two.
    */
   escaped(code: number, isUnicode: boolean): boolean {
     const previous = isUnicode ? this.#surrogate : 0;
@@ -204,14 +209,14 @@ class ImageUrl {
     return this.#state !== SCHEME && this.#state !== REFUSED && this.#digits === 0;
   }
 
-  /** The position of the first byte that matters. */
+  /** The position of the first byte that matters, or `end` if none does. */
   #skip(bytes: Uint8Array, start: number, end: number): number {
     const stops = STOPS.get(this.#state);
     if (stops === undefined || this.#digits > 0) return start;
     const short = Math.min(end, start + SHORT);
     for (let i = start; i < short; i++) if (IS_STOP[bytes[i]!] === 1) return i;
     if (short === end) return end;
-    // Each search ends where the one before did: no byte is searched for anything after the first that matters.
+    // Each search covers only the bytes before the hit of the one before it.
     return short + stops.reduce(before, bytes.subarray(short, end)).length;
   }
 

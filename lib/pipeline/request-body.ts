@@ -1,4 +1,7 @@
-/** Takes in the body of a request, and checks it while it arrives. Then come inject-salt.ts and encrypt-body.ts. */
+/**
+ * Takes in the body of a request, and checks it while it arrives. The next stages are inject-salt.ts and
+ * encrypt-body.ts.
+ */
 
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -12,9 +15,10 @@ import {
   demandRules,
   MAX_DECODED_BYTES,
   type UsageWanted,
-} from './json/plain-values.ts';
+} from './json/unencrypted-members.ts';
 import { createMediaScan } from './media-scan.ts';
 import { createShardKeyScan, type MixSalt, type ShardKeyScan } from './shard-key.ts';
+import { createWebToolScan } from './web-tools.ts';
 
 export type { UsageWanted };
 
@@ -23,8 +27,8 @@ export interface RequestBody<T = ParsedBody> {
   /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
   feed(chunk: Uint8Array): void;
   /**
-   * To be called once, after the last chunk. Throws, or rejects with, a typed 400. `hold` reserves memory for what is kept beside
-   * the body, or throws.
+   * Call it once, after the last chunk. Throws, or rejects with, a typed 400. `hold` reserves memory for what
+   * is kept beside the body, or throws.
    */
   finish(hold?: (bytes: number) => void): T | Promise<T>;
 }
@@ -35,11 +39,14 @@ export interface ParsedBody {
   readonly model: string | undefined;
   /** Whether the body asked for an event stream (`stream` is true). */
   readonly streaming: boolean;
-  /** How many choices an honest response has: `n`, for each prompt; 1 where the API has no choices. */
+  /** How many choices an honest response has: `n` for each prompt, or 1 if the API has no choices. */
   readonly choices: number;
-  /** The `response_format` of a transcription as it was sent, which decides the response's members; else undefined. */
+  /**
+   * The `response_format` of a transcription as it was sent, which decides the response's members; else
+   * undefined.
+   */
   readonly format: string | undefined;
-  /** Which chunks of a stream were asked to have their `usage`. */
+  /** Which chunks of a stream the request asked to have their `usage`. */
   readonly usage: UsageWanted;
   /** The body itself, for the steps that follow. */
   readonly content:
@@ -59,7 +66,7 @@ export interface MemberEdit {
   readonly value: readonly Uint8Array[];
 }
 
-/** The model that a request for this one goes to; undefined: to that one itself. */
+/** The model to which a request for `model` goes instead; undefined if it goes to `model` itself. */
 export type Rename = (model: string) => string | undefined;
 
 /** A JSON object, and where its members stand in it. */
@@ -73,7 +80,7 @@ export interface JsonContent {
   readonly plain: ReadonlySet<string>;
   /** What replaces the value of `model`; undefined: it stays. */
   readonly modelEdit?: MemberEdit | undefined;
-  /** Where the endpoint has a salt. */
+  /** Undefined if the endpoint has no salt. */
   readonly shardKeyScan?: ShardKeyScan | undefined;
 }
 
@@ -89,10 +96,10 @@ export interface FormContent {
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
- * Begins to take in a request body of that endpoint; undefined where it has none. `sharedSalt` must be the one that injectSalt
- * gets afterwards, because the shard key of a prompt is hashed under it while the body arrives. `mixSalt` replaces a salt that the body brings,
- * `rename` the model. Throws invalid_multipart where
- * the endpoint takes a form and the content type is none.
+ * Begins to take in a request body of that endpoint; returns undefined if the endpoint takes none.
+ * `sharedSalt` must be the same salt that injectSalt gets afterwards, because the shard key of a prompt is
+ * hashed under this salt while the body arrives. `mixSalt` replaces a salt that the body brings, and `rename`
+ * replaces the model. Throws invalid_multipart if the endpoint takes a form and the content type is not one.
  */
 export function createRequestBody(
   endpoint: BodyRules,
@@ -120,7 +127,7 @@ export function createRequestBody(
 const NO_JSON =
   /^(?:multipart\/form-data|text\/(?:plain|html|xml|csv)|application\/(?:x-www-form-urlencoded|octet-stream|xml))/i;
 
-/** The same body; an invalid_json of it names the content type. */
+/** The same body, but the message of an invalid_json names the content type. */
 function notJson({ feed, finish }: RequestBody, type: string): RequestBody {
   const named = <T>(step: () => T): T => {
     try {
@@ -137,8 +144,9 @@ function notJson({ feed, finish }: RequestBody, type: string): RequestBody {
 }
 
 /**
- * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name, salt_too_short and
- * context_too_large; `finish` throws invalid_json, missing_model, invalid_model, invalid_plain_member and media_url_refused.
+ * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name,
+ * salt_too_short and context_too_large; `finish` throws invalid_json, missing_model, invalid_model,
+ * invalid_plain_member, media_url_refused and hosted_tool_refused.
  */
 function createJsonBody(
   { id, requestPlain: plain, salted }: BodyRules,
@@ -148,10 +156,12 @@ function createJsonBody(
 ): RequestBody {
   demandRules('json', plain);
   const chain = createByteChain();
-  // Where there is a salt there are messages, whose media URLs the service inspects.
+  // An endpoint with a salt may take messages, and the service inspects the media URLs in them.
   const media = salted ? createMediaScan() : undefined;
   const prompts = id === 'completions' ? createPromptCounts() : [];
-  const index = createJsonIndex({ visitors: media === undefined ? prompts : [media, ...prompts] });
+  const webTools = id === 'messages' ? createWebToolScan() : undefined;
+  const visitors = [media, webTools, ...prompts].filter((visitor) => visitor !== undefined);
+  const index = createJsonIndex({ visitors });
   const shardKeyScan = salted ? createShardKeyScan(chain, index, sharedSalt, mixSalt) : undefined;
 
   return {
@@ -164,6 +174,7 @@ function createJsonBody(
       const members = index.finish();
       const asked = askedInJson(chain, members, plain, prompts);
       media?.check();
+      webTools?.check();
       const { bodyStart } = index;
       const model = rename?.(asked.model);
       const modelEdit = model === undefined ? undefined : valueEdit(members, 'model', model);
@@ -173,7 +184,7 @@ function createJsonBody(
   };
 }
 
-/** The edit that gives a member which is there that text as its value; undefined where it is not there. */
+/** The edit that gives the member `name` the value `text`; undefined if there is no such member. */
 export function valueEdit(
   members: readonly JsonMember[],
   name: string,
@@ -183,12 +194,21 @@ export function valueEdit(
   return present && { ...present, prefix: '', value: [Buffer.from(JSON.stringify(text), 'utf8')] };
 }
 
-/** The line with which Claude Code begins a system prompt; its value differs from conversation to conversation. */
+/**
+ * The line with which Claude Code begins a system prompt; its value differs from conversation to
+ * conversation.
+ */
 const BILLING_LINE = '"x-anthropic-billing-header:';
-/** Bytes of `system` in which the line begins: before it stand the brackets and members of a first text block. */
+/**
+ * Only so many first bytes of `system` are searched for that text. The brackets and members of a first text
+ * block stand before it.
+ */
 const BILLING_LINE_WITHIN = 96;
 
-/** Whether the system prompt begins with that line, so that it shares no cached prefix with other conversations. Reads its first bytes only. */
+/**
+ * Whether the system prompt begins with that line; then it shares no cached prefix with other conversations.
+ * Reads its first bytes only.
+ */
 export function hasBillingLine({ content }: ParsedBody): boolean {
   if (content.kind !== 'json') return false;
   const system = content.members.find(({ name }) => name === 'system');
@@ -201,8 +221,9 @@ export function hasBillingLine({ content }: ParsedBody): boolean {
 const JSON_FORMAT = /json$/;
 
 /**
- * Takes a transcription form apart as it arrives. Throws as createFormReader does (the service keeps only the first of repeated
- * fields); `finish` also unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
+ * Takes a transcription form apart as it arrives. Throws as createFormReader does (the service keeps only the
+ * first of repeated fields); `finish` also unsupported_response_format, missing_model, invalid_model and
+ * invalid_plain_member.
  */
 function createFormBody(
   { requestPlain: plain }: BodyRules,

@@ -1,9 +1,11 @@
 /**
- * What an honest response consists of, in one table: rows by endpoint, and by event or whole body (docs/protocol/grammar.md).
+ * Lists in one table what an honest response consists of: rows by endpoint, and by event or whole body
+ * (docs/protocol/grammar.md).
  *
- * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a gateway could hide
- * content under a name that clients skip, or pass one member off as another. To hide an event, it must put all of its messages
- * somewhere: refusing one that each event has, wherever else it turns up, is enough.
+ * Values are authenticated and numbered. Names of members, types of events and plain members are not, so a
+ * gateway could hide content under a name that clients skip, or pass one member off as another. To hide an
+ * event, the gateway must put all of its messages somewhere. So it is enough to refuse one message that each
+ * event has, wherever else it turns up.
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -23,7 +25,10 @@ const isText = (value: unknown): boolean => typeof value === 'string';
 
 const endsInDelta = ({ type }: Members): boolean => typeof type === 'string' && type.endsWith('_delta');
 
-/** What a sealed value must be: plain kinds, and values that carry the content, told apart by what is inside. */
+/**
+ * The kinds of sealed values. Some are simple kinds of JSON. Others carry content, and differ by what the
+ * value holds.
+ */
 const KINDS = {
   string: isText,
   'string?': (value: unknown) => isText(value) || value === null,
@@ -32,14 +37,15 @@ const KINDS = {
   array: Array.isArray,
   'array?': (value: unknown) => Array.isArray(value) || value === null,
   null: (value: unknown) => value === null,
-  // A choice of a whole body has finished; one of a chunk has a piece of it. The gateway can have the service make either.
+  // A choice of a whole body has finished; a choice of a chunk has a piece of one. The gateway can make the
+  // service send either.
   chat_choices: listOf((choice) => isObject(choice['message']) && isText(choice['finish_reason'])),
   text_choices: listOf((choice) => isText(choice['text']) && isText(choice['finish_reason'])),
   chat_deltas: listOf((choice) => isObject(choice['delta'])),
   text_deltas: listOf((choice) => isText(choice['text'])),
   error: (value: unknown) => isObject(value) && isText(value['message']),
   blocks: listOf((block) => isText(block['type'])),
-  // The gateway could put the delta of a block here: that has neither.
+  // The gateway could put the delta of a block here, which has no `id`, `model` or `content`.
   message: (value: unknown) =>
     isObject(value) &&
     isText(value['id']) &&
@@ -56,24 +62,27 @@ const KINDS = {
 type Kind = keyof typeof KINDS;
 
 /** The sealed members of one event or whole body. */
-export interface Row {
+export interface GrammarRow {
   /** Each must be there, once. */
   readonly required: Readonly<Record<string, Kind>>;
-  /** Each may be there, null too. */
+  /** Each may be there, and may be null. */
   readonly optional?: Readonly<Record<string, Kind>>;
-  /** The value of `object`, which says of what kind the body is. */
+  /** The value of `object`, which names the kind of the body. */
   readonly object?: string;
   /** The value of the plain member `type` of a whole body. */
   readonly type?: string;
-  /** Which members pass that are not listed: those that do not look like content, or only null, `[]` and `{}`. Default none. */
+  /**
+   * Which members pass that are not listed. `harmless`: those that do not look like content. `empty`: only
+   * null, `[]` and `{}`. Default: none.
+   */
   readonly others?: 'harmless' | 'empty';
 }
 
 export interface StreamGrammar {
-  /** Whether an event is known by its plain member `type`, which its `event:` line repeats. */
+  /** Whether the plain member `type` gives the type of an event, which the `event:` line repeats. */
   readonly named: boolean;
-  /** By type; if events are not named, `chunk` and `error`. */
-  readonly events: Readonly<Record<string, Row>>;
+  /** The rows by type of event. If events are not named, the types are `chunk` and `error`. */
+  readonly events: Readonly<Record<string, GrammarRow>>;
   /** Members whose value is the same in every event that has them. */
   readonly constant: readonly string[];
   /** In which order events come, and when the stream is complete (`sse/event-checks.ts`). */
@@ -87,11 +96,17 @@ export interface ResponseGrammar {
   readonly plain: PlainMembers;
   /** Undefined if the endpoint has no streams. */
   readonly stream?: StreamGrammar;
-  /** A success by the `response_format` that was asked for, or `other`. Undefined if it is an array of elements. */
-  readonly whole?: Readonly<Record<string, Row>> & { readonly other: Row };
+  /**
+   * The row of a success, by the `response_format` that was asked for, or `other`. Undefined if a success is
+   * an array of elements.
+   */
+  readonly whole?: Readonly<Record<string, GrammarRow>> & { readonly other: GrammarRow };
 }
 
-/** Bytes of JSON text. Plain members are counts and short names; a gateway could make them as long as it likes. */
+/**
+ * Most bytes of JSON text of a plain member. Plain members are counts and short names; a gateway could make
+ * them as long as it likes.
+ */
 export const MAX_PLAIN_BYTES = 16 * 1024;
 
 const USAGE = ['usage', ['object', 'null']] as const;
@@ -99,7 +114,7 @@ const OPENAI_PLAIN: PlainMembers = new Map<string, readonly JsonKind[]>([['id', 
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
-/** Beside content only as null: an error is not a success. */
+/** `error` may stand beside content only as null: an error is not a success. */
 const NO_ERROR = { error: 'null' } as const;
 const TRANSFER_PARAMS = { ec_transfer_params: 'object', kv_transfer_params: 'object' } as const;
 const CHUNK_EXTRAS = {
@@ -151,14 +166,18 @@ const MESSAGE_STREAM: StreamGrammar = {
   order: 'blocks',
 };
 
-const completion = (object: string, choices: 'chat_choices' | 'text_choices'): Row => ({
+const completion = (object: string, choices: 'chat_choices' | 'text_choices'): GrammarRow => ({
   object,
   required: { ...HEAD, choices },
   optional: WHOLE_EXTRAS,
   others: 'harmless',
 });
 
-const transcript = (required: Row['required']): Row => ({ required, optional: NO_ERROR, others: 'harmless' });
+const transcript = (required: GrammarRow['required']): GrammarRow => ({
+  required,
+  optional: NO_ERROR,
+  others: 'harmless',
+});
 
 const CHAT: ResponseGrammar = {
   plain: OPENAI_PLAIN,
@@ -183,7 +202,8 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
         // A message without a reason why it stopped is unfinished.
         required: { content: 'blocks', model: 'string', role: 'string', stop_reason: 'string' },
         optional: { ...NO_ERROR, ...TRANSFER_PARAMS, stop_sequence: 'string' },
-        // Under a name of its own, the reason could make room for the sequence.
+        // If any name could hold text, the gateway could give the reason another name, and the sequence the
+        // name of the reason.
         others: 'empty',
       },
     },
@@ -211,7 +231,10 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
   unstructured: { plain: new Map() },
 };
 
-/** What of a success an error may repeat in clear; `type` says that it is one. `duration` is none of an error's. */
+/**
+ * The plain members of a success that an error may have in clear too. `type` says that it is an error. An
+ * error has no `duration`.
+ */
 const PLAIN_IN_ERRORS = ['id', 'type', 'usage'];
 
 /** The plain members of an endpoint's encrypted errors, and the value that `type` must have there. */
@@ -226,12 +249,12 @@ export function grammarOf({ id }: { readonly id: EndpointId }): ResponseGrammar 
   throw new PrivatemodeError('internal', 'an encrypted response of an endpoint without a grammar');
 }
 
-/** What a choice, or its counterpart of another style, is recognised by. */
+/** Members by which a choice, or its counterpart in another API style, is recognised. */
 const CHOICE_MEMBERS = ['index', 'delta', 'text', 'message', 'finish_reason'];
 
 /**
- * Whether a value that is not a required member could be the content of another event: the `object` of this kind of body, a
- * list of choices, or an error.
+ * Whether a value that is not a required member could be the content of another event: the `object` of this
+ * kind of body, a list of choices, or an error.
  */
 function looksLikeContent(value: unknown, object: string | undefined): boolean {
   if (typeof value === 'string') return value === object;
@@ -243,11 +266,11 @@ function looksLikeContent(value: unknown, object: string | undefined): boolean {
 }
 
 /** The kind that a member of the row must have, or undefined if the row does not require it. */
-export const requiredKind = ({ required }: Row, name: string): Kind | undefined =>
+export const requiredKind = ({ required }: GrammarRow, name: string): Kind | undefined =>
   Object.hasOwn(required, name) ? required[name] : undefined;
 
 /** Whether a parsed value may be that of this member of the row. */
-export function fitsRow(row: Row, name: string, value: unknown): boolean {
+export function fitsRow(row: GrammarRow, name: string, value: unknown): boolean {
   const { optional, others, object } = row;
   const required = requiredKind(row, name);
   if (required !== undefined) return KINDS[required](value);
@@ -257,14 +280,18 @@ export function fitsRow(row: Row, name: string, value: unknown): boolean {
   return others === 'harmless' || (typeof value === 'object' && Object.keys(value).length === 0);
 }
 
-/** Names of members that nobody knows yet: no API has others, and some decoders fold or split them in ways of their own. */
+/**
+ * What a name that is not listed may look like. No API has other names, and some decoders fold or split such
+ * others in ways of their own.
+ */
 const PLAUSIBLE_NAME = /^[\w.-]{1,256}$/;
 
 /**
- * Whether the sealed members may be those of that row: all required ones, no others if the row takes none, and none that differs
- * from a known name by letter case alone, which some clients ignore.
+ * Whether the sealed members may be those of that row. All required ones must be there. Members that are not
+ * listed may be there if the row takes any; their names must not differ from a known name by letter case
+ * alone, which some clients ignore.
  */
-export function hasNames(row: Row, sealed: readonly string[], plain: PlainMembers): boolean {
+export function hasNames(row: GrammarRow, sealed: readonly string[], plain: PlainMembers): boolean {
   const { required, optional = {}, others } = row;
   if (!Object.keys(required).every((name) => sealed.includes(name))) return false;
   const known = new Set([...Object.keys(required), ...Object.keys(optional)]);

@@ -1,4 +1,6 @@
-/** Which key a request leaves with: that of the application, of its client, or the configured one. */
+/**
+ * Decides with which key a request leaves: the key of the application, of its client, or the configured one.
+ */
 import { bearerToken } from '../api/bearer-token.ts';
 
 export type FallbackMode = 'never' | 'always' | 'if-placeholder';
@@ -9,15 +11,18 @@ interface AuthInput {
   readonly apiKeyHeader: string | undefined;
   readonly configuredKey: string | undefined;
   readonly fallback: FallbackMode;
-  /** The client of --clients that sends the request, and its key of the service, if it has one. */
+  /** The client of --clients that sends the request, and its key for the service, if it has one. */
   readonly client?: { readonly apiKey: string | undefined } | undefined;
 }
 
 /**
- * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds; `x-api-key` counts only
- * where there is none, and leaves as a bearer, so that a key for another vendor cannot leak. `authorization` is the header towards
- * the remote, or none; `offeredKey` the application's own key, which may attest where no key is configured. A `client` has sent a token of this gateway, which stays here:
- * its own key takes its place, or the configured one.
+ * Decides which key a request is sent with. An Authorization header decides alone, whatever it holds.
+ * `x-api-key` counts only if there is no such header, and leaves as a bearer token, so that a key for another
+ * vendor cannot leak. A `client` has sent a token of this gateway, which stays here: the client's own key
+ * replaces it, or else the configured key.
+ *
+ * Returns `authorization`, the header for the remote, or undefined if there is none. `offeredKey` is the own
+ * key of the application or client; attestation may use it. It is undefined if a key is configured.
  */
 export function rewriteAuth(input: AuthInput) {
   if (input.client !== undefined) return authOfClient(input.client.apiKey, input.configuredKey);
@@ -28,11 +33,16 @@ export function rewriteAuth(input: AuthInput) {
 
 type OwnKey = Pick<AuthInput, 'authorization' | 'apiKeyHeader'>;
 
-/** The header towards the remote that the application's own key makes; undefined where it sent none. */
+/**
+ * The Authorization header that the application's own key makes; undefined if the application sent no key.
+ */
 export const ownKey = ({ authorization, apiKeyHeader }: OwnKey): string | undefined =>
   authorization ?? (apiKeyHeader ? `Bearer ${apiKeyHeader}` : undefined);
 
-/** Whether the configured key takes the place of what the application sent: then that was no key, whatever it says. */
+/**
+ * Whether the configured key replaces what the application sent. If so, the application's value does not
+ * count as a key, whatever it says.
+ */
 export function isReplaced(input: Omit<AuthInput, 'client'>): boolean {
   if (input.configuredKey === undefined) return false;
   const isPlaceholder = input.fallback === 'if-placeholder' && ownKey(input) === 'Bearer placeholder';

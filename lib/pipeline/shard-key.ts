@@ -1,6 +1,6 @@
 /**
- * The shard key: a fingerprint of the salted prompt, link by link, by which the service finds the machine
- * that has its prefix cached (docs/protocol/inference.md 8). Computed while the body arrives.
+ * Computes the shard key while the body arrives. The key is a fingerprint of the salted prompt, link by link:
+ * by it the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
  */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { PrivatemodeError } from '../errors.ts';
@@ -12,12 +12,16 @@ export const SALT_MEMBER = 'cache_salt';
 export const SALT_BYTES = 32;
 
 /**
- * Longest JSON text, in bytes, of a string or a number that is decoded: decoding holds up every other request. No prompt that may
- * be hashed is longer: a million tokens of four bytes, each byte escaped with six.
+ * Longest JSON text, in bytes, of a string or a number that is decoded, because decoding holds up every other
+ * request. No prompt that may be hashed is longer: it has at most a million tokens of four bytes, and each
+ * byte takes six if it is escaped.
  */
 const MAX_TEXT_BYTES = 24 * 1024 * 1024;
 
-/** Digits as written for integers, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes `1000`. */
+/**
+ * Digits as written for integers, else the shortest plain decimal: `1.50` becomes `1.5`, `1e3` becomes
+ * `1000`.
+ */
 function numberText(written: string): string {
   if (/^-?[0-9]+$/.test(written)) return written;
   const value = Number(written);
@@ -26,8 +30,9 @@ function numberText(written: string): string {
 }
 
 /**
- * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in pieces of UTF-8: a string decoded,
- * arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer than 24 MiB.
+ * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in pieces of UTF-8:
+ * a string decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number
+ * is longer than 24 MiB.
  */
 function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonly Uint8Array[] {
   if (kind === 'object' || kind === 'array') return chain.slices(start, end);
@@ -42,7 +47,10 @@ function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonl
   return [raw.includes(0x5c) ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1)];
 }
 
-/** The text of the body's own salt; empty where it has none. Throws salt_too_short below 32 bytes, and context_too_large. */
+/**
+ * The text of the body's own salt; empty if the member is null or an empty string. Throws salt_too_short if
+ * it has 1 to 31 bytes, and context_too_large.
+ */
 function saltText(chain: ByteChain, member: JsonMember): Buffer {
   const text = Buffer.concat(memberText(chain, member));
   if (text.length > 0 && text.length < SALT_BYTES) {
@@ -67,12 +75,12 @@ const STEPS = [
 const stepAt = (token: number): number => STEPS.find(({ from }) => token >= from)!.tokens;
 
 /**
- * Hashes content under a salt (UTF-8 bytes); the pieces may be cut anywhere. `update` throws context_too_large beyond 1 000 000
- * tokens of four bytes.
+ * Hashes content under a salt (UTF-8 bytes); the pieces may be cut anywhere. `update` throws
+ * context_too_large beyond 1 000 000 tokens of four bytes.
  */
 export function createShardKeyHash(salt: Uint8Array) {
   const seed = Buffer.from(sha256(salt));
-  const block = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the chain so far, and the content of a link
+  const block = Buffer.alloc(DIGEST_BYTES + 512 * TOKEN_BYTES); // the last digest, then the content of a link
   seed.copy(block);
   let filled = DIGEST_BYTES;
   let size = DIGEST_BYTES + stepAt(0) * TOKEN_BYTES;
@@ -91,7 +99,7 @@ export function createShardKeyHash(salt: Uint8Array) {
         filled += take;
         i += take;
         if (filled < size) break;
-        // As text: a Buffer is memory of its own, and costs more than the hash.
+        // Taken as text, because a Buffer for the digest costs more than the hash.
         block.write(sha256Latin1(block.subarray(0, size)), 'latin1');
         links += BASE64[block[DIGEST_BYTES - 1]! & 0x3f]!;
         hashed += (size - DIGEST_BYTES) / TOKEN_BYTES;
@@ -106,15 +114,16 @@ export function createShardKeyHash(salt: Uint8Array) {
   };
 }
 
-/** The salt that takes the place of the one that a body brings; `own`: the text of that, in UTF-8. */
+/** Makes the salt that replaces the one of a body. `own`: the text of the body's salt, in UTF-8. */
 export type MixSalt = (own: Uint8Array) => string;
 
 export type ShardKeyScan = ReturnType<typeof createShardKeyScan>;
 
 /**
- * Hashes the shard key of a body while it arrives, as long as its members come in the order of the content and no other salt turns
- * up; otherwise once more from the start when the body is complete. `sharedSalt` counts where the body has no salt of its own.
- * `mixSalt` makes the salt that takes the place of the body's own. Both functions throw context_too_large and salt_too_short.
+ * Hashes the shard key of a body while it arrives, as long as its members come in the order of
+ * CONTENT_MEMBERS and no other salt turns up. Otherwise `finish` hashes the complete body from the start.
+ * `sharedSalt` counts if the body has no salt of its own. `mixSalt` makes the salt that replaces the body's
+ * own. `advance` and `finish` throw context_too_large and salt_too_short.
  */
 export function createShardKeyScan(
   chain: ByteChain,
@@ -124,7 +133,7 @@ export function createShardKeyScan(
 ) {
   let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
   let early: ReturnType<typeof createShardKeyHash> | undefined;
-  let possible = true; // to hash early
+  let possible = true; // to hash while the body arrives
   let done = 0; // members dealt with
   let rank = -1; // of the last content member hashed
   let fed = 0; // absolute position up to which the arriving member is hashed
@@ -139,7 +148,7 @@ export function createShardKeyScan(
     salt = next;
   };
 
-  /** Hashes a content member, or what has arrived of an array or an object. */
+  /** Hashes a content member. Of an array or an object that is still arriving, it hashes what has arrived. */
   const take = (member: JsonMember, complete: boolean): void => {
     const at = CONTENT_MEMBERS.indexOf(member.name);
     if (at < 0) return;
@@ -156,9 +165,9 @@ export function createShardKeyScan(
   const scan = {
     /** Whether the body has a salt of its own; final once it is complete. */
     hasOwnSalt: false,
-    /** The salt that takes the place of the body's own; undefined: that one stays. */
+    /** The salt that replaces the body's own; undefined if the body keeps its own. */
     mixedSalt: undefined as string | undefined,
-    /** To be called after the index took a chunk: hashes what can be hashed already. */
+    /** Call it after the index has taken a chunk: it hashes what can be hashed already. */
     advance(): void {
       for (; done < index.members.length; done++) {
         const member = index.members[done]!;
@@ -167,7 +176,10 @@ export function createShardKeyScan(
       }
       if (index.current !== undefined) take({ ...index.current, end: chain.length }, false);
     },
-    /** To be called when the index is complete: the key, or undefined where no salt is effective. */
+    /**
+     * Call it when the index is complete. Returns the key, or undefined if neither the body nor `sharedSalt`
+     * gives a salt.
+     */
     finish(): string | undefined {
       scan.advance();
       if (salt === undefined) return undefined;

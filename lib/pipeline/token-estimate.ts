@@ -1,12 +1,13 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonVisitor } from './json/json-index.ts';
-import { modelIn } from './json/plain-values.ts';
+import { modelIn } from './json/unencrypted-members.ts';
 import type { RequestBody } from './request-body.ts';
 
 /**
- * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up to 7.9, JSON 2.5,
- * digits and hex 1.7. Lower than most: an estimate that is too high compacts early, one that is too low overruns the context.
+ * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up
+ * to 7.9, JSON 2.5, digits and hex 1.7. The value is lower than most of these: an estimate that is too high
+ * compacts early, but one that is too low overruns the context.
  */
 const BYTES_PER_TOKEN = 3.5;
 /** The most that Anthropic's rule (width × height ÷ 750, after scaling down) gives for one image. */
@@ -25,17 +26,17 @@ function utf8Length(code: number): number {
 }
 
 /**
- * Counts in one member, and adds to `count`: `text`, the UTF-8 bytes of all strings, keys included, with their escapes resolved;
- * `media`, the images and documents, whose bytes are no text.
+ * Counts in one member and adds to `count`. `text`: the UTF-8 bytes of all strings, keys included, with their
+ * escapes resolved. `media`: the images and documents, whose bytes are not text.
  */
 function createTextCount(member: string, count: { text: number; media: number }): JsonVisitor {
   let depth = 0;
   let sourceDepth = 0; // of the open `source` object; 0: none is open
-  let sourceData = 0; // bytes of its `data`: a text, or an image
+  let sourceData = 0; // bytes of its `data`, which is a text or an image
   let sourceType = '';
   let key = '';
   let word = ''; // the beginning of the string that is being read
-  let length = 0; // its bytes so far
+  let length = 0; // bytes of that string so far
 
   return {
     member,
@@ -83,9 +84,10 @@ function createTextCount(member: string, count: { text: number; media: number })
 }
 
 /**
- * Takes in a request of the Messages API and estimates its tokens: the bytes of all strings in `system`, `messages` and `tools`
- * ÷ 3.5, rounded up, and 1600 for each image or document. Throws invalid_json, duplicate_member and unsupported_member_name
- * from `feed` or `finish`; missing_model and invalid_model from `finish`.
+ * Takes in a request of the Messages API and estimates its tokens: the bytes of all strings in `system`,
+ * `messages` and `tools` ÷ 3.5, rounded up, and 1600 for each image or document. Throws invalid_json,
+ * duplicate_member and unsupported_member_name from `feed` or `finish`; missing_model and invalid_model from
+ * `finish`.
  */
 export function createTokenEstimate(): RequestBody<{ readonly tokens: number }> {
   const chain = createByteChain();

@@ -1,21 +1,28 @@
 /** Token counts of a response; the proxy reads them even if the application did not ask for them. */
 import { isObject } from './response-grammar.ts';
 
-/** Tokens that the service says it counted. Usage is a plain member in most responses, so nothing authenticates the numbers. */
+/**
+ * Tokens that the service says it counted. Usage is a plain member in most responses, so nothing
+ * authenticates the numbers.
+ */
 export interface TokenUsage {
-  /** All of the prompt, whether or not it came from the cache of the service: "in", wherever the proxy shows tokens. */
+  /**
+   * All tokens of the prompt, whether or not they came from the service's cache. The proxy shows this count
+   * as "in".
+   */
   readonly prompt: number | undefined;
   readonly completion: number | undefined;
   /** Those of `prompt` that came from the cache; undefined where the service does not say. */
   readonly cached: number | undefined;
 }
 
-/** A count beyond this is none: whoever wrote it could have written anything. */
+/** A larger number is not taken for a count: whoever wrote it could have written anything. */
 const MOST_TOKENS = 1_000_000_000;
 
 /**
- * The counts in a parsed `usage`, and of `earlier` those that it does not repeat. Undefined where there are none: a transcription may
- * count seconds. OpenAI's `prompt_tokens` hold the cached ones; Anthropic's `input_tokens` leave out what its cache gave or took in.
+ * Returns the counts in `value`, a parsed member `usage`, and those counts of `earlier` that `value` does not
+ * repeat. Undefined if there are none: a transcription may count seconds. OpenAI's `prompt_tokens` include
+ * the cached tokens. Anthropic's `input_tokens` leave out the tokens that its cache gave or took in.
  */
 export function tokenUsage(value: unknown, earlier?: TokenUsage): TokenUsage | undefined {
   if (!isObject(value)) return earlier;
@@ -42,7 +49,10 @@ function countIn(counts: unknown, name: string): number | undefined {
     : undefined;
 }
 
-/** The same of JSON text with one object in it, whatever stands around that. Never throws. */
+/**
+ * The same for text that holds one JSON object; what stands before or after the object is ignored. Never
+ * throws.
+ */
 export function tokenUsageIn(text: string, earlier?: TokenUsage): TokenUsage | undefined {
   try {
     return tokenUsage(JSON.parse(text.slice(text.indexOf('{'), text.lastIndexOf('}') + 1)), earlier);

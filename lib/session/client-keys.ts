@@ -1,3 +1,7 @@
+/**
+ * Attests with the API keys of clients where the proxy has none of its own, and limits how many keys are
+ * tried and how often.
+ */
 import { hmacSha256, secretKey } from '#crypto/aead';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -10,18 +14,19 @@ interface ClientKeysDeps {
   readonly clock: Pick<Clock, 'now'>;
 }
 
-/** ms a rejected key is remembered: short, because a key may be activated any moment. */
+/** ms for which a rejected key is remembered. Short, because somebody may activate the key at any moment. */
 const REMEMBER_REJECTION = 30_000;
 const MAX_REMEMBERED = 1024;
-/** Different keys at the same time; more of them wait for their turn. */
+/** How many different keys attest at the same time, and how many more may wait for their turn. */
 const MAX_RUNNING = 8;
 const MAX_WAITING = 64;
 
 /**
- * Attests with the keys of clients where none is configured (docs/protocol/inference.md 9). Requests that bring the same
- * key at the same time share one attempt, and a rejected key is not tried again for a while, so that a misconfigured client
- * costs the service nothing. Keys are remembered as a keyed hash only. Rejects with api_key_rejected, not_ready when too
- * many keys are being tried, and what the attestation threw: each to the clients of this key alone.
+ * Attests with the keys of clients where none is configured (docs/protocol/inference.md 9). Requests that
+ * bring the same key at the same time share one attestation. A rejected key is not tried again for a while,
+ * so that a misconfigured client costs the service nothing. Keys are remembered only as keyed hashes. Rejects
+ * with api_key_rejected, with not_ready when too many keys are being tried, and with what the attestation
+ * threw; each error reaches only the clients of that key.
  */
 export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysDeps['attest'] {
   const hashKey = secretKey(randomBytes(32));
@@ -31,7 +36,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysD
   let busy = 0;
 
   function rememberRejection(id: string): void {
-    rejectedAt.delete(id); // the map is in order of time
+    rejectedAt.delete(id); // keeps the map in order of time
     const [oldest] = rejectedAt.keys();
     if (rejectedAt.size >= MAX_REMEMBERED && oldest !== undefined) rejectedAt.delete(oldest);
     rejectedAt.set(id, clock.now());
@@ -51,7 +56,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysD
   async function tryKey(id: string, apiKey: string): Promise<Epoch> {
     const age = clock.now() - (rejectedAt.get(id) ?? Number.NEGATIVE_INFINITY);
     if (age >= 0 && age < REMEMBER_REJECTION) {
-      // below 0, the clock was turned back
+      // A negative age means that the clock was turned back; then the key is tried again.
       const message = `the service rejected this API key a moment ago${aboutPlaceholder(apiKey)}`;
       throw new PrivatemodeError('api_key_rejected', message);
     }

@@ -1,15 +1,16 @@
-/** Time as the session sees it, so that tests can turn the hands. */
+/** The wall clock, the monotonic clock and the timers of a session. Tests replace them. */
 export interface Clock {
   /** Wall clock, ms since 1970: it goes on while the machine sleeps. */
   now(): number;
   /**
-   * Monotonic clock, ms since some moment that is the same for all processes of this machine: nobody can set it, but it
-   * stands still while the machine sleeps.
+   * Monotonic clock, in ms since some moment that is the same for all processes of this machine. Nobody can
+   * set it, but it stands still while the machine sleeps.
    */
   monotonic(): number;
   /**
-   * Runs `then` once, `ms` from now at the earliest; returns what cancels it. Only a `waiting` timer keeps the process
-   * alive: somebody waits for it, while the others serve nobody once everything else has ended.
+   * Runs `then` once, at the earliest after `ms`. Returns a function that cancels the timer. Only a `waiting`
+   * timer keeps the process alive, because somebody waits for it. Once everything else has ended, nobody
+   * needs the other timers.
    */
   after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
 }
@@ -44,15 +45,18 @@ export async function pause(
   }
 }
 
-/** No timer is longer: the wall clock may have jumped meanwhile, because the machine slept or was corrected. */
+/**
+ * The longest timer of an alarm, in ms. After it the alarm reads the wall clock again, which may have jumped
+ * because the machine slept or somebody corrected the clock.
+ */
 const LONGEST_SLEEP = 30_000;
 
-/** Calls at a time of the wall clock, or as soon as a timer notices that the clock was turned back. */
+/** Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was turned back. */
 export class Alarm {
   readonly #clock: Clock;
   readonly #ring: () => void;
   #cancel = (): void => {};
-  /** When it was set to last. */
+  /** The time that was set last: wall clock, ms since 1970; Infinity before the first `set`. */
   due = Number.POSITIVE_INFINITY;
 
   constructor(clock: Clock, ring: () => void) {
@@ -60,7 +64,7 @@ export class Alarm {
     this.#ring = ring;
   }
 
-  /** In the place of the time that it was set to before. */
+  /** Replaces the time that was set before. */
   set(due: number): void {
     this.#cancel();
     this.due = due;

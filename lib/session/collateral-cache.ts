@@ -1,36 +1,51 @@
+/**
+ * Fetches the collateral of AMD and Intel (certificates, revocation lists, signed values), and keeps it until
+ * it expires.
+ */
 import type { Check } from '../attestation/check.ts';
 import { isProduct } from '../attestation/snp/product.ts';
-import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify.ts';
+import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify-evidence.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
-import type { HttpCall, HttpResponse } from '../network/http-call.ts';
+import type { ControlCall, HttpResponse } from '../network/control-call.ts';
 import type { Clock } from './clock.ts';
 
 export interface CollateralCache extends CollateralSource {
+  /** The cache as the source of one verdict. */
+  forVerdict(): VerdictCollateral;
+}
+
+export interface VerdictCollateral extends CollateralSource {
   /**
-   * To be called after a rejected verdict: forgets the collateral it relied on, so that tampered collateral costs one
-   * verdict and not all of them until its stated expiry. What was fetched within the last minute stays: asking again
-   * would bring the same, and the vendors limit identical requests. How new the revocation lists were stays known, or whoever is revoked
-   * could bring back an older one; not so where the signature of one failed, since its date may be anything. `checks` are the verdict's.
+   * Call this with the checks of the verdict if it rejects. Forgets the collateral that the verdict asked
+   * for, so that tampered collateral spoils one verdict, and not all of them until its stated expiry. Other
+   * collateral stays: a verdict that asked for none, as on another manifest, says nothing about any.
+   * Collateral that was fetched within the last minute stays too: another fetch would bring the same, and the
+   * vendors limit identical requests. The cache still knows how new the revocation lists were; otherwise
+   * somebody whose key is revoked could bring back an older list. It forgets that too if the signature of a
+   * list failed, because the date of such a list may be anything.
    */
   distrust(checks: readonly Pick<Check, 'id' | 'outcome'>[]): Promise<void>;
 }
 
 export interface CollateralCacheDeps {
-  readonly call: HttpCall;
+  readonly call: ControlCall;
   readonly store: CollateralStore;
   /** `https://kdsintf.amd.com`, or a simulator. */
   readonly amdKdsUrl: string;
-  /** `https://api.trustedservices.intel.com`, or a simulator, which is then asked for the root's CRL too. */
+  /** `https://api.trustedservices.intel.com`, or a simulator, which then also serves the root's CRL. */
   readonly intelPcsUrl: string;
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
 }
 
 const MAX_BYTES = 8 * 1024 * 1024;
 const JUST_FETCHED = 60_000;
-/** ms per fetch, and ms where a stored revocation list exists, which most likely says the same. */
+/**
+ * ms that a fetch may take. If a revocation list is stored, the fetch gets ASK_AGAIN_TIMEOUT, because the
+ * fetched list most likely says the same.
+ */
 const TIMEOUT = 20_000;
 const ASK_AGAIN_TIMEOUT = 5_000;
 const INTEL_PCS_HOST = 'api.trustedservices.intel.com';
@@ -39,13 +54,14 @@ const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 /** One kind of collateral. */
 interface Kind {
   readonly name: string;
-  /** ms since 1970; throws for anything that is not of this kind. */
+  /** When the body expires, in ms since 1970. Throws for a body that is not of this kind. */
   readonly expiry: (body: Uint8Array) => number;
-  /** The header that carries the chain of its signer. */
+  /** The response header that carries the certificate chain of the body's signer. */
   readonly chainHeader?: string;
   /**
-   * Of revocation lists, ms since 1970. They are asked for each time, because a key is revoked long before the list of yesterday expires,
-   * and an older one never takes the place of a newer one: it would undo a revocation.
+   * When a revocation list was issued, in ms since 1970; other kinds do not have this member. The cache asks
+   * for revocation lists each time, because a key is revoked long before yesterday's list expires. An older
+   * list never takes the place of a newer one: that would undo a revocation.
    */
   readonly issued?: (body: Uint8Array) => number;
 }
@@ -60,7 +76,7 @@ const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issue
 const TCB_INFO = signedJson('TCB info', 'tcbInfo', 'tcb-info-issuer-chain');
 const QE_IDENTITY = signedJson('QE identity', 'enclaveIdentity', 'sgx-enclave-identity-issuer-chain');
 
-/** The vendor signed its `nextUpdate` along with the rest of `member`. */
+/** JSON whose `member` the vendor signed, with the expiry date in it (`nextUpdate`). */
 function signedJson(name: string, member: string, chainHeader: string): Kind {
   const expiry = (body: Uint8Array): number => {
     const parsed = JSON.parse(textOf(body)) as Record<string, { nextUpdate?: unknown }>;
@@ -82,11 +98,12 @@ const unavailable = (message: string, cause?: unknown): PrivatemodeError =>
   });
 
 /**
- * Collateral from AMD's KDS and Intel's PCS (docs/protocol/attestation.md 7, 10), kept until the expiry date that its
- * vendor signed; a kept revocation list only stands in where asking again fails. What is kept also ends by the monotonic
- * clock, and does not count while the wall clock stands before the moment at which it was fetched. The cache checks
- * nothing but form and date: the verifier judges cached and fresh collateral alike. Concurrent questions for the same URL
- * share one fetch. Every method rejects with collateral_unavailable.
+ * Collateral from AMD's KDS and Intel's PCS (docs/protocol/attestation.md 7, 10). The cache keeps it until
+ * the expiry date that its vendor signed. It uses a kept revocation list only if asking again fails. Kept
+ * collateral also ends by the monotonic clock, and does not count while the wall clock stands before the
+ * moment at which it was fetched. The cache checks nothing but form and date: the verifier judges cached and
+ * fresh collateral alike. Concurrent questions for the same URL share one fetch. Every method rejects with
+ * collateral_unavailable.
  */
 export function createCollateralCache(deps: CollateralCacheDeps): CollateralCache {
   const { call, store, clock } = deps;
@@ -94,12 +111,18 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
   const running = new Map<string, Promise<Obtained>>();
-  /** By URL, what this process has stored or read since the last rejected verdict; `end` is on the monotonic clock. */
+  /**
+   * By URL: the collateral that this process has stored or read since the last rejected verdict that asked
+   * for it. `end`: when it expires, on the monotonic clock.
+   */
   const seen = new Map<string, { from: 'fetched' | 'store'; fetchedAt: number; end: number }>();
-  /** By URL, when the newest revocation list was issued that this process has had, rejected verdicts or not. */
+  /**
+   * By URL: when the newest revocation list that this process has had was issued. A rejected verdict that
+   * asked for the list clears it, but only if the signature of a list failed.
+   */
   const newest = new Map<string, number>();
 
-  function ask(url: string, kind: Kind): Promise<Obtained> {
+  function shared(url: string, kind: Kind): Promise<Obtained> {
     const asked = running.get(url) ?? load(url, kind).finally(() => running.delete(url));
     running.set(url, asked);
     return asked;
@@ -135,12 +158,12 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     if (!(stored.fetchedAt <= now() && now() < expiry)) return undefined;
     if (isOlder(url, kind, stored.body)) return undefined;
     const known = seen.get(url);
-    // Only the wall clock knows the age of what an earlier process stored.
+    // Only the wall clock knows the age of collateral that an earlier process stored.
     const same = known?.fetchedAt === stored.fetchedAt ? known : remember(url, stored, expiry, 'store');
     return clock.monotonic() < same.end ? stored : undefined;
   }
 
-  /** Whether it is a revocation list issued before another one from there; remembers it if not. */
+  /** Whether the body is a revocation list older than one from this URL before. Remembers the newest date. */
   function isOlder(url: string, { issued }: Kind, body: Uint8Array): boolean {
     const date = issued?.(body);
     if (date === undefined) return false;
@@ -149,7 +172,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return date < before;
   }
 
-  /** `kept`: a stored one exists, so an expired one is not wanted, and the answer is not waited for as long. */
+  /** `kept`: a stored one exists. Then an expired one is an error, and the fetch gets less time. */
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
     const { host } = new URL(url);
     const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
@@ -158,16 +181,17 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
     });
-    const isTooOld = status === 410 && url.includes(EVALUATION_NUMBER); // docs/protocol/attestation.md 10
-    const why = isTooOld ? ', as the evaluation number that the manifest asks for is too old' : '';
-    if (status !== 200) throw unavailable(`${kind.name}: ${host} answered with status ${status}${why}`);
+    if (status !== 200)
+      throw unavailable(
+        `${kind.name}: ${host} answered with status ${status}${meaningOf(status, url, kind)}`,
+      );
     let expiry: number;
     let issuerChain: string;
     try {
       expiry = kind.expiry(body);
       issuerChain = issuerChainOf(headers, kind);
     } catch (cause) {
-      throw unavailable(`${kind.name}: ${host} sent something else`, cause);
+      throw unavailable(`${kind.name}: ${host} sent something that is no usable ${kind.name}`, cause);
     }
     const fetched = { body, issuerChain, fetchedAt: now() };
     if (now() < expiry) {
@@ -180,48 +204,74 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return fetched;
   }
 
-  /** The host of a distribution point comes from a certificate that nobody has verified yet. */
+  /**
+   * Accepts only Intel's host, because the distribution point comes from a certificate that nobody has
+   * verified yet.
+   */
   function rootCrlUrl(distributionPoint: string): string {
-    const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined; // Node 22.0 has no URL.parse
+    // Node 22.0 has no URL.parse
+    const url = URL.canParse(distributionPoint) ? new URL(distributionPoint) : undefined;
     if (url?.protocol !== 'https:' || url.host !== INTEL_CRL_HOST || url.username !== '') {
       throw unavailable(`CRL: the distribution point is not at ${INTEL_CRL_HOST}`);
     }
     return new URL(pcs).host === INTEL_PCS_HOST ? url.href : `${pcs}${url.pathname}${url.search}`;
   }
 
-  async function askText(url: string, kind: Kind): Promise<SignedCollateral> {
-    const { body, issuerChain } = await ask(url, kind);
-    return { body: textOf(body), issuerChain };
+  /** A source that notes in `asked` the URLs that it is asked for. */
+  function sourceOf(asked: Set<string>): CollateralSource {
+    function ask(url: string, kind: Kind): Promise<Obtained> {
+      asked.add(url);
+      return shared(url, kind);
+    }
+
+    async function askText(url: string, kind: Kind): Promise<SignedCollateral> {
+      const { body, issuerChain } = await ask(url, kind);
+      return { body: textOf(body), issuerChain };
+    }
+
+    return {
+      async amdVcek({ product, chipId, bootloader, tee, snp, microcode }) {
+        const levels = { blSPL: bootloader, teeSPL: tee, snpSPL: snp, ucodeSPL: microcode };
+        const query = Object.entries(levels).map(([name, level]) => `${name}=${decimal(level)}`);
+        return (await ask(`${kds}/${line(product)}/${hex(chipId, 64)}?${query.join('&')}`, VCEK)).body;
+      },
+      amdCrl: async ({ product }) => list(await ask(`${kds}/${line(product)}/crl`, CRL)),
+      async intelTcbInfo({ fmspc, evaluationDataNumber }) {
+        const number = evaluationNumber('&', evaluationDataNumber);
+        return askText(`${pcs}/tdx/certification/v4/tcb?fmspc=${hex(fmspc, 6)}${number}`, TCB_INFO);
+      },
+      async intelQeIdentity({ evaluationDataNumber }) {
+        const number = evaluationNumber('?', evaluationDataNumber);
+        return askText(`${pcs}/tdx/certification/v4/qe/identity${number}`, QE_IDENTITY);
+      },
+      async intelPckCrl() {
+        const answer = await ask(`${pcs}/sgx/certification/v4/pckcrl?ca=platform&encoding=der`, PCK_CRL);
+        return { ...list(answer), issuerChain: answer.issuerChain };
+      },
+      intelRootCrl: async ({ url }) => list(await ask(rootCrlUrl(url), CRL)),
+    };
   }
 
   return {
-    async amdVcek({ product, chipId, bootloader, tee, snp, microcode }) {
-      const levels = { blSPL: bootloader, teeSPL: tee, snpSPL: snp, ucodeSPL: microcode };
-      const query = Object.entries(levels).map(([name, level]) => `${name}=${decimal(level)}`);
-      return (await ask(`${kds}/${line(product)}/${hex(chipId, 64)}?${query.join('&')}`, VCEK)).body;
-    },
-    amdCrl: async ({ product }) => list(await ask(`${kds}/${line(product)}/crl`, CRL)),
-    async intelTcbInfo({ fmspc, evaluationDataNumber }) {
-      const number = evaluationNumber('&', evaluationDataNumber);
-      return askText(`${pcs}/tdx/certification/v4/tcb?fmspc=${hex(fmspc, 6)}${number}`, TCB_INFO);
-    },
-    async intelQeIdentity({ evaluationDataNumber }) {
-      const number = evaluationNumber('?', evaluationDataNumber);
-      return askText(`${pcs}/tdx/certification/v4/qe/identity${number}`, QE_IDENTITY);
-    },
-    async intelPckCrl() {
-      const answer = await ask(`${pcs}/sgx/certification/v4/pckcrl?ca=platform&encoding=der`, PCK_CRL);
-      return { ...list(answer), issuerChain: answer.issuerChain };
-    },
-    intelRootCrl: async ({ url }) => list(await ask(rootCrlUrl(url), CRL)),
-    async distrust(checks) {
-      if (checks.some(({ id, outcome }) => id.endsWith('crl.signature') && outcome === 'fail'))
-        newest.clear();
-      for (const [url, { fetchedAt, from }] of seen) {
-        if (from === 'fetched' && now() - fetchedAt < JUST_FETCHED) continue;
-        seen.delete(url);
-        await store.delete(url);
-      }
+    ...sourceOf(new Set()),
+    forVerdict() {
+      const asked = new Set<string>();
+      return {
+        ...sourceOf(asked),
+        async distrust(checks) {
+          const isForged = checks.some(
+            ({ id, outcome }) => id.endsWith('crl.signature') && outcome === 'fail',
+          );
+          for (const url of asked) {
+            if (isForged) newest.delete(url);
+            const known = seen.get(url);
+            if (known === undefined) continue;
+            if (known.from === 'fetched' && now() - known.fetchedAt < JUST_FETCHED) continue;
+            seen.delete(url);
+            await store.delete(url);
+          }
+        },
+      };
     },
   };
 }
@@ -236,11 +286,24 @@ function issuerChainOf(headers: HttpResponse['headers'], { chainHeader }: Kind):
   return decodeURIComponent(value);
 }
 
-/** With what the operator can do, which the error of the attestation that this becomes does not know. */
+/**
+ * The message of a network error. For an untrusted TLS certificate it includes the remedy, because the
+ * attestation error that this one becomes does not have it.
+ */
 const explained = ({ code, message, remedy }: PrivatemodeError): string =>
   code === 'upstream_tls_untrusted' ? `${message}. ${remedy}` : message;
 
-/** A part of a URL that comes from evidence nobody has verified yet. */
+/** What such a status of a vendor means; empty where the status says it all. */
+function meaningOf(status: number, url: string, kind: Kind): string {
+  // docs/protocol/attestation.md 10
+  if (status === 410 && url.includes(EVALUATION_NUMBER))
+    return ', as the evaluation number that the manifest asks for is too old';
+  // Not a rejection: AMD's host answers so for known chips too while it is disturbed (docs/decisions.md 7).
+  const isUnknown = kind === VCEK && (status === 400 || status === 404);
+  return isUnknown ? ', as it does for a chip or a TCB that it does not know' : '';
+}
+
+/** Checks a part of a URL, because it comes from evidence that nobody has verified yet. */
 function part(text: string, what: 'platform' | 'level' | 'product', fits: boolean): string {
   if (!fits) throw unavailable(`the evidence asks for collateral of a strange ${what}`);
   return text;

@@ -1,8 +1,12 @@
+/**
+ * The two requests to the service that lead to a secret, attest and secret: sends them, and reads their
+ * responses.
+ */
 import type { SecretResponseInput } from '../attestation/mesh.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import { clientTooOld } from '../network/client-too-old.ts';
-import type { HttpCall } from '../network/http-call.ts';
+import type { ControlCall } from '../network/control-call.ts';
 import { parseStrictJson } from '../strict-json.ts';
 
 /** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */
@@ -10,26 +14,36 @@ export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'sign
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
-/** Real responses are below 100 KiB; the service may have to ask its hardware for evidence first. */
+/**
+ * Real responses are below 100 KiB. The service may have to ask its hardware for evidence before it responds.
+ */
 const LIMITS = { maxBytes: 16 * 1024 * 1024, timeout: 30_000 };
 const ENCAPSULATED_KEY_BYTES = 1120;
 /** The responses are flat objects of a few strings. */
 const RESPONSE_LIMITS = { depth: 8, values: 256 };
 
 interface ControlApiDeps {
-  readonly call: HttpCall;
+  readonly call: ControlCall;
   readonly endpoint: { readonly host: string; readonly port: number };
-  /** Value of Privatemode-Version: the protocol generation spoken (docs/protocol/inference.md 3). */
+  /**
+   * Value of the header Privatemode-Version: the protocol generation that this program speaks
+   * (docs/protocol/inference.md 3).
+   */
   readonly protocolVersion: string;
 }
 
-/** What to say of the key that clients send to a proxy which has one. */
+/**
+ * A hint for error messages about the key "placeholder", which clients send to a proxy that should have a key
+ * of its own.
+ */
 export const aboutPlaceholder = (apiKey: string): string =>
   apiKey === 'placeholder' ? ' (it is "placeholder", and the proxy has none of its own: --api-key)' : '';
 
 /**
- * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw client_too_old for an error that asks for a newer
- * client, api_key_rejected for a 401, control_api_failed for any other status than 200, and what `HttpCall` throws.
+ * The two requests that lead to a secret (docs/protocol/attestation.md 1). Both throw client_too_old for an
+ * error response that asks for a newer client, api_key_rejected for a 401 and for a key that is empty or
+ * holds characters that no key has, control_api_failed for any other status than 200, and what `ControlCall`
+ * throws.
  */
 export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps) {
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
@@ -78,7 +92,10 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       const member = memberReader(answer, 'secret', 'secret_exchange_failed');
       const encapsulatedKey = member('EncapsulatedKey');
       if (encapsulatedKey.length !== ENCAPSULATED_KEY_BYTES) {
-        throw new PrivatemodeError('secret_exchange_failed', 'secret: EncapsulatedKey has not 1120 bytes');
+        throw new PrivatemodeError(
+          'secret_exchange_failed',
+          'secret: EncapsulatedKey does not have 1120 bytes',
+        );
       }
       return { encapsulatedKey, signature: member('Signature'), meshCert: member('MeshCert') };
     },
@@ -86,12 +103,13 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
 }
 
 /**
- * Reads members of a strict JSON object by name: canonical base64 (RFC 4648 section 4, padded), not empty. Others are
- * ignored, because the service may add some. Everything else throws `code`.
+ * Returns a function that reads a member of a strict JSON object by name: canonical base64 (RFC 4648 section
+ * 4, padded), not empty. Other members are ignored, because the service may add some. Everything else throws
+ * `code`.
  */
 function memberReader(body: Uint8Array, request: string, code: ErrorCode): (name: string) => Uint8Array {
   const refuse = (why: string): Error =>
-    new PrivatemodeError(code, `${request}: the answer is refused: ${why}`);
+    new PrivatemodeError(code, `${request}: the response is refused: ${why}`);
   const parsed = parseStrictJson(body, RESPONSE_LIMITS, refuse);
   if (!(parsed instanceof Map)) throw refuse('not an object');
   return (name) => {
@@ -104,10 +122,30 @@ function memberReader(body: Uint8Array, request: string, code: ErrorCode): (name
 
 const toBase64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
-/** The beginning of an error body for a person: one line of printable ASCII, without the key should it be echoed. */
+/**
+ * The beginning of an error body for a person: one line of printable ASCII. If the service echoes the API
+ * key, `(key)` stands in its place. If the body is JSON with an error message, as APIs write it, only that
+ * message is shown.
+ */
 function excerpt(body: Uint8Array, apiKey: string): string {
-  const text = Buffer.from(body.subarray(0, 4096)).toString('latin1').replaceAll(apiKey, '(key)');
+  const whole = Buffer.from(body.subarray(0, 4096)).toString('latin1');
+  const text = (messageIn(whole) ?? whole).replaceAll(apiKey, '(key)');
   const line = text.replace(/[^\x20-\x7e]+/g, ' ').trim();
   if (line === '') return '(empty body)';
   return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+}
+
+/**
+ * The message of `{"error":{"message":…}}`, `{"error":…}` or `{"message":…}`; undefined for any other text.
+ */
+function messageIn(text: string): string | undefined {
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const { error, message } = Object(body) as { error?: unknown; message?: unknown };
+  const said = [Object(error).message, error, message].find((each) => typeof each === 'string');
+  return said as string | undefined;
 }

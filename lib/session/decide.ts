@@ -1,12 +1,14 @@
 /**
- * What a session does next: one pure function of what it knows, of what happened, and of the time. It holds no keys and no secrets; the
- * requests that wait, and the keys of clients, are the business of session.ts.
+ * Decides what a session does next: one pure function of the state of the session, of what happened, and of
+ * the time. The state holds no keys and no secrets. lib/session/session.ts deals with the requests that wait
+ * and with the keys of clients.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
 import { accepted, confirmAt, isOwnFault, isRejected, rejected, type Verdicts } from './refusal.ts';
 import {
   forcedBy,
+  isOvertaken,
   livesAt,
   type Moment,
   type SecretTerm,
@@ -16,21 +18,24 @@ import {
 } from './state.ts';
 
 export type Happening =
-  /** The operator's key is there, or replaced. */
+  /** The operator's API key is there, or was replaced. */
   | { readonly type: 'configured' }
-  /** Evidence or the signature on a secret was judged; `rejection` undefined: accepted. */
+  /** Evidence, or the signature on a secret, was judged. `rejection` undefined: it was accepted. */
   | {
       readonly type: 'judged';
       readonly what: 'evidence' | 'secret';
       readonly rejection: Rejection | undefined;
     }
-  /** A renewal made a secret. `number` undefined: with the key of a client, which is kept unless there is one. */
+  /**
+   * An attestation made a secret. `number`: of the renewal; undefined: it attested with the key of a client,
+   * which the session keeps unless it has a key.
+   */
   | {
       readonly type: 'made';
       readonly number: number | undefined;
-      readonly secret: Omit<SecretTerm, 'suspended'>;
+      readonly secret: Omit<SecretTerm, 'madeAt' | 'suspended'>;
     }
-  /** A renewal failed, which began at `began` on the monotonic clock. */
+  /** A renewal failed. `began`: when it began, on the monotonic clock. */
   | {
       readonly type: 'failed';
       readonly number: number;
@@ -52,7 +57,7 @@ export type Happening =
   | { readonly type: 'ending' }
   | { readonly type: 'closed'; readonly reason: PrivatemodeError };
 
-/** What the session has to do, in this order. */
+/** One thing that the session has to do. It does the effects of a decision in their order. */
 export type Effect =
   | { readonly type: 'attest'; readonly number: number }
   /** Give up the renewal that runs. */
@@ -69,7 +74,10 @@ export interface Decision {
 }
 
 const LONGEST_BACKOFF = 60_000;
-/** Requests that wait make a renewal begin before its backoff ends, but not more often than this. */
+/**
+ * ms. Requests that wait make a renewal begin before its backoff ends, but not sooner than this after the
+ * last failure.
+ */
 const HURRY_INTERVAL = 5_000;
 export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
   switch (happening.type) {
@@ -78,7 +86,7 @@ export function decide(state: SessionState, happening: Happening, at: Moment): D
     case 'judged':
       return only({ ...state, verdicts: judged(state, happening, at) });
     case 'made':
-      return made(state, happening);
+      return made(state, happening, at);
     case 'failed':
       return happening.number === state.running ? failed(state, happening, at) : only(state);
     case 'offer-failed':
@@ -114,7 +122,7 @@ function followedBy(first: Decision, then: (state: SessionState) => Decision): D
   return { state, effects: [...first.effects, ...effects] };
 }
 
-/** A renewal begins, unless one runs or there is nothing to attest with. */
+/** Begins a renewal, unless one runs, the session is closed, or there is no key to attest with. */
 function begin(state: SessionState): Decision {
   if (state.running !== undefined || state.closed !== undefined || state.key === 'awaited')
     return only(state);
@@ -122,7 +130,10 @@ function begin(state: SessionState): Decision {
   return only({ ...state, running: number, begun: number, due: undefined }, { type: 'attest', number });
 }
 
-/** A renewal that runs with the old key is given up; one that is needed begins at once. */
+/**
+ * The configured key is new: gives up a renewal that runs with the old key, and begins a renewal at once if
+ * one is needed.
+ */
 function configured(state: SessionState, at: Moment): Decision {
   const outage = state.outage && { ...state.outage, permanent: undefined, isReported: false };
   const next: SessionState = { ...state, key: 'configured', outage };
@@ -144,7 +155,11 @@ function judged(
     : rejected(verdicts, what, rejection, { now: monotonic, kind });
 }
 
-function made(state: SessionState, { number, secret }: Extract<Happening, { type: 'made' }>): Decision {
+function made(
+  state: SessionState,
+  { number, secret }: Extract<Happening, { type: 'made' }>,
+  { monotonic }: Moment,
+): Decision {
   if (number !== undefined && number !== state.running) return only(state);
   const kept = number === undefined && state.key === 'awaited';
   const { secretId, manifestSha256, expiresAt } = secret;
@@ -156,7 +171,7 @@ function made(state: SessionState, { number, secret }: Extract<Happening, { type
     {
       ...state,
       key: kept ? 'kept' : state.key,
-      secret: { ...secret, suspended: false },
+      secret: { ...secret, madeAt: monotonic, suspended: false },
       running: number === undefined ? state.running : undefined,
       due: secret.renewAt,
       madeSince: true,
@@ -192,7 +207,7 @@ function failed(
     running: undefined,
     key: dropped ? 'awaited' : key,
     outage: { failures, failedAt: at.now, error, permanent, isReported },
-    unjudged: dropped ? undefined : { as: unjudgedBy(error.code), error },
+    unjudged: dropped || isOvertaken(state, began, at) ? undefined : unjudgedBy(state, error),
     due: retryIn === undefined ? undefined : at.now + retryIn,
   };
   return followedBy(only(next, ...told), (after) =>
@@ -200,26 +215,38 @@ function failed(
   );
 }
 
-/** Nobody on the way can be told from the service here; `verdicts` says what was judged. */
-const unjudgedBy = (code: ErrorCode): NonNullable<SessionState['unjudged']>['as'] =>
-  code === 'api_key_rejected' ? 'key-refused' : code === 'client_too_old' ? 'too-old' : 'silent';
+/**
+ * What the session heard instead of a verdict. Nothing authenticates it: it may come from somebody on the
+ * way, and it takes back no rejection. What was judged is in `verdicts`.
+ */
+function unjudgedBy({ verdicts }: SessionState, error: PrivatemodeError): SessionState['unjudged'] {
+  if (isRejected(verdicts)) return undefined;
+  const { code } = error;
+  const as = code === 'api_key_rejected' ? 'key-refused' : code === 'client_too_old' ? 'too-old' : 'silent';
+  return { as, error };
+}
 
-/** It says something of the service only where it is no fault of that key, and where no other client's key has just made a secret. */
+/**
+ * The attestation with a client's key failed. This says something about the service only if that key is not
+ * at fault, and if no secret is in force, as after another client's key has just made one.
+ */
 function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
   return only(
-    isAbout ? { ...state, unjudged: { as: unjudgedBy(error.code), error } } : state,
+    isAbout ? { ...state, unjudged: unjudgedBy(state, error) } : state,
     tell({ type: 'offer-failed', message, error }),
     ...(permanent === undefined ? [] : [{ type: 'permanent', error: permanent } as const]),
   );
 }
 
 /**
- * The error, where neither time nor a newer manifest changes it and no secret lives that was accepted, by the time of its end alone: a clock
- * that is set back ends none. A 401 for a key that a client brought concerns that client alone; nor does a 401 end what a verdict has
- * decided. A mismatch has to come from the hardware, twice: anybody on the way can send a foreign one.
+ * The error, if neither time nor a newer manifest changes it and no accepted secret lives; else undefined. A
+ * secret lives until its end by either clock: a wall clock that is set back ends none. A 401 for a key that a
+ * client brought concerns that client alone, and no 401 counts after a verdict that rejects the service. A
+ * mismatch with a given manifest has to come from the hardware, twice: anybody on the way can send foreign
+ * evidence.
  */
 function permanentCause(
   state: SessionState,
@@ -238,8 +265,9 @@ function permanentCause(
 }
 
 /**
- * ms until the next renewal: 1 s, doubling, up to 60 s, the upper half of it at random; what waiting does not cure is tried rarely. It
- * does not begin later than a rejection can be confirmed, since clients wait to hear of it.
+ * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random. If waiting cures
+ * nothing, it is 60 s from the first failure on. The next renewal begins no later than the moment at which a
+ * rejection can be confirmed, because clients wait to hear of that.
  */
 function pauseAfter(
   { kind, key, verdicts }: SessionState,
@@ -257,7 +285,11 @@ function pauseAfter(
   return Math.min(pause, Math.max(0, confirmed - monotonic));
 }
 
-/** A denial forces a renewal, or waits for the one that runs; where the last forced one was a moment ago and failed, it suspends the secret. */
+/**
+ * The service denied the secret. Forces a renewal, or waits for the one that runs. Does not force a second
+ * one a moment after the first: it suspends the secret if the first renewal failed, and does nothing if the
+ * first renewal made a new secret.
+ */
 function denied(state: SessionState, secretId: string, at: Moment): Decision {
   const forced = forcedBy(state, at);
   if (forced === 'made') return only(state);
@@ -270,8 +302,9 @@ function denied(state: SessionState, secretId: string, at: Moment): Decision {
 }
 
 /**
- * The service denied this secret, and it could not be replaced. It is no longer in force, and not deleted: anybody on the way can
- * write a denial, so the next secret ends this, or an answer that authenticates.
+ * Suspends a secret that the service denied and that could not be replaced. The secret is no longer in force,
+ * but it is not deleted, because anybody on the way can write a denial. The next secret ends the suspension,
+ * and so does a response that authenticates.
  */
 function suspended(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret } = state;
@@ -281,7 +314,10 @@ function suspended(state: SessionState, secretId: string, at: Moment): Decision 
   return only(next, tell({ type: 'secret-suspended', message, secretId }), WAKE);
 }
 
-/** The service knows the secret. No answer takes back a verdict that rejects the service. */
+/**
+ * A response authenticated, so the service knows the secret: a suspension ends. No response takes back a
+ * verdict that rejects the service.
+ */
 function authenticated(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret, verdicts } = state;
   if (secret === undefined || isRejected(verdicts)) return only(state);
@@ -291,7 +327,7 @@ function authenticated(state: SessionState, secretId: string, at: Moment): Decis
   return only(next, tell({ type: 'secret-resumed', message, secretId }), WAKE);
 }
 
-/** A renewal runs from now on, or begins HURRY_INTERVAL after the last failure at the latest. */
+/** A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure. */
 function awaited(state: SessionState, { now }: Moment): Decision {
   if (state.running !== undefined) return only(state);
   const { failures = 0, failedAt = 0 } = state.outage ?? {};

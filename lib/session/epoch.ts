@@ -1,28 +1,33 @@
+/**
+ * Makes epochs: attests the service, tries again where that can help, and records the manifest, the verdict
+ * and the exchange.
+ */
 import { sha256 } from '#crypto/digest';
-import { verifySecretResponse } from '../attestation/mesh.ts';
-import { type TrustRoots, verify } from '../attestation/verify.ts';
-import { randomBytes } from '../crypto/random.ts';
-import { asPrivatemodeError } from '../errors.ts';
-import type { EpochFacts } from '../transparency/epoch-facts.ts';
-import type { ManifestLog } from '../transparency/manifest-log.ts';
-import { verdictText } from '../verdict/json.ts';
-import { judgementOf, withSecretChecks } from '../verdict/judge.ts';
+import type { CollateralSource } from '../attestation/verify-evidence.ts';
+import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
+import type { ManifestLog } from '../manifest-log/manifest-log.ts';
+import type { recordExchange } from '../verdict/saved-exchange.ts';
+import { verdictText } from '../verdict/verdict.ts';
+import { type AttestDeps, attest, type Step } from './attest.ts';
 import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
-import type { ControlApi } from './control-api.ts';
-import { cureOf, failureMessage, type Observer } from './events.ts';
+import type { EpochFacts } from './epoch-facts.ts';
+import { failureMessage, type Observer } from './events.ts';
 import { type Lifetimes, lifetimesOf, type Term } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';
-import { verdictError } from './refusal.ts';
-import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
+import type { SharedSecret } from './secret-exchange.ts';
 
 /** One attested secret with its manifest and times. Immutable; a request attempt holds exactly one. */
-export interface Epoch extends EpochFacts, SharedSecret, Term {}
+export interface Epoch extends EpochFacts, SharedSecret, Term {
+  /**
+   * The digest that names the exchange which led to its verdict (`exchangeDigest`); undefined where none is
+   * recorded.
+   */
+  readonly exchangeSha256?: string | undefined;
+}
 
-export interface EpochDeps {
+export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
   readonly manifests: ManifestSource;
-  readonly control: ControlApi;
-  readonly roots: TrustRoots;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
   /** Default: those that fit the real service. */
@@ -31,116 +36,132 @@ export interface EpochDeps {
   /** 0 ≤ x < 1. */
   readonly random: () => number;
   readonly observe: Observer;
-  /** The verifier of evidence, which the client library wraps to keep the manifest, and that of the signature on a secret; tests replace both. */
-  readonly verify?: typeof verify;
-  readonly judgeSecret?: typeof verifySecretResponse;
+  /** Records the exchange of each epoch, so that it can be verified again; undefined: none is recorded. */
+  readonly recordExchange?: ((collateral: CollateralSource) => ReturnType<typeof recordExchange>) | undefined;
 }
 
 const ROUNDS = 3;
+const STEPS: Readonly<Record<Step, string>> = {
+  evidence: 'Waiting for the evidence of the service',
+  collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
+  secret: 'Waiting for the secret of the service',
+};
 
-interface GivenManifest {
+/**
+ * What may cure a failure: `time`, because it may be over a second later, or the newest manifest, under which
+ * the service may pass. A rejected key has no cure, so that nobody waits for a second refusal.
+ */
+const CURES: Readonly<Partial<Record<ErrorCode, 'time' | 'newer manifest'>>> = {
+  upstream_unreachable: 'time',
+  upstream_connect_timeout: 'time',
+  upstream_reset: 'time',
+  control_api_failed: 'time',
+  manifest_unavailable: 'time',
+  manifest_mismatch: 'newer manifest',
+  manifest_unsupported: 'newer manifest',
+  manifest_invalid: 'newer manifest',
+  collateral_unavailable: 'time',
+  secret_exchange_failed: 'time',
+  attestation_failed: 'newer manifest',
+  evidence_malformed: 'time',
+};
+
+/** Undefined: neither the next round nor a newer manifest is tried. */
+export const cureOf = ({ code }: PrivatemodeError) => CURES[code];
+
+interface Round {
+  /** When the first round of this epoch began, on the monotonic clock. */
+  readonly began: number;
   readonly manifest: Uint8Array;
-  /** Whether it was fetched for this epoch, or cannot be fetched. */
+  /** Whether it was fetched for this epoch, or is static, so that there is no newer one. */
   readonly newest: boolean;
 }
 
 /**
- * What makes an epoch with an API key, in up to three rounds, and throws what the last round threw, or the signal's reason.
- * It expects the manifest that was enforced last, so that renewals do not depend on the CDN. Where validation fails and the
- * manifest is managed, it fetches the newest one, once, and validates again.
+ * Returns a function that makes an epoch with an API key. It tries up to three rounds, and throws what the
+ * last round threw, or the signal's reason. It expects the manifest that was enforced last, so that renewals
+ * do not depend on the CDN. If validation fails and the manifest is managed, it fetches the newest one, once,
+ * and validates again.
  */
 export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: AbortSignal) => Promise<Epoch> {
-  const { manifests, control, roots, collateral, manifestLog, clock, random, observe } = deps;
-  const { lifetimes = lifetimesOf(), verify: judge = verify, judgeSecret = verifySecretResponse } = deps;
+  const { manifests, collateral, manifestLog, clock, random, observe, lifetimes = lifetimesOf() } = deps;
+  const attestedMessage =
+    manifests.kind === 'static'
+      ? 'Coordinator verified against the given manifest'
+      : 'Coordinator manifest fetched successfully';
   let enforced: Uint8Array | undefined;
-  /** Errors of verdicts, as opposed to those of a service that said nothing which could be judged. */
+  /** The errors of verdicts. The other errors come from a service that sent nothing which could be judged. */
   const rejections = new WeakSet<Error>();
 
   /**
-   * Makes one epoch (docs/protocol/attestation.md 1.3, 12): attests the service against `manifest`, exchanges a secret
-   * under the attested mesh CA, and records the manifest before anybody may use the secret, so that what is enforced is
-   * always in the log. Throws api_key_rejected, the code of the failed check, secret_exchange_failed, manifest_log_failed
-   * and what the control API throws.
+   * Makes one epoch. Records the manifest before anybody may use the secret, so that every enforced manifest
+   * is in the log. Throws what `attest` throws, and manifest_log_failed.
    */
-  async function tryOnce(apiKey: string, given: GivenManifest, signal: AbortSignal): Promise<Epoch> {
-    const { manifest } = given;
-    const { verdict, meshCaPem } = await attest(apiKey, given, signal);
-    const { manifestSha256 } = verdict;
-    const attestedAt = clock.now();
-
-    observe({ type: 'step', message: 'Waiting for the secret of the service' });
-    const exchange = await startSecretExchange();
-    // The service keeps the secret from some moment after this one, so counting from here errs on the safe side.
-    const began = clock.now();
-    const beganMonotonic = clock.monotonic();
-    const response = await control.secret(apiKey, exchange.publicKey, signal);
-    let whole = verdict;
-    const shared = await exchange.complete(response, async (subject) => {
-      const now = new Date(clock.now());
-      const checks = await judgeSecret({ ...subject, manifest, meshCaPem, now });
-      signal.throwIfAborted();
-      whole = withSecretChecks(verdict, checks);
-      const message = 'The signature on the secret was checked';
-      // The evidence was accepted under this manifest, so no newer one is missing.
-      const rejection = whole.failure && {
-        error: verdictError(whole),
-        askedAt: beganMonotonic,
-        newest: true,
-        authentic: 'yes' as const,
-      };
-      observe({ type: 'secret-judged', message, verdict: whole, rejection });
-      return checks;
-    });
-    signal.throwIfAborted();
-
+  async function tryOnce(
+    apiKey: string,
+    { began, manifest, newest }: Round,
+    signal: AbortSignal,
+  ): Promise<Epoch> {
+    const asked = collateral.forVerdict();
+    const recording = deps.recordExchange?.(asked);
+    const attested = await attest(
+      { ...deps, collateral: recording?.source ?? asked },
+      {
+        onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
+        async onEvidence({ verdict, askedAt }) {
+          const { failure, authentic } = verdict;
+          if (failure === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
+          const { error } = failure;
+          const rejection = { error, began, askedAt, newest, authentic };
+          const isOpen = verdict.outcome === 'unavailable';
+          const message = isOpen ? 'The evidence could not be judged' : 'The evidence was rejected';
+          observe({ type: 'rejected', message, verdict, rejection });
+          await asked.distrust(verdict.checks);
+          if (!isOpen) rejections.add(error);
+        },
+        onSecret({ verdict, askedAt }) {
+          const message = 'The signature on the secret was checked';
+          // The evidence was accepted under this manifest, so no newer one is missing.
+          const authentic = 'yes' as const;
+          const { error } = verdict.failure ?? {};
+          const rejection = error && { error, began, askedAt, newest: true, authentic };
+          observe({ type: 'secret-judged', message, verdict, rejection });
+        },
+      },
+      { apiKey, manifest, signal },
+    );
+    const { verdict, secret, attestedAt, beganMonotonic } = attested;
+    const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
     const { appended, path } = await manifestLog.record(manifest, clock.now());
     enforced = manifest;
     if (appended) {
       const message = 'Manifest is enforced from now on';
       observe({ type: 'manifest-enforced', message, path, manifestSha256 });
     }
-    const report = verdictText(judgementOf(whole, roots));
+    const report = verdictText(verdict);
     const verdictSha256 = Buffer.from(sha256(Buffer.from(report))).toString('hex');
-    observe({ type: 'verdict', message: 'The verdict is complete', report, sha256: verdictSha256 });
+    const { nonce, document, messages } = attested;
+    const exchange = recording?.files(
+      { nonce, document, secret: messages, manifest, roots: deps.roots },
+      verdict,
+    );
+    const message = 'The verdict is complete';
+    observe({ type: 'verdict', message, report, sha256: verdictSha256, exchange });
     return Object.freeze({
-      ...shared,
+      ...secret,
       manifestSha256,
       verdictSha256,
+      ...(exchange === undefined ? {} : { exchangeSha256: exchange.sha256 }),
       attestedAt,
-      renewAt: Math.floor(began + lifetimes.renewAfter - random() * lifetimes.jitter),
-      expiresAt: Math.floor(began + lifetimes.usable),
+      // These times count from before the request for the secret, which errs on the safe side.
+      renewAt: Math.floor(attested.began + lifetimes.renewAfter - random() * lifetimes.jitter),
+      expiresAt: Math.floor(attested.began + lifetimes.usable),
       expiresMonotonic: Math.floor(beganMonotonic + lifetimes.usable),
     });
   }
 
-  /** Asks for evidence with a fresh nonce; resolves with an accepted verdict. */
-  async function attest(apiKey: string, { manifest, newest }: GivenManifest, signal: AbortSignal) {
-    const askedAt = clock.monotonic();
-    const nonce = Uint8Array.from(randomBytes(32));
-    observe({ type: 'step', message: 'Waiting for the evidence of the service' });
-    const document = await control.attest(apiKey, nonce, signal);
-    observe({ type: 'step', message: 'Waiting for the certificates and revocation lists of AMD or Intel' });
-    const now = new Date(clock.now());
-    const verdict = await judge({ document, nonce, manifest, roots, collateral, now });
-    signal.throwIfAborted(); // a renewal that was given up changes nothing any more
-    const { outcome, meshCaPem } = verdict;
-    if (outcome !== 'accepted' || meshCaPem === undefined) {
-      const error = verdictError(verdict);
-      const rejection = { error, askedAt, newest, authentic: verdict.authentic };
-      observe({ type: 'rejected', message: 'The evidence was rejected', verdict, rejection });
-      await collateral.distrust(verdict.checks);
-      if (error.code !== 'collateral_unavailable') rejections.add(error);
-      throw error;
-    }
-    const message =
-      manifests.kind === 'static'
-        ? 'Coordinator verified against the given manifest'
-        : 'Coordinator manifest fetched successfully';
-    observe({ type: 'attested', message, verdict });
-    return { verdict, meshCaPem };
-  }
-
   return async (apiKey, signal) => {
+    const began = clock.monotonic();
     let manifest = enforced;
     let newest = manifests.kind === 'static'; // or fetched for this epoch
     let refetched = newest;
@@ -152,7 +173,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           manifest = await manifests.newest(signal);
           newest = true;
         }
-        return await tryOnce(apiKey, { manifest, newest }, signal);
+        return await tryOnce(apiKey, { began, manifest, newest }, signal);
       } catch (thrown) {
         signal.throwIfAborted();
         const error = asPrivatemodeError(thrown);

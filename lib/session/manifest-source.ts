@@ -1,11 +1,21 @@
+/**
+ * Where the manifest comes from that the service has to match: from the user's file, or from the CDN of the
+ * service.
+ */
 import { PrivatemodeError } from '../errors.ts';
-import type { HttpCall } from '../network/http-call.ts';
+import type { ControlCall } from '../network/control-call.ts';
 
-/** Where the manifest that the remote has to match comes from. */
+/** A source of the manifest that the remote has to match. */
 export interface ManifestSource {
-  /** `static`: the user's file, which never changes while we run. `managed`: the service publishes the newest one. */
+  /**
+   * `static`: the user's file, which never changes while we run. `managed`: the service publishes the newest
+   * one.
+   */
   readonly kind: 'static' | 'managed';
-  /** The newest manifest, byte for byte. Throws manifest_unavailable, upstream_tls_untrusted or the signal's reason. */
+  /**
+   * The newest manifest, byte for byte. Throws manifest_unavailable, upstream_tls_untrusted or the signal's
+   * reason.
+   */
   newest(signal?: AbortSignal): Promise<Uint8Array>;
 }
 
@@ -19,13 +29,16 @@ export const staticManifest = (manifest: Uint8Array): ManifestSource => ({
 const LIMITS = { maxBytes: 1024 * 1024, timeout: 30_000 };
 
 interface ManagedManifestDeps {
-  readonly call: HttpCall;
+  readonly call: ControlCall;
   /** E.g. `https://cdn.confidential.cloud`, with or without a slash at its end. */
   readonly cdnBaseUrl: string;
   readonly now?: () => number;
 }
 
-/** The manifest at the service's CDN; the time in the query defeats caches on the way (docs/protocol/inference.md 1). */
+/**
+ * Fetches the manifest from the service's CDN. The query holds the time, so that no cache on the way responds
+ * (docs/protocol/inference.md 1).
+ */
 export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedManifestDeps): ManifestSource {
   const base = `${cdnBaseUrl.replace(/\/+$/, '')}/privatemode/v2/manifest.json`;
   const { host } = new URL(base);

@@ -1,35 +1,50 @@
-/** Whether the service is refused: what the verdicts of a session add up to, and when the next one can settle that. */
-import type { Verdict } from '../attestation/verify.ts';
-import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { reasonOf } from '../verdict/verdict.ts';
+/**
+ * Decides from the verdicts of a session whether the service is refused, and when the next verdict can
+ * confirm a rejection.
+ */
+import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { Rejection } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import type { LastOutcome } from './standing.ts';
 
 /**
- * ms from the first rejection after which another one refuses the service. Rejections that are closer together may show one moment of
- * a deployment that is being replaced; ten seconds, with the time that an attestation takes, are as long as a client should wait.
+ * ms after the first rejection from which on another one refuses the service. Rejections that are closer
+ * together may show one moment of a deployment that is being replaced. With the time that an attestation
+ * takes, a client waits about ten seconds, which is as long as it should.
  */
 const CONFIRM_AFTER = 6_000;
 
 /**
- * What the verdicts of a session add up to. The service is refused when it was rejected twice in a row, CONFIRM_AFTER apart and the second
- * time under the newest manifest, and stays so until the next verdict: only a verdict changes anything, silence does not. A mismatch
- * with a fetched manifest refuses nothing, because service and CDN differ for a moment while a deployment is rolled out; nor does
- * collateral that cannot be fetched, since nothing was judged then.
+ * What the verdicts of a session add up to. The service is refused if two verdicts in a row reject it,
+ * CONFIRM_AFTER apart, the second one under the newest manifest. A fault of the manifest itself
+ * (`isOwnFault`) refuses it at once. Only a verdict ends that, silence does not; after a rejected secret,
+ * only an accepted secret does. A mismatch with a fetched manifest refuses nothing, because service and CDN
+ * differ for a moment while a deployment is rolled out. A verdict for which nothing is missing but collateral
+ * refuses nothing either, because it proves nothing.
  */
 export interface Verdicts {
   readonly last: Exclude<LastOutcome, 'silent' | 'key-refused' | 'too-old'>;
-  /** The error of the check that failed, with what to do about it; undefined while the service is not refused. */
+  /**
+   * The error of the check that failed, with what to do about it; undefined while the service is not refused.
+   */
   readonly refusal: PrivatemodeError | undefined;
-  /** Of the last verdict, where it was a rejection. */
+  /** The error of the last verdict, if that was a rejection. */
   readonly error: PrivatemodeError | undefined;
-  /** When each was rejected for the first time since it was last accepted, on the monotonic clock. */
+  /**
+   * When evidence, or a secret, was rejected for the first time since it was last accepted, on the monotonic
+   * clock.
+   */
   readonly evidence: number | undefined;
   readonly secret: number | undefined;
-  /** When evidence that is authentic did not fit the given manifest, for the first time since evidence was last accepted. */
+  /**
+   * When authentic evidence did not fit the given manifest, for the first time since evidence was last
+   * accepted, on the monotonic clock.
+   */
   readonly mismatch: number | undefined;
-  /** Whether that happened a second time, CONFIRM_AFTER later: the hardware itself says so, and nobody on the way can. */
+  /**
+   * Whether that happened again, CONFIRM_AFTER later. Only the hardware itself can say so, and nobody on the
+   * way can.
+   */
   readonly mismatches: boolean;
 }
 
@@ -43,24 +58,35 @@ export const NO_VERDICTS: Verdicts = {
   mismatches: false,
 };
 
-/** Whether the last verdict rejected the service, for the first time or under a manifest that is replaced; silence changes nothing. */
+/**
+ * Whether the last verdict rejected the service. A first rejection counts, and so does one under a manifest
+ * that is being replaced. Silence changes nothing.
+ */
 export const isRejected = ({ last }: Verdicts): boolean => last !== 'none' && last !== 'ok';
 
-/** When another rejection would refuse the service, on the monotonic clock; undefined where none is pending. */
+/**
+ * From when on another rejection refuses the service, on the monotonic clock. Undefined if the service is
+ * refused already, or if no rejection waits to be confirmed.
+ */
 export function confirmAt({ refusal, evidence, secret }: Verdicts): number | undefined {
   if (refusal !== undefined || (evidence === undefined && secret === undefined)) return undefined;
   return Math.min(evidence ?? Number.POSITIVE_INFINITY, secret ?? Number.POSITIVE_INFINITY) + CONFIRM_AFTER;
 }
 
-/** `what` was accepted. */
+/**
+ * The verdicts after `what` was accepted. An accepted secret completes an attestation, so nothing is left of
+ * earlier rejections. While the secret was the part that was rejected, accepted evidence takes nothing back:
+ * anybody on the way can pass on genuine evidence.
+ */
 export function accepted(before: Verdicts, what: 'evidence' | 'secret'): Verdicts {
-  const forgotten = { ...before, [what]: undefined, refusal: undefined };
-  return what === 'evidence'
-    ? { ...forgotten, last: 'ok', error: undefined, mismatch: undefined, mismatches: false }
-    : forgotten;
+  if (what === 'secret') return { ...NO_VERDICTS, last: 'ok' };
+  const forgotten = { ...before, evidence: undefined, mismatch: undefined, mismatches: false };
+  return before.secret === undefined
+    ? { ...forgotten, last: 'ok', error: undefined, refusal: undefined }
+    : { ...forgotten, last: 'rejected' };
 }
 
-/** `what` was rejected, as judged at `now` on the monotonic clock. */
+/** The verdicts after `what` was rejected. `now`: when it was judged, on the monotonic clock. */
 export function rejected(
   before: Verdicts,
   what: 'evidence' | 'secret',
@@ -72,7 +98,8 @@ export function rejected(
   const isMismatch = code === 'manifest_mismatch';
   const last = lastOf(code, authentic, kind);
   if (isMismatch && kind === 'managed') {
-    // The manifest may be replaced. What is not authentic takes nothing back.
+    // The service may be replacing its manifest, so this refuses nothing. Only authentic evidence under the
+    // newest manifest takes an earlier refusal back.
     return { ...(newest && authentic === 'yes' ? accepted(before, what) : before), last, error };
   }
   const first = before[what] ?? now;
@@ -90,7 +117,10 @@ export function rejected(
   };
 }
 
-/** Whether the fault lies in the manifest itself, so that nothing that the service says can change the verdict. */
+/**
+ * Whether the fault lies in the manifest itself, so that nothing that the service says can change the
+ * verdict.
+ */
 export const isOwnFault = (code: ErrorCode, kind: ManifestSource['kind']): boolean =>
   code === 'manifest_unsupported' || (kind === 'static' && code === 'manifest_invalid');
 
@@ -100,30 +130,17 @@ function lastOf(
   kind: ManifestSource['kind'],
 ): Verdicts['last'] {
   if (isOwnFault(code, kind)) return 'manifest-fault';
-  if (authentic === 'no') return 'not-authentic';
+  if (authentic !== 'yes') return 'not-authentic';
   return code === 'manifest_mismatch' ? 'mismatch' : 'rejected';
 }
 
-/** Only what the hardware said twice is a reason to look at the pin. */
+/**
+ * Adds the advice to compare the pinned manifest. Only a mismatch that the hardware showed twice is a reason
+ * for that.
+ */
 const withPinRemedy = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeError =>
   new PrivatemodeError(code, message, {
     ...{ cause, detail },
     remedy:
-      'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, and read what changed (docs/verification.md).',
+      'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, and read what changed (docs/manifests.md).',
   });
-
-/** The check that decided a verdict, as an error with its code. */
-export function verdictError({ failure, authentic }: Verdict): PrivatemodeError {
-  if (failure === undefined) {
-    return new PrivatemodeError('attestation_failed', 'the evidence was not accepted');
-  }
-  const { code = 'attestation_failed', detail } = failure;
-  const reason = reasonOf(failure);
-  if (authentic !== 'no' || isOwnFault(code, 'static'))
-    return new PrivatemodeError(code, reason, { remedy: detail?.clock && CLOCK_REMEDY, detail });
-  const message = `what answers is not the hardware's: ${reason}`;
-  return new PrivatemodeError(code, message, { remedy: NOT_AUTHENTIC_REMEDY, detail });
-}
-
-const NOT_AUTHENTIC_REMEDY =
-  'Do not trust the remote: check its address and the network, and report it if both are right.';

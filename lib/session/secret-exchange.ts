@@ -1,15 +1,19 @@
+/**
+ * The secret exchange: agrees on a secret with the secret service by HPKE, and accepts it only if the
+ * attested deployment signed it.
+ */
 import { KDF_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble';
 import { AEAD_EXPORT_ONLY, CipherSuite, type Key, type KeyPair } from 'hpke';
 import { type SecretKey, secretKey } from '#crypto/aead';
 import { sha256 } from '#crypto/digest';
-import type { Check } from '../attestation/verify.ts';
+import type { Check } from '../attestation/verify-evidence.ts';
 import { CLOCK_REMEDY, PrivatemodeError } from '../errors.ts';
 import type { SecretResponse } from './control-api.ts';
 
 /**
- * The HPKE suite of the service: KEM 0x647a, HKDF-SHA256, export only (docs/protocol/attestation.md 12). KEM and KDF come
- * from the noble suite because those built on Web Crypto raise an ExperimentalWarning on Node 24 and 26. An X25519 share
- * of low order makes the decapsulation fail.
+ * The HPKE suite of the service: KEM 0x647a, HKDF-SHA256, export only (docs/protocol/attestation.md 12). KEM
+ * and KDF come from the noble suite because those built on Web Crypto raise an ExperimentalWarning on Node 24
+ * and 26. An X25519 share of low order makes the decapsulation fail.
  */
 export const SUITE = new CipherSuite(KEM_MLKEM768_X25519, KDF_HKDF_SHA256, AEAD_EXPORT_ONLY);
 
@@ -23,7 +27,7 @@ export interface SharedSecret {
   readonly key: SecretKey;
 }
 
-/** Starts an exchange with a fresh key pair; tests bring a known one. */
+/** Starts a secret exchange. `keys`: a known key pair, for tests; by default a fresh one. */
 export async function startSecretExchange(keys?: KeyPair<Key>) {
   const pair = keys ?? (await SUITE.GenerateKeyPair(false));
   const publicKey = await SUITE.SerializePublicKey(pair.publicKey);
@@ -32,9 +36,9 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
     /** 1216 bytes. */
     publicKey,
     /**
-     * Derives the secret if `judge` finds that the secret service of the attested deployment signed the response
-     * (docs/protocol/attestation.md 12, 13). Works once: afterwards the private key is gone, whether it succeeded or not.
-     * Throws secret_exchange_failed.
+     * Derives the secret if `judge` finds that the secret service of the attested deployment signed the
+     * response (docs/protocol/attestation.md 12, 13). Works once: afterwards the private key is gone, whether
+     * it succeeded or not. Throws secret_exchange_failed.
      */
     async complete(
       response: SecretResponse,
@@ -54,7 +58,10 @@ export async function startSecretExchange(keys?: KeyPair<Key>) {
   };
 }
 
-/** Every check has to pass: all of them apply to any signature, and an empty list proves nothing. */
+/**
+ * Throws unless every check passed: all of them apply to any signature. An empty list throws too, because it
+ * proves nothing.
+ */
 function requireAccepted(checks: readonly Check[]): void {
   const refused = checks.find(({ outcome }) => outcome !== 'pass');
   if (refused === undefined && checks.length > 0) return;
@@ -65,9 +72,10 @@ function requireAccepted(checks: readonly Check[]): void {
 }
 
 /**
- * Whether an encapsulated key can be opened, tried with a fresh key, which tells as much as the right one: ML-KEM-768 decapsulates
- * every ciphertext of the right length to something, and X25519 with a point of low order is zero for all keys. So a saved
- * exchange, without its private key, is judged like a live one.
+ * Whether an encapsulated key can be opened. Tries it with a fresh private key: a key can be opened with that
+ * one exactly if it can be opened with the right one, because ML-KEM-768 decapsulates every ciphertext of the
+ * right length to something, and X25519 with a point of low order is zero for all keys. So a saved exchange,
+ * which lacks the private key, is judged like a live one.
  */
 export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean> {
   const { privateKey } = await SUITE.GenerateKeyPair(false);
@@ -80,7 +88,7 @@ export async function canBeOpened(encapsulatedKey: Uint8Array): Promise<boolean>
   }
 }
 
-/** The bytes live in the key object alone: the copy that HPKE hands out is wiped. */
+/** The AES key. Its bytes live in the key object alone: `secretKey` wipes the copy that HPKE hands out. */
 async function deriveSecret(privateKey: Key, encapsulatedKey: Uint8Array): Promise<SecretKey> {
   const opened = SUITE.ReceiveExport(privateKey, encapsulatedKey, NO_CONTEXT, SECRET_BYTES);
   return opened.then(secretKey, (cause: unknown) => {

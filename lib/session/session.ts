@@ -1,5 +1,9 @@
-import type { Verdict } from '../attestation/verify.ts';
+/**
+ * Holds the current epoch, has it renewed in time, and lets requests wait for the next one. Carries out what
+ * lib/session/decide.ts decides.
+ */
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
 import { Alarm, pause } from './clock.ts';
 import { decide, type Happening } from './decide.ts';
@@ -7,17 +11,25 @@ import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
-import { factsOf, forcedBy, type Moment, newSession, secretInForce, suspendedSecret } from './state.ts';
+import {
+  factsOf,
+  forcedBy,
+  isOvertaken,
+  type Moment,
+  newSession,
+  secretInForce,
+  suspendedSecret,
+} from './state.ts';
 
 export type { Epoch } from './epoch.ts';
 
 export interface Session {
-  /** The unexpired epoch, or undefined. */
+  /** The epoch in force, which has not expired and is not suspended; undefined if there is none. */
   current(): Epoch | undefined;
   /**
-   * Waits for an unexpired epoch. `offeredKey` is the bearer token of the request, used for attestation only
-   * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the last permanent
-   * cause, and what the service is refused for (lib/session/refusal.ts).
+   * Waits for an unexpired epoch. `offeredKey`: the bearer token of the request, used for attestation only
+   * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the
+   * last permanent cause, and the error for which the service is refused (lib/session/refusal.ts).
    */
   acquire(options: {
     offeredKey?: string | undefined;
@@ -25,31 +37,41 @@ export interface Session {
     signal?: AbortSignal;
   }): Promise<Epoch>;
   /**
-   * After "no secret for ID": waits for the epoch that replaces the one with that secret id. Bounded in time and rate; all callers share
-   * one renewal. Where it fails, the secret is suspended: no epoch is in force until the next verdict that is accepted, or until a
-   * response authenticates under it. Throws secret_denied where the denied secret was made a moment ago, api_key_rejected,
-   * not_ready, and what the service is refused for.
+   * For a request that got "no secret for ID": waits for the epoch that replaces the one with that secret id.
+   * Bounded in time and rate; all callers share one renewal. If the renewal fails, the secret is suspended:
+   * no epoch is in force until the next verdict that accepts the service, or until a response authenticates
+   * under the secret. Throws secret_denied if the denied secret was made a moment ago, api_key_rejected,
+   * not_ready, and the error for which the service is refused.
    */
   renewAfterRejection(secretId: string): Promise<Epoch>;
-  /** A response has authenticated under this secret. It ends a suspension, unless the last verdict rejected the service. */
+  /**
+   * Reports that a response has authenticated under this secret. Ends a suspension, unless the last verdict
+   * rejected the service.
+   */
   authenticated(secretId: string): void;
-  /** The state by name, at this moment, with what the service is refused for, else the last failure since the last success. */
+  /**
+   * The state by name, at this moment. Its error: why the service is refused, else the last failure since the
+   * last success.
+   */
   standing(): Standing;
-  /** Ends the renewals; later requests fail with the reason, of code shutting_down. */
+  /** Ends the renewals. Later requests fail with `reason`, by default an error of code shutting_down. */
   close(reason?: PrivatemodeError): void;
 }
 
-/** A session that attests by itself, as opposed to one that is handed its epochs. */
+/** A session that attests by itself. A worker's session gets its epochs from the primary instead. */
 export interface AttestedSession extends Session {
   /** Begins the first attestation, where a key is configured. To be called once. */
   start(): void;
-  /** What is known, for a process with a clock of its own. */
+  /** The facts of the session without the time, for a process that has a clock of its own. */
   facts(): SessionFacts;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
-  /** The proxy was told to stop: nobody is to send requests here any more. Those that come are sent as before, until `close`. */
+  /**
+   * The proxy was told to stop: clients should send no more requests here. Requests that come all the same
+   * are sent as before, until `close`.
+   */
   announceEnd(): void;
-  /** The configured key was replaced; a permanent cause is forgotten, and a failing session tries at once. */
+  /** Replaces the configured key, and forgets a permanent cause. A failing session tries again at once. */
   updateConfiguredKey(apiKey: string): void;
 }
 
@@ -57,17 +79,18 @@ export interface SessionDeps extends EpochDeps {
   /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
   /**
-   * Called when nothing works any more and waiting does not help (docs/states.md): with a key that is held, once until a renewal succeeds
-   * or the key is replaced; with one that a client offers, each time. The session goes on trying, slowly.
+   * Called when nothing works any more and waiting does not help (docs/states.md). With a key that the
+   * session holds, it is called once until a renewal succeeds or the key is replaced. With a key that a
+   * client offers, it is called each time. The session goes on trying, slowly.
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
 }
 
-/** ms that a request which saw its secret rejected waits for the next one. */
+/** ms that a request waits for the next secret after the service denied its secret. */
 const FORCED_TIMEOUT = 30_000;
-/** ms that a request waits for a renewal while the service is refused: it may have been repaired. */
+/** ms that a request waits for a renewal while the service is refused: the service may have been repaired. */
 const REFUSED_PATIENCE = 5_000;
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
@@ -78,7 +101,10 @@ interface Renewal {
   readonly abort: AbortController;
 }
 
-/** One epoch at a time, kept fresh once it is started; with the key of a client, once that comes. */
+/**
+ * Makes a session. It holds one epoch at a time and keeps it fresh: from `start` on with the configured key,
+ * or as soon as a client brings a key.
+ */
 export function createSession(deps: SessionDeps): AttestedSession {
   const { clock, random, host = 'the remote' } = deps;
   let state = newSession(deps.manifests.kind);
@@ -93,7 +119,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
 
-  /** Takes in what happened, and does what follows from it. */
+  /** Lets `decide` take in what happened, and carries out the effects. */
   function dispatch(happening: Happening): void {
     const { due } = state;
     const { state: next, effects } = decide(state, happening, at());
@@ -116,8 +142,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
     }
   }
 
+  /** Whether nothing was judged, so that an earlier rejection stays, in the state as in the last verdict. */
+  const isSilence = ({ outcome }: Verdict): boolean =>
+    outcome === 'unavailable' && isRejected(state.verdicts);
+
   const observe: Observer = (event) => {
-    if ('verdict' in event) verdict = event.verdict;
+    const rejection = 'rejection' in event ? event.rejection : undefined;
+    if (rejection && isOvertaken(state, rejection.began, at())) return deps.observe(event);
+    if ('verdict' in event && !isSilence(event.verdict)) verdict = event.verdict;
     if (event.type === 'attested') dispatch({ type: 'judged', what: 'evidence', rejection: undefined });
     if (event.type === 'rejected') dispatch({ type: 'judged', what: 'evidence', rejection: event.rejection });
     if (event.type === 'secret-judged')
@@ -137,7 +169,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
         use(epoch, number);
         return epoch;
       } catch (thrown) {
-        // An attempt that was given up has a successor, or the session has ended: it changes nothing any more.
+        // A renewal that was given up has a successor, or the session has ended. Its result changes nothing.
         signal.throwIfAborted();
         renewal = undefined;
         const error = asPrivatemodeError(thrown);
@@ -146,7 +178,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       }
     };
     const result = made();
-    result.catch(() => {}); // those who wait for it hear of it, and often nobody does
+    result.catch(() => {}); // requests that wait for it get the error, and often none waits
     return { result, abort };
   }
 
@@ -166,8 +198,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
   const offer = createClientKeys({ attest: attestWith, clock });
 
   /**
-   * Makes an epoch with the key of a client, unless that of another client did while this one waited for its turn.
-   * Takes it into use, and keeps the key unless there is one.
+   * Makes an epoch with the key of a client, takes it into use, and keeps the key unless the session has one.
+   * If the key of another client made an epoch while this one waited for its turn, it returns that epoch
+   * instead.
    */
   async function attestWith(apiKey: string): Promise<Epoch> {
     const known = fresh();
@@ -190,13 +223,13 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   const hasKey = (): boolean => state.key !== 'awaited';
 
-  /** What requests are refused for at once: they get it again until something else is heard. */
+  /** The error with which requests are refused at once, until the session hears something else. */
   const refusal = (): PrivatemodeError | undefined =>
     state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
 
   /**
-   * Sets off what may bring the next epoch; resolves when it is worth looking again. Throws api_key_missing, and what an attestation with
-   * the offered key failed with.
+   * Starts what may bring the next epoch, and resolves when it is worth looking again. Throws
+   * api_key_missing, and the error with which an attestation with the offered key failed.
    */
   async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
     const change = changed.promise;
@@ -228,7 +261,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
       closed.throwIfAborted();
       const permanent = state.outage?.permanent;
       if (permanent !== undefined) {
-        // What the service says may be over, and requests want to know; a fault of the manifest is not.
+        // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
+        // stays.
         if (!isOwnFault(permanent.code, state.kind)) dispatch({ type: 'awaited' });
         throw permanent;
       }
@@ -246,8 +280,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
   }
 
   /**
-   * What `work` resolves with. Rejects with not_ready after `ms`, or with the reason of a request that is aborted; `work`
-   * gets a signal that is aborted then.
+   * Resolves with what `work` resolves with. After `ms` it rejects with the error for which the service is
+   * refused, or else with not_ready. If the request is aborted, it rejects with that reason. `work` gets a
+   * signal that is aborted at the end.
    */
   async function within(
     ms: number,
@@ -273,13 +308,17 @@ export function createSession(deps: SessionDeps): AttestedSession {
   }
 
   /**
-   * The suspended epoch, where no verdict speaks against it: an accepted verdict made its secret, and silence takes nothing back. A
-   * request that is answered under it ends the suspension.
+   * The suspended epoch, if no verdict speaks against it: an accepted verdict made its secret, and silence
+   * takes nothing back. A response that authenticates under it ends the suspension.
    */
   const worthTrying = (): Epoch | undefined =>
     !isRejected(state.verdicts) && suspendedSecret(state, at()) ? newest : undefined;
 
-  /** The renewal after a denial. Where it fails, the secret is suspended; then the next verdict decides, as at a start, or it throws. */
+  /**
+   * Waits for the renewal after a denial. If the renewal fails, the secret is suspended. If the last verdict
+   * rejected the service and there is a key, the next verdict then decides, as at a start. Otherwise this
+   * throws.
+   */
   async function renewedAfterDenial(ended: AbortSignal): Promise<Epoch> {
     for (;;) {
       try {
@@ -288,14 +327,17 @@ export function createSession(deps: SessionDeps): AttestedSession {
       } catch (thrown) {
         closed.throwIfAborted();
         ended.throwIfAborted();
-        if (renewal !== undefined) continue; // with another key
+        if (renewal !== undefined) continue; // another one runs, with another key
         if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
         throw thrown;
       }
     }
   }
 
-  /** The error of a request whose denied secret could not be replaced: why the service is refused, or not_ready. */
+  /**
+   * The error of a request whose denied secret could not be replaced: why the service is refused, or
+   * not_ready.
+   */
   function errorAfterDenial(thrown: unknown): PrivatemodeError {
     const error = asPrivatemodeError(thrown);
     const isTold =
@@ -315,7 +357,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const inForce = current();
       const ready = inForce ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
-      // A timer may be late (the machine slept), and without a kept key there is none. Nobody waits for this renewal.
+      // The renewal may be overdue: a timer may be late (the machine slept), and without a kept key there is
+      // none. Nobody waits for this renewal.
       const isDue = clock.now() >= ready.renewAt || inForce === undefined;
       if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
       return ready;
@@ -349,14 +392,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
   };
 
-  /** Replaces the key. Gives up a renewal that runs with the old one; one that is needed begins at once. */
+  /** Replaces the key. Gives up a renewal that runs with the old key, and begins one at once if needed. */
   function configure(apiKey: string): void {
     heldKey = apiKey;
     dispatch({ type: 'configured' });
   }
 }
 
-/** What the state of a session holds of an epoch. */
+/** The members of an epoch that the state of the session holds. The key is not among them. */
 const withoutKey = ({
   secretId,
   manifestSha256,

@@ -1,25 +1,30 @@
 /**
- * The state of the proxy, by name. It decides what requests get, and every page, log line and metric shows the same one. Only this file
- * computes it, in the primary and in each worker (docs/states.md).
+ * The state of the proxy, by name. It decides what requests get, and every page, log line and metric shows
+ * the same one. Only this file computes it, in the primary and in each worker (docs/states.md).
  */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Clock } from './clock.ts';
 import { isUsable, type Term } from './lifetimes.ts';
 
-/** What is known of the service, but for the time. A worker gets it from the primary. */
+/** Everything that the state depends on, except the time. A worker gets it from the primary. */
 export interface SessionFacts {
   readonly closed: boolean;
   readonly key: 'configured' | 'kept' | 'awaited';
-  /** Of the newest secret. `suspended`: the service denied it, and the renewal after that failed. */
+  /** The newest secret. `suspended`: the service denied it, and the renewal after that failed. */
   readonly secret: (Term & { readonly suspended: boolean }) | undefined;
   readonly last: LastOutcome;
-  /** The last verdict was a second rejection, so that requests are refused. */
+  /**
+   * Whether verdicts refuse the service (lib/session/refusal.ts), mostly by a second rejection. Then requests
+   * are refused.
+   */
   readonly confirmed: boolean;
-  /** Why the service is refused; else what the last renewal failed with, since the last one that succeeded. */
+  /** Why the service is refused; else the error of the last renewal, if it failed. */
   readonly error: PrivatemodeError | undefined;
 }
 
-/** How the last attestation ended. Silence takes no verdict back: a rejection stays until the next verdict. */
+/**
+ * How the last attestation ended. Silence takes no verdict back: a rejection stays until the next verdict.
+ */
 export type LastOutcome =
   | 'none'
   | 'ok'
@@ -27,7 +32,7 @@ export type LastOutcome =
   | 'rejected'
   | 'mismatch'
   | 'not-authentic'
-  /** The manifest, which is ours or its publisher's, is one that this version cannot use. */
+  /** This version cannot use the manifest, whether the operator or its publisher gave it. */
   | 'manifest-fault'
   | 'key-refused'
   | 'too-old';
@@ -45,8 +50,10 @@ interface StandingRow {
   /** `plain`: nothing is proved either way. */
   readonly tone: 'good' | 'warn' | 'bad' | 'plain';
   readonly title: string;
-  /** What that means for requests. */
+  /** What the state means for requests. */
   readonly meaning: string;
+  /** Whether requests are tried under a suspended secret, because no verdict has rejected the service. */
+  readonly triesSuspended?: true;
 }
 
 const isOneOf =
@@ -55,6 +62,9 @@ const isOneOf =
     outcomes.includes(last);
 
 const NOTHING_SENT = 'No request leaves this machine.';
+/** The meaning of a row with `triesSuspended` while the secret is suspended. */
+const TRIED =
+  'Requests are tried, encrypted under the secret that the service has denied: an accepted verdict made it.';
 
 /** In order of precedence: the first row that holds is the state. */
 const ROWS = {
@@ -63,7 +73,7 @@ const ROWS = {
     verified: false,
     tone: 'plain',
     title: 'Stopping',
-    meaning: 'The proxy is shutting down and takes no more requests.',
+    meaning: 'The proxy is shutting down. It takes requests until its port closes.',
   },
   verified: {
     holds: ({ secret, last }) => secret === 'good' && (last === 'ok' || last === 'none'),
@@ -106,6 +116,7 @@ const ROWS = {
     tone: 'bad',
     title: 'Not verified: the service refuses the API key',
     meaning: NOTHING_SENT,
+    triesSuspended: true,
   },
   'client-too-old': {
     holds: isOneOf('too-old'),
@@ -113,6 +124,7 @@ const ROWS = {
     tone: 'bad',
     title: 'Not verified: the service wants a newer client',
     meaning: NOTHING_SENT,
+    triesSuspended: true,
   },
   unreachable: {
     holds: isOneOf('silent'),
@@ -120,6 +132,7 @@ const ROWS = {
     tone: 'plain',
     title: 'Not verified: the verification was not completed',
     meaning: 'Nothing is proved either way.',
+    triesSuspended: true,
   },
   'awaiting-key': {
     holds: ({ key }) => key === 'awaited',
@@ -127,6 +140,7 @@ const ROWS = {
     tone: 'plain',
     title: 'Not verified yet: an API key is awaited',
     meaning: 'The first client that brings an API key starts the verification.',
+    triesSuspended: true,
   },
   starting: {
     holds: () => true,
@@ -134,6 +148,7 @@ const ROWS = {
     tone: 'plain',
     title: 'Not verified yet',
     meaning: 'The service is being verified. Requests wait.',
+    triesSuspended: true,
   },
 } as const satisfies Record<string, StandingRow>;
 
@@ -144,20 +159,27 @@ export const STANDINGS: Readonly<Record<StateName, StandingRow>> = ROWS;
 
 export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title' | 'meaning'> {
   readonly state: StateName;
-  /** What `GET /readyz` says. While a key is awaited it is true whatever is known: the next client's key brings the next verdict. */
+  /**
+   * What `GET /readyz` reports. While a key is awaited it is true in every state but `ended`, because the
+   * next client's key brings the next verdict.
+   */
   readonly ready: boolean;
   readonly awaitsKey: boolean;
   readonly error: PrivatemodeError | undefined;
 }
 
-/** The state at this moment. Where the secret is not good, its end is no event: each process looks at its own clock. */
+/**
+ * The state at this moment. No event reports the end of a secret that is not renewed: each process looks at
+ * its own clock.
+ */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
   const moment: Moment = { ...facts, secret: secretAt(facts.secret, clock) };
   const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(moment)) as [
     StateName,
     StandingRow,
   ];
-  const { verified, tone, title, meaning } = row;
+  const { verified, tone, title } = row;
+  const meaning = row.triesSuspended && moment.secret === 'suspended' ? TRIED : row.meaning;
   const awaitsKey = facts.key === 'awaited' && !facts.closed && !verified;
   return {
     ...{ state, verified, tone, title, meaning, awaitsKey, error: facts.error },

@@ -1,4 +1,7 @@
-/** What is known of a session at any moment, and what that means: no keys, no secrets, nothing that waits. lib/session/decide.ts changes it. */
+/**
+ * The state of a session as data, and what can be read from it. It holds no keys, no secrets, and nothing
+ * that waits. lib/session/decide.ts changes it.
+ */
 import type { PrivatemodeError } from '../errors.ts';
 import type { Epoch } from './epoch.ts';
 import { isUsable } from './lifetimes.ts';
@@ -12,19 +15,21 @@ export interface SecretTerm
     Epoch,
     'secretId' | 'manifestSha256' | 'attestedAt' | 'renewAt' | 'expiresAt' | 'expiresMonotonic'
   > {
+  /** When it was made, on the monotonic clock. */
+  readonly madeAt: number;
   readonly suspended: boolean;
 }
 
-/** What has failed since the last success. */
+/** The failures since the last success. */
 interface Outage {
-  /** With the key that is held. */
+  /** How many renewals failed with the key that is held. */
   readonly failures: number;
-  /** Of the last one, on the wall clock. */
+  /** When the last one failed: wall clock, ms since 1970. */
   readonly failedAt: number;
   readonly error: PrivatemodeError;
-  /** The last failure, where waiting is no use while it is the last one. */
+  /** The error of the last failure, if waiting does not help after it; else undefined. */
   readonly permanent: PrivatemodeError | undefined;
-  /** Whether that was reported, which happens once. */
+  /** Whether a permanent failure was reported, which happens once. */
   readonly isReported: boolean;
 }
 
@@ -34,17 +39,19 @@ export interface SessionState {
   readonly secret: SecretTerm | undefined;
   readonly verdicts: Verdicts;
   readonly outage: Outage | undefined;
-  /** What was heard instead of a verdict, since the last secret. */
+  /** What the session heard instead of a verdict, since the last secret. */
   readonly unjudged:
     | { readonly as: 'silent' | 'key-refused' | 'too-old'; readonly error: PrivatemodeError }
     | undefined;
   /** The number of the renewal that runs. */
   readonly running: number | undefined;
-  /** How many renewals have begun; each has a number, so that one which was given up changes nothing any more. */
+  /**
+   * How many renewals have begun. Each has a number, so that one which was given up changes nothing any more.
+   */
   readonly begun: number;
   /** When the next renewal begins, on the wall clock. */
   readonly due: number | undefined;
-  /** The secret that the service denied, until there is another one. */
+  /** The id of the secret that the service denied, until there is another secret. */
   readonly denied: string | undefined;
   /** When a denial last forced a renewal, on the monotonic clock, and whether a secret was made since. */
   readonly forcedAt: number;
@@ -75,7 +82,10 @@ export interface Moment {
   readonly random: number;
 }
 
-/** ms between two renewals that a denial may force: anybody on the way can write its text, which is not authenticated. */
+/**
+ * ms between two renewals that denials may force. A denial is not authenticated: anybody on the way can write
+ * one.
+ */
 const FORCED_INTERVAL = 10_000;
 
 /** The secret that requests may use: it has not expired, and the service has not denied it. */
@@ -84,6 +94,15 @@ export const secretInForce = (
   at: Omit<Moment, 'random'>,
 ): SecretTerm | undefined =>
   secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;
+
+/**
+ * Whether a secret is in force that was made after `began` (on the monotonic clock). What an attestation that
+ * began then hears against the service is older than that secret, and says nothing about its renewal.
+ */
+export function isOvertaken(state: SessionState, began: number, at: Omit<Moment, 'random'>): boolean {
+  const secret = secretInForce(state, at);
+  return secret !== undefined && began < secret.madeAt;
+}
 
 /** The secret that is suspended, while it has not expired. */
 export const suspendedSecret = (
@@ -94,13 +113,20 @@ export const suspendedSecret = (
 const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
   isUsable(term, { now: () => now, monotonic: () => monotonic });
 
-/** Whether the secret has not expired by either clock. Unlike isUsableAt, it also holds after the wall clock was set back. */
+/**
+ * Whether the secret has not expired by either clock. Unlike isUsableAt, it also holds after the wall clock
+ * was set back.
+ */
 export const livesAt = (
   { expiresAt, expiresMonotonic }: SecretTerm,
   { now, monotonic }: Omit<Moment, 'random'>,
 ): boolean => now < expiresAt && monotonic < expiresMonotonic;
 
-/** What a denial leads to now: a renewal, that which runs, or none, since the last forced one was a moment ago and failed or made a secret. */
+/**
+ * What a denial leads to now. `renewal`: to the one that runs, or to a new one. Otherwise the last forced
+ * renewal began less than FORCED_INTERVAL ago, and the denial leads to none: `made` if a secret was made
+ * since, else `failed`.
+ */
 export function forcedBy(
   { running, forcedAt, madeSince }: SessionState,
   { monotonic }: Pick<Moment, 'monotonic'>,

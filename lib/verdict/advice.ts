@@ -1,44 +1,57 @@
-/** What the reader should do next; the remedies in lib/errors.ts speak to users of the proxy instead. */
+/**
+ * Advice on what the reader of a verdict should do next. The remedies in lib/errors.ts speak to users of the
+ * proxy instead.
+ */
 import type { ErrorCode } from '../errors.ts';
-import type { Judgement } from './verdict.ts';
+import { NOT_AUTHENTIC_REMEDY } from './judge.ts';
+import type { Verdict } from './verdict.ts';
 
 /**
- * What the advice depends on beside the judgement. `managed`: under the manifest that the service publishes; `saved`:
- * --save keeps the exchange; `atGiven`: --at named the moment to judge by.
+ * What the advice depends on besides the verdict. `managed`: the manifest is the one that the service
+ * publishes. `saved`: --save keeps the exchange. `atGiven`: --at named the moment to judge by.
  */
 export type Circumstances =
   | { readonly mode: 'live'; readonly manifest: 'static' | 'managed'; readonly saved: boolean }
   | { readonly mode: 'offline'; readonly atGiven: boolean };
 
-type Advice = (circumstances: Circumstances, judgement: Judgement) => string;
+type Advice = (circumstances: Circumstances, verdict: Verdict) => string;
 
 const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
 
+/** What to do about files with evidence that was rejected. */
+function distrustFiles(atGiven: boolean, { roots, failure }: Verdict): string {
+  const lacksRoot = roots === 'vendor' || failure?.check?.detail?.missingRoot !== undefined;
+  const hints = [!atGiven && BY_TIME, lacksRoot && 'If it is from a simulator, name its roots with --roots.'];
+  return ['Do not trust any deployment on this evidence.', ...hints].filter(Boolean).join(' ');
+}
+
+const NOT_SHOWN =
+  'Nothing shows that this evidence comes from the deployment, so it says nothing about its manifest.';
+
 const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
-  attestation_failed: (circumstances, { roots }) => {
-    if (circumstances.mode === 'live') {
-      const proof = circumstances.saved
-        ? 'Report it with the saved exchange'
-        : 'Keep the exchange as proof (--save DIR) and report it';
-      return `Do not send anything to this remote. ${proof}.`;
-    }
-    const hints = [
-      !circumstances.atGiven && BY_TIME,
-      roots === 'vendor' && 'If it is from a simulator, name its roots with --roots.',
-    ];
-    return ['Do not trust any deployment on this evidence.', ...hints].filter(Boolean).join(' ');
+  attestation_failed: (circumstances, verdict) => {
+    if (circumstances.mode === 'offline') return distrustFiles(circumstances.atGiven, verdict);
+    const proof = circumstances.saved
+      ? 'Report it with the saved exchange'
+      : 'Keep the exchange as proof (--save DIR) and report it';
+    return `Do not send anything to this remote. ${proof}.`;
   },
   evidence_malformed: () =>
-    'Do not trust this answer: it is not what a coordinator sends. If it persists, report it.',
-  manifest_mismatch: (circumstances) =>
-    circumstances.mode === 'live' && circumstances.manifest === 'managed'
+    'Do not trust this response: it is not what a coordinator sends. If it persists, report it.',
+  manifest_mismatch: (circumstances, verdict) => {
+    const isLive = circumstances.mode === 'live';
+    if (verdict.authentic !== 'yes') {
+      return `${NOT_SHOWN} ${isLive ? NOT_AUTHENTIC_REMEDY : distrustFiles(circumstances.atGiven, verdict)}`;
+    }
+    return isLive && circumstances.manifest === 'managed'
       ? 'The service publishes one manifest and runs under another. During an update that passes within minutes; else report it.'
-      : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.',
+      : 'The deployment runs under another manifest than yours. If the service was updated, get its current manifest, read what changed, and verify against that.';
+  },
   manifest_unsupported: () =>
     'Update privatemode-proxy: the manifest may be in order, but this version cannot tell.',
   collateral_unavailable: (circumstances) => {
     if (circumstances.mode === 'live') {
-      return 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/verification.md names them), and try again.';
+      return 'Nothing is proved either way. Check that the hosts of AMD or Intel can be reached (docs/network.md names them), and try again.';
     }
     const missing =
       'The files do not hold what this evidence needs. Name it with --collateral; verify --save writes such a file.';
@@ -49,18 +62,18 @@ const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
 const EVIDENCE_ONLY =
   ' Only the evidence was verified. To verify the secret exchange too, name its files with --secret-request and --secret-response.';
 
-/** A few sentences. */
-export function adviceFor(judgement: Judgement, circumstances: Circumstances): string {
-  const { failure, checks, outlived } = judgement;
+/** The advice, in a few sentences. */
+export function adviceFor(verdict: Verdict, circumstances: Circumstances): string {
+  const { failure, checks, outlived } = verdict;
   if (failure === undefined) {
     const secret = checks.find(({ id }) => id === 'secret.signature');
-    return meaningOf(judgement, circumstances) + (secret?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
+    return meaningOf(verdict, circumstances) + (secret?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
   }
   if (outlived !== undefined) {
     return `Judge it by the time it was made, before ${outlived.toISOString()}, with --at. As it stands, do not trust any deployment on it.`;
   }
   const { check, error } = failure;
-  const advice = BY_CODE[error.code]?.(circumstances, judgement) ?? error.remedy;
+  const advice = BY_CODE[error.code]?.(circumstances, verdict) ?? error.remedy;
   const clock = check?.detail?.clock;
   if (circumstances.mode === 'live') {
     return clock === undefined ? advice : `Check the clock of this machine first. If it is right: ${advice}`;
@@ -69,10 +82,10 @@ export function adviceFor(judgement: Judgement, circumstances: Circumstances): s
   return early ? `--at is before the evidence was valid: check it first. If it is right: ${advice}` : advice;
 }
 
-/** What acceptance means. */
-function meaningOf({ roots }: Judgement, circumstances: Circumstances): string {
+/** What an accepted verdict means. */
+function meaningOf({ roots }: Verdict, circumstances: Circumstances): string {
   if (roots === 'custom') {
-    return 'This holds under the roots that were named, and says nothing about real hardware.';
+    return 'The roots are not those of AMD and Intel: this says nothing about real hardware.';
   }
   if (circumstances.mode === 'offline') {
     return 'The dates were in force at the time above; when the evidence was made is not shown. What the deployment ran is what the manifest names: compare its SHA-256 with one you trust.';

@@ -1,6 +1,8 @@
-/** Judges the evidence first, then the secret exchange: one list of checks with one outcome. */
+/**
+ * Makes one verdict: first on the evidence, then on the secret exchange under the mesh CA that the evidence
+ * vouches for.
+ */
 import {
-  allAccepted,
   type Check,
   checkOf,
   type Finding,
@@ -10,11 +12,16 @@ import {
 } from '../attestation/check.ts';
 import { type SecretResponseInput, verifySecretResponse } from '../attestation/mesh.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import { type TrustRoots, type Verdict, type VerifyInput, verify } from '../attestation/verify.ts';
-import { PrivatemodeError } from '../errors.ts';
+import {
+  type EvidenceVerdict,
+  type TrustRoots,
+  type VerifyInput,
+  verify,
+} from '../attestation/verify-evidence.ts';
+import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { OPENS, SECRET_EXCHANGE_ROWS } from './checks.ts';
 import { outcomeOfError } from './outcome.ts';
-import type { Judgement } from './verdict.ts';
+import { reasonOf, type Verdict } from './verdict.ts';
 
 /** Both messages of a secret exchange. */
 export type SecretMessages = Pick<
@@ -22,94 +29,132 @@ export type SecretMessages = Pick<
   'publicKey' | 'encapsulatedKey' | 'signature' | 'meshCert'
 >;
 
+/** Whether an encapsulated key can be opened: lib/session/secret-exchange.ts. */
+export type CanBeOpened = (encapsulatedKey: Uint8Array) => Promise<boolean>;
+
+/** A saved exchange that `judge` judges. */
 export interface Subject extends Omit<VerifyInput, 'now'> {
   readonly at: Date;
-  /** Undefined: evidence only. Called only once the evidence is accepted. */
-  readonly secret: (() => Promise<SecretMessages>) | undefined;
-  /** Whether an encapsulated key can be opened: lib/session/secret-exchange.ts. */
-  readonly canBeOpened: (encapsulatedKey: Uint8Array) => Promise<boolean>;
-  /** Live, collateral that could not be fetched leaves the question open; offline, it is missing from the files. */
-  readonly live: boolean;
+  /** Undefined: evidence only. */
+  readonly secret: SecretMessages | undefined;
+  readonly canBeOpened: CanBeOpened;
 }
 
-type End = Pick<Judgement, 'outcome' | 'failure'>;
-
-/** Bad input is a judgement, never an error; rejects only with what is not a PrivatemodeError. */
-export async function judge(subject: Subject): Promise<Judgement> {
-  const { at, secret, canBeOpened, live, ...input } = subject;
-  const verdict = await verify({ ...input, now: at });
-  const { outcome, meshCaPem, failure } = verdict;
-  const conclude = (end: End, secretChecks: readonly Check[]): Judgement => ({
-    ...judgementOf(verdict, input.roots),
-    ...{ ...end, checks: [...verdict.checks, ...secretChecks] },
-  });
-  if (outcome !== 'accepted' || meshCaPem === undefined) {
-    const open = live && failure?.code === 'collateral_unavailable';
-    const end = { outcome: open ? 'unavailable' : outcome, failure: failureOf(failure) } as const;
-    return conclude(end, secretChecksAll(undefined));
-  }
-  const notGiven = notApplicable('no secret exchange was given');
-  if (secret === undefined) return conclude({ outcome, failure: undefined }, secretChecksAll(notGiven));
-  try {
-    const messages = await secret();
-    const judged = await verifySecretResponse({ ...messages, meshCaPem, manifest: input.manifest, now: at });
-    const opens = await canBeOpened(messages.encapsulatedKey);
-    const opening = checkOf(OPENS, finding(opens, opens ? 'opens' : 'cannot be opened'));
-    const secretChecks = [...judged, opening];
-    return conclude(secretEnd(secretChecks), secretChecks);
-  } catch (error) {
-    if (!(error instanceof PrivatemodeError)) throw error;
-    return conclude(endOf(error), secretChecksAll(undefined));
-  }
+/**
+ * The verdict on a saved exchange. Bad input leads to a verdict, never to an error: it rejects only for
+ * defects of this program.
+ */
+export async function judge({ at, secret, canBeOpened, ...input }: Subject): Promise<Verdict> {
+  const evidence = await verify({ ...input, now: at });
+  const verdict = evidenceVerdict(evidence, input);
+  const { meshCaPem } = evidence;
+  if (meshCaPem === undefined) return withOpenRows(verdict);
+  if (secret === undefined) return withOpenRows(verdict, notApplicable('no secret exchange was given'));
+  const { manifest } = input;
+  const checks = await verifySecretResponse({ ...secret, meshCaPem, manifest, now: at });
+  return withSecretChecks(verdict, [...checks, await openingCheck(secret.encapsulatedKey, canBeOpened)]);
 }
 
-/** The judgement where an error came before any check. */
+/** The verdict on evidence that was checked against this manifest and these roots. */
+export function evidenceVerdict(
+  { outcome, tee, manifestSha256, at, checks, failure, authentic }: EvidenceVerdict,
+  { manifest, roots }: Pick<VerifyInput, 'manifest' | 'roots'>,
+): Verdict {
+  return {
+    ...{ outcome, tee, manifestSha256, at, checks, authentic, manifest },
+    roots: rootsKind(roots),
+    failure: outcome === 'accepted' ? undefined : failureOf(failure, authentic),
+  };
+}
+
+/**
+ * Adds the checks of the secret exchange to an accepted verdict on the evidence. All of them have to pass,
+ * and there must be some.
+ */
+export function withSecretChecks(before: Verdict, checks: readonly Check[]): Verdict {
+  const whole = { ...before, checks: [...before.checks, ...checks] };
+  const failed = firstFailure(checks) ?? checks.find(({ outcome }) => outcome !== 'pass');
+  if (failed === undefined && checks.length > 0) return whole;
+  const outcome = failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected';
+  return { ...whole, outcome, failure: failureOf(failed, before.authentic) };
+}
+
+/** The check that `verify` makes in place of opening the secret. */
+export async function openingCheck(encapsulatedKey: Uint8Array, canBeOpened: CanBeOpened): Promise<Check> {
+  const opens = await canBeOpened(encapsulatedKey);
+  return checkOf(OPENS, finding(opens, opens ? 'opens' : 'cannot be opened'));
+}
+
+/**
+ * Adds a row to a verdict for each check of the secret exchange that it lacks. `found`: what these rows say;
+ * undefined: the checks could not be made.
+ */
+export function withOpenRows(verdict: Verdict, found?: Finding): Verdict {
+  const made = new Set(verdict.checks.map(({ id }) => id));
+  const open = SECRET_EXCHANGE_ROWS.filter(({ id }) => !made.has(id)).map((row) => checkOf(row, found));
+  return { ...verdict, checks: [...verdict.checks, ...open] };
+}
+
+/** The verdict if an error came before any check. */
 export function notJudged(
   error: PrivatemodeError,
-  known: Pick<Judgement, 'at' | 'roots' | 'manifestSha256'>,
-): Judgement {
-  return { ...known, ...endOf(error), tee: undefined, checks: [] };
+  known: Pick<Verdict, 'at' | 'roots' | 'manifestSha256'>,
+): Verdict {
+  const empty = { tee: undefined, checks: [], authentic: 'unknown', manifest: undefined } as const;
+  return { ...known, ...empty, ...endOf(error) };
 }
 
-/** Whether these are the built-in roots. */
-export const rootsKind = (roots: TrustRoots): Judgement['roots'] =>
-  roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
-
-/** A verdict on the evidence, found with these roots, as a judgement. */
-export const judgementOf = (
-  { outcome, tee, manifestSha256, at, checks, failure }: Verdict,
-  roots: TrustRoots,
-): Judgement => ({
-  ...{ outcome, tee, manifestSha256, at, checks },
-  roots: rootsKind(roots),
-  failure: failure && failureOf(failure),
-});
-
-/** The verdict on the evidence, completed by the checks of the secret exchange. */
-export function withSecretChecks(verdict: Verdict, checks: readonly Check[]): Verdict {
-  const failure = firstFailure(checks);
-  const whole = { ...verdict, checks: [...verdict.checks, ...checks] };
-  return failure === undefined ? whole : { ...whole, outcome: 'rejected', failure, meshCaPem: undefined };
+/**
+ * The verdict on a live service if `error` ended the attestation. If the evidence was accepted, the error
+ * decides. Otherwise the check that failed decides. If that check failed because collateral could not be
+ * fetched, no check failed for another reason, and the outcome is `unavailable`.
+ */
+export function endedBy(error: PrivatemodeError | undefined, verdict: Verdict): Verdict {
+  if (error !== undefined && verdict.failure === undefined) return { ...verdict, ...endOf(error) };
+  const isOpen = verdict.failure?.error.code === 'collateral_unavailable';
+  return isOpen ? { ...verdict, outcome: 'unavailable' } : verdict;
 }
 
-const endOf = (error: PrivatemodeError): End => ({
+/** How an error outside the checks ends a verdict. */
+const endOf = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> => ({
   outcome: outcomeOfError(error.code),
   failure: { check: undefined, error },
 });
 
-function failureOf(check: Check | undefined): Judgement['failure'] {
-  const { code = 'attestation_failed', expected = 'every check to pass', found = 'not so' } = check ?? {};
-  return { check, error: new PrivatemodeError(code, `expected ${expected}; found ${found}`) };
-}
+/** Whether these are the built-in roots. */
+export const rootsKind = (roots: TrustRoots): Verdict['roots'] =>
+  roots === PRODUCTION_ROOTS ? 'vendor' : 'custom';
 
-const secretChecksAll = (finding: Finding | undefined): readonly Check[] =>
-  SECRET_EXCHANGE_ROWS.map((row) => checkOf(row, finding));
+/** What the message of a failure says about who signed the evidence. */
+const DOUBTS: Readonly<Record<Verdict['authentic'], string | undefined>> = {
+  yes: undefined,
+  no: 'no hardware vouches for this evidence',
+  unknown: 'nothing shows which hardware signed this evidence',
+};
 
-function secretEnd(checks: readonly Check[]): End {
-  if (allAccepted(SECRET_EXCHANGE_ROWS, checks)) return { outcome: 'accepted', failure: undefined };
-  const failed = firstFailure(checks);
-  return {
-    outcome: failed?.code === 'evidence_malformed' ? 'malformed' : 'rejected',
-    failure: failureOf(failed ?? checks.find(({ outcome }) => outcome !== 'pass')),
-  };
+/** Codes that say the same whoever signed: faults of the manifest itself, and missing collateral. */
+const WHOEVER_SIGNED: ReadonlySet<ErrorCode> = new Set([
+  'manifest_unsupported',
+  'manifest_invalid',
+  'collateral_unavailable',
+]);
+
+export const NOT_AUTHENTIC_REMEDY =
+  'Do not trust the remote: check its address and the network, and report it if both are right.';
+
+/** The check that decided against acceptance, as an error with its code. */
+function failureOf(check: Check | undefined, authentic: Verdict['authentic']): Verdict['failure'] {
+  if (check === undefined) {
+    return { check, error: new PrivatemodeError('attestation_failed', 'the evidence was not accepted') };
+  }
+  const { code = 'attestation_failed', detail } = check;
+  const reason = reasonOf(check);
+  const clockRemedy = detail?.clock && CLOCK_REMEDY;
+  const doubt = WHOEVER_SIGNED.has(code) ? undefined : DOUBTS[authentic];
+  if (doubt === undefined) {
+    return { check, error: new PrivatemodeError(code, reason, { remedy: clockRemedy, detail }) };
+  }
+  const remedy = (authentic === 'unknown' && clockRemedy) || NOT_AUTHENTIC_REMEDY;
+  const options = { remedy, detail: { ...detail, unvouched: true } } as const;
+  return { check, error: new PrivatemodeError(code, `${doubt}: ${reason}`, options) };
 }

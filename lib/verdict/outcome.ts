@@ -1,4 +1,4 @@
-/** How a verification can end, and the exit code that says so (docs/verification.md). */
+/** How a verification can end, and the exit code that says so (docs/verify.md). */
 import type { ErrorCode } from '../errors.ts';
 import type { VerificationOutcome } from './verdict.ts';
 
@@ -17,12 +17,15 @@ export const OUTCOMES: Readonly<Record<VerificationOutcome, ReturnType<typeof ro
 };
 
 /**
- * Exit code of evidence accepted under roots other than the vendors', without --accept-custom-roots: a script that looks
- * at nothing but the exit code must not take a simulator for protected hardware.
+ * Exit code of evidence that was accepted under roots other than the vendors', without --accept-custom-roots.
+ * A script that looks at nothing but the exit code must not take a simulator for protected hardware.
  */
 export const CUSTOM_ROOTS_EXIT_CODE = 35;
 
-/** Exit code of wrong flags, and of all else that prevents a verification: `Error: …` on stderr. */
+/**
+ * Exit code for wrong flags, and for everything else that prevents a verification. stderr then has `Error:
+ * …`.
+ */
 export const USAGE_EXIT_CODE = 1;
 
 /** The outcome of errors outside the checks; every other code is `unavailable`. */

@@ -1,29 +1,40 @@
-/** The verdict for a person: every check below its heading, the conclusion, and what to do next. */
+/**
+ * The verdict for a person: the result and what to do, then the chain of trust, and at the end what it does
+ * not prove.
+ */
 import type { Check } from '../attestation/check.ts';
 import { type Paint, painter, plural, printable } from '../text.ts';
 import { adviceFor, type Circumstances } from './advice.ts';
-import { HEADINGS, MEANINGS, placeOf, titleOf } from './checks.ts';
+import { chainOfTrust, linkLine, linkOf } from './chain-of-trust.ts';
+import { MEANINGS, titleOf } from './checks.ts';
 import { OUTCOMES } from './outcome.ts';
-import type { Judgement } from './verdict.ts';
+import type { Verdict } from './verdict.ts';
 
 /** The remote, the source of the manifest, and the trusted roots. */
 export interface Heading {
   readonly subject: string;
   readonly manifestFrom: string;
   readonly rootsFrom: string;
+  /** The digest that names a saved exchange, as receipts do. */
+  readonly exchange?: string | undefined;
 }
 
-/** `columns` is the width of the terminal; undefined where there is none. */
 export type TextReport = Circumstances &
-  Heading & { readonly colours: boolean; readonly columns: number | undefined };
+  Heading & {
+    readonly colours: boolean;
+    /** The width of the terminal; undefined where there is none. */
+    readonly columns: number | undefined;
+    /** Whether to print each check below its link. */
+    readonly verbose: boolean;
+  };
 
-/** The content of a verification report: the judgement and its circumstances. */
+/** The content of a verification report: the verdict, and the circumstances of the verification. */
 export interface Verified {
-  readonly judgement: Judgement;
+  readonly verdict: Verdict;
   readonly report: Circumstances & Heading;
   /** For stderr, before the report; may be empty. */
   readonly warning: string;
-  /** Keeps the exchange after the report; gives a line for stderr. */
+  /** Saves the exchange after the report. Resolves with a line for stderr. */
   readonly keep?: () => Promise<string>;
 }
 
@@ -48,31 +59,76 @@ const MARKS = {
   'not-evaluated': { mark: '?', style: 'plain', counted: 'could not be made' },
 } as const satisfies Record<Check['outcome'], object>;
 
-/** Columns for what a check found, where there is no terminal: enough for a SHA-256. */
+/** Columns for the text that a check found, if there is no terminal: enough for a SHA-256. */
 const ROOM = 72;
 
 const HARDWARE = { snp: 'AMD SEV-SNP', tdx: 'Intel TDX' } as const;
 
-export function renderText(judgement: Judgement, report: TextReport): string {
+/** The text, ending with a line feed. Control characters in texts of the remote are escaped. */
+export function renderText(verdict: Verdict, report: TextReport): string {
   const paint = painter(report.colours);
-  const { checks } = judgement;
-  const width = Math.max(0, ...checks.map(({ id }) => titleOf(id).length));
-  const room = report.columns === undefined ? ROOM : Math.max(20, report.columns - width - 6);
-  const members = Map.groupBy(checks, ({ id }) => placeOf(id)?.heading);
-  const groups = HEADINGS.flatMap((group) => {
-    const lines = runsOf(members.get(group) ?? []).flatMap((run) => checkLines(run, { paint, width, room }));
-    return lines.length === 0 ? [] : [paint('bold', group), ...lines].join('\n');
-  });
-  return `${[heading(judgement, report), ...groups, conclusion(judgement, report, paint)].join('\n\n')}\n`;
+  const parts = [
+    `${result(verdict, paint)}\n${adviceFor(verdict, report)}`,
+    failedCheck(verdict, paint),
+    subject(verdict, report),
+    chain(verdict, report, paint),
+    notProven(verdict, report),
+  ];
+  return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
 }
 
-function heading({ outcome, roots, tee, manifestSha256, at }: Judgement, report: Heading): string {
+/** The outcome, and how many checks the verdict is made of. */
+function result({ outcome, checks, roots, outlived }: Verdict, paint: Paint): string {
+  const { word, meaning } = outlived === undefined ? OUTCOMES[outcome] : notJudgedAt(outlived);
+  const isCustom = (outcome === 'accepted' || outlived !== undefined) && roots === 'custom';
+  const caveat = isCustom ? ' under custom roots' : '';
+  const [style, mark] =
+    outcome !== 'accepted'
+      ? (['bad', '✗'] as const)
+      : isCustom
+        ? (['caution', '!'] as const)
+        : (['good', '✓'] as const);
+  const counts = Object.entries(MARKS).flatMap(([wanted, { counted }]) => {
+    const count = checks.filter((check) => check.outcome === wanted).length;
+    return count === 0 ? [] : [`${count} ${counted}`];
+  });
+  const counted = counts.length === 0 ? '' : `\n${plural(checks.length, 'check')}: ${counts.join(', ')}.`;
+  return `${paint(style, `${mark} ${word}`)}${caveat}: ${meaning}.${counted}`;
+}
+
+const notJudgedAt = (end: Date) => ({
+  word: 'NOT JUDGED at this time',
+  meaning: `the collateral was in force until ${end.toISOString()}, and every check that applies held then`,
+});
+
+/**
+ * The check that failed, why it matters, and what was expected and found. If the failure is no check, its
+ * reason. Empty if nothing failed.
+ */
+function failedCheck({ checks, failure, roots }: Verdict, paint: Paint): string {
+  if (failure === undefined) return '';
+  const { check, error } = failure;
+  if (check === undefined) return `Reason: ${printable(error.message)} [${error.code}]`;
+  const { id, expected, found, source } = check;
+  const link = chainOfTrust(checks, roots).find((each) => each.id === linkOf(id));
+  const why = MEANINGS.get(id) ?? link?.meaning;
+  return [
+    paint('bad', `✗ ${titleOf(id)}`),
+    ...(why === undefined ? [] : [`  why it matters  ${why}`]),
+    `  expected        ${printable(expected)}`,
+    `  found           ${printable(found)}`,
+    `  check           ${id} (${source}) [${error.code}]`,
+  ].join('\n');
+}
+
+function subject({ tee, manifestSha256, at }: Verdict, report: Heading): string {
   const rows: readonly (readonly [string, string | undefined])[] = [
-    [outcome === 'accepted' && roots === 'vendor' ? 'Verified' : 'Subject', report.subject],
+    ['Subject', report.subject],
     ['Hardware', tee && HARDWARE[tee]],
     ['Manifest', report.manifestFrom],
     ['', manifestSha256 && `SHA-256 ${manifestSha256}`],
     ['Roots', report.rootsFrom],
+    ['Exchange', report.exchange && `SHA-256 ${report.exchange}`],
     ['Time', at.toISOString()],
   ];
   return rows
@@ -80,7 +136,39 @@ function heading({ outcome, roots, tee, manifestSha256, at }: Judgement, report:
     .join('\n');
 }
 
-/** Joins neighbours that were not judged for the same reason; they share one line. */
+/** The five links, each with its meaning. With `verbose`, the checks of a link stand below it. */
+function chain({ checks, roots }: Verdict, { columns, verbose }: TextReport, paint: Paint): string {
+  if (checks.length === 0) return '';
+  const width = Math.max(...checks.map(({ id }) => titleOf(id).length));
+  const room = columns === undefined ? ROOM : Math.max(20, columns - width - 8);
+  const links = chainOfTrust(checks, roots);
+  const lines = links.flatMap((link) => {
+    const line = linkLine(link, roots, paint);
+    if (!verbose) return [line];
+    const runs = runsOf(checks.filter((check) => linkOf(check.id) === link.id));
+    return [line, ...runs.map((run) => checkLine(run, { paint, width, room })), ''];
+  });
+  const more = verbose ? [] : ['', 'Each check: --verbose, or --json for a program.'];
+  return [paint('bold', 'Chain of trust'), ...lines, ...more].join('\n').trimEnd();
+}
+
+const NOT_PROVEN = [
+  'that the listed software is good: only its publisher, and you, can judge it',
+  'anything about the GPU: the server checks that itself, by software which the manifest lists',
+] as const;
+
+/** What even an accepted verdict does not prove (docs/verification.md). */
+function notProven({ outcome, roots, outlived }: Verdict, { mode }: Circumstances): string {
+  if (outcome !== 'accepted' && outlived === undefined) return '';
+  const lines = [
+    ...(roots === 'custom' ? ['anything about real hardware: other roots were trusted'] : []),
+    ...NOT_PROVEN,
+    ...(mode === 'offline' ? ['when the evidence was made: only that its dates were in force'] : []),
+  ];
+  return ['This does not prove', ...lines.map((line) => `  - ${line}`)].join('\n');
+}
+
+/** Joins neighbours that share one line: checks that were neither passed nor failed, for the same reason. */
 function runsOf(checks: readonly Check[]): readonly (readonly [Check, ...Check[]])[] {
   const runs: [Check, ...Check[]][] = [];
   for (const check of checks) {
@@ -92,54 +180,21 @@ function runsOf(checks: readonly Check[]): readonly (readonly [Check, ...Check[]
   return runs;
 }
 
-function checkLines(
+function checkLine(
   [check, ...more]: readonly [Check, ...Check[]],
-  { paint, width, room }: { paint: Paint; width: number; room: number },
-): readonly string[] {
-  const { id, outcome, expected, found, source, code } = check;
-  const { mark, style } = MARKS[outcome];
-  const start = `  ${paint(style, mark)} `;
+  { paint, width, room }: { readonly paint: Paint; readonly width: number; readonly room: number },
+): string {
+  const { id, outcome, expected, found } = check;
+  const { mark, style, counted } = MARKS[outcome];
+  const start = `    ${paint(style, mark)} `;
   if (more.length > 0) {
-    const why = outcome === 'not-applicable' ? 'do not apply' : MARKS[outcome].counted;
-    return [`${start}${more.length + 1} checks ${why}: ${printable(found)}`];
+    const why = outcome === 'not-applicable' ? 'do not apply' : counted;
+    return `${start}${more.length + 1} checks ${why}: ${printable(found)}`;
   }
-  if (outcome !== 'fail') {
-    return [`${start}${titleOf(id).padEnd(width)}  ${paint('plain', shortened(printable(found), room))}`];
-  }
-  const meaning = MEANINGS.get(id);
-  return [
-    `${start}${paint('bad', titleOf(id))}`,
-    `      expected  ${printable(expected)}`,
-    `      found     ${printable(found)}`,
-    ...(meaning === undefined ? [] : [`      meaning   ${meaning}`]),
-    `      check     ${id} (${source}), ${code}`,
-  ];
+  if (outcome === 'fail')
+    return `${start}${paint('bad', titleOf(id))}: expected ${printable(expected)}; found ${printable(found)}`;
+  return `${start}${titleOf(id).padEnd(width)}  ${paint('plain', shortened(printable(found), room))}`;
 }
-
-function conclusion(judgement: Judgement, report: TextReport, paint: Paint): string {
-  const { outcome, failure, checks, roots, outlived } = judgement;
-  const { word, meaning } = outlived === undefined ? OUTCOMES[outcome] : notJudgedAt(outlived);
-  const counts = Object.entries(MARKS).flatMap(([wanted, { counted }]) => {
-    const count = checks.filter((check) => check.outcome === wanted).length;
-    return count === 0 ? [] : [`${count} ${counted}`];
-  });
-  const holds = outcome === 'accepted' || outlived !== undefined;
-  const caveat = holds && roots === 'custom' ? ' under roots that are not the vendors’' : '';
-  const lines = [`${paint(outcome === 'accepted' ? 'good' : 'bad', word)}${caveat}: ${meaning}.`];
-  if (counts.length > 0) lines.push(`${plural(checks.length, 'check')}: ${counts.join(', ')}.`);
-  if (failure !== undefined) {
-    const { check, error } = failure;
-    const what =
-      check === undefined ? `Reason: ${error.message}` : `Failed check: ${titleOf(check.id)} (${check.id})`;
-    lines.push(`${printable(what)} [${error.code}]`);
-  }
-  return [...lines, adviceFor(judgement, report)].join('\n');
-}
-
-const notJudgedAt = (end: Date) => ({
-  word: 'NOT JUDGED at this time',
-  meaning: `the collateral was in force until ${end.toISOString()}, and every check that applies held then`,
-});
 
 const shortened = (text: string, room: number): string =>
   text.length <= room ? text : `${text.slice(0, room - 1)}…`;

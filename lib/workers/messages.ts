@@ -1,6 +1,6 @@
 /**
- * The messages between the process that keeps the session (the primary) and its workers. They travel over the IPC channel
- * of node:cluster with the structured clone algorithm, inside this machine and this user.
+ * The messages between the process that keeps the session (the primary) and its workers. They travel over the
+ * IPC channel of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { secretKey } from '#crypto/aead';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
@@ -8,16 +8,16 @@ import type { LimitedClient } from '../limits/limits.ts';
 import type { ConditionId, ConditionOptions } from '../observe/conditions.ts';
 import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
+import type { RequestReceipt } from '../receipts/receipt.ts';
 import type { Epoch } from '../session/session.ts';
 import type { SessionFacts } from '../session/standing.ts';
-import type { RequestReceipt } from '../transparency/receipt.ts';
 
-/** An epoch with its key as bytes: a key does not cross processes. */
+/** An epoch with its key as bytes, because a key object cannot cross processes. */
 export type EpochWire = Omit<Epoch, 'key'> & { readonly keyBytes: Uint8Array };
 
 export interface ErrorWire extends Pick<PrivatemodeError, 'code' | 'message'> {
   readonly retryAfter?: number | undefined;
-  /** Where it is another than that of the code. */
+  /** Only if it differs from the remedy of the code. */
   readonly remedy?: string | undefined;
 }
 
@@ -37,7 +37,7 @@ export interface Start {
   readonly fd: number | undefined;
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly receiptInstance: string | undefined;
-  /** Whether requests need permits of the primary. */
+  /** Whether requests need permits from the primary. */
   readonly gated: boolean;
   readonly type: 'start';
   readonly news: News;
@@ -52,18 +52,21 @@ export type SessionNews =
 type Order =
   | { readonly type: 'collect'; readonly id: number }
   | { readonly type: 'reload' | 'announce-stop' | 'drain' };
-/** The text of GET /verification, made when the worker asked for it: a worker that kept one would show it after its time. */
-export type Verification = { readonly type: 'verification'; readonly id: number } & (
+/**
+ * The text of GET /verification. The primary makes it each time a worker asks: a worker that kept one would
+ * show it after its time.
+ */
+export type VerificationMessage = { readonly type: 'verification'; readonly id: number } & (
   | { readonly answer: string }
   | { readonly error: ErrorWire }
 );
-/** What a request gets at the gate: its permit or, with an error, none. */
+/** What a request gets at the gate: its permit, or with `error` no permit. */
 export interface Entered {
   readonly type: 'entered';
   readonly id: number;
   readonly error?: ErrorWire;
 }
-export type ToWorker = Start | SessionNews | Verification | Entered | Order;
+export type ToWorker = Start | SessionNews | VerificationMessage | Entered | Order;
 
 /** A response has authenticated under a secret that is not in force any more. */
 export interface Authenticated {
@@ -71,15 +74,16 @@ export interface Authenticated {
   readonly secretId: string;
 }
 
-/** What a worker asks of the session; `id` comes back in the answer. */
+/** What a worker asks of the session. `id` comes back in the answer. */
 export type Question = { readonly id: number } & (
   | { readonly type: 'acquire'; readonly offeredKey: string | undefined; readonly timeoutMs: number }
   | { readonly type: 'renew'; readonly secretId: string }
 );
 
 /**
- * What a worker asks of the gate; `id` is that of the request. After `leave-queue` it wants no permit any more; one that was given
- * meanwhile is released. `tokens`: as for Permit.release.
+ * What a worker asks of the gate; `id` is that of the request. After `leave-queue` the request wants no
+ * permit any more, and the primary releases one that the gate gave meanwhile. `tokens`: as for
+ * Permit.release.
  */
 export type AtGate = { readonly id: number } & (
   | { readonly type: 'enter'; readonly client: LimitedClient | undefined }
@@ -87,7 +91,7 @@ export type AtGate = { readonly id: number } & (
   | { readonly type: 'release'; readonly tokens: number }
 );
 
-/** A condition holds in a worker, or is over where there is no message. */
+/** A condition holds in a worker. Without `message` it is over. */
 export interface ConditionNews {
   readonly type: 'condition';
   readonly id: ConditionId;
@@ -119,7 +123,7 @@ export const errorToWire = (thrown: unknown): ErrorWire => wireOf(asPrivatemodeE
 const wireOf = ({ code, message, retryAfter, remedy }: PrivatemodeError): ErrorWire => ({
   ...{ code, message },
   ...(retryAfter === undefined ? {} : { retryAfter }),
-  ...(remedy === ERRORS[code].remedy ? {} : { remedy }),
+  ...(remedy === ERRORS[code].remedies.operator ? {} : { remedy }),
 });
 
 export const errorFromWire = ({ code, message, retryAfter, remedy }: ErrorWire): PrivatemodeError =>

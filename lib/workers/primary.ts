@@ -1,3 +1,7 @@
+/**
+ * The worker processes as the primary runs them: forks them, serves them from its session, and replaces those
+ * that die.
+ */
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
@@ -5,10 +9,11 @@ import { type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
 import type { Conditions } from '../observe/conditions.ts';
 import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
+import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { AttestedSession } from '../session/session.ts';
-import type { ReceiptLog } from '../transparency/receipt-log.ts';
 import type { News, Question, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
+import { watchMissingWorkers } from './missing-workers.ts';
 import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
 
@@ -18,41 +23,60 @@ export interface WorkerPoolDeps
   extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'> {
   readonly count: number;
   readonly session: AttestedSession;
-  readonly conditions: Pick<Conditions, 'from'>;
+  readonly conditions: Pick<Conditions, 'set' | 'clear' | 'from'>;
   readonly observeOwnKey: (event: OwnKeyEvent) => void;
-  /** The umask of this process while a worker starts, which may be the one for which it creates a socket file. Undefined: its own. */
+  /** Called at the end of a worker with what it sent last. `collect` returns that no more. */
+  readonly workerEnded?: ((last: Collected) => void) | undefined;
+  /**
+   * The umask of this process while a worker starts, because this process may create a socket file for that
+   * worker. Undefined: its own umask.
+   */
   readonly startingUmask?: number | undefined;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
+  /** Called when no worker can ever listen again; the process is expected to end. */
+  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /** ms that a worker gets beyond its own grace before it is killed. */
   readonly patience: number;
 }
 
+interface Place {
+  /** Whether the worker accepts connections; before that it starts. */
+  listens: boolean;
+  /** What `collect` got from the worker last. */
+  last: Collected | undefined;
+  /** Resolved at the end of the worker, also of one that Node could not fork. */
+  readonly over: PromiseWithResolvers<void>;
+}
+
 const RESTART_DELAY = { first: 100, longest: 10_000 };
-/** A worker that lived this long was not broken from its start: the next one begins without delay. */
+/** ms. A worker that lived this long was not broken from its start, so the next one begins without delay. */
 const HEALTHY_AFTER = 10_000;
 const COLLECT_TIMEOUT = 1_000;
 /** ms after the end of a worker within which its last messages are read. */
 const LAST_MESSAGES = 1_000;
 
 /**
- * Forks the workers, hands them epochs, answers their questions, and replaces those that die: a crash costs the streams
- * of one worker and nothing else. Resolves when the first worker listens. Throws the error that the first worker could not
- * start with.
+ * Forks the workers, hands them epochs, answers their questions, and replaces those that die. A crash costs
+ * the streams of one worker and nothing else. Resolves when the first worker listens. Throws the error
+ * that kept the first worker from starting.
  */
 export async function startWorkers(deps: WorkerPoolDeps) {
   const { count, session, key, salt, fd, log, receipts, gate } = deps;
-  const workers = new Set<Worker>();
+  const workers = new Map<Worker, Place>();
   const collections = new Questions<Collected | undefined>();
-  const latest = new WeakMap<Worker, Collected>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
   const warnOfSpoiltCache = spoilWarning();
-  const starting = new Set<Worker>();
-  const ownUmask = process.umask(0o077); // to read it without setting it is deprecated
+  const missing = watchMissingWorkers(deps.conditions, count);
+  const ownUmask = process.umask(0o077); // Node deprecates reading it without setting it
+  /** Timers of the next forks. */
+  const waiting = new Set<NodeJS.Timeout>();
+  let hasStarted = false;
   let closing = false;
   let delay = 0;
 
+  const listening = (): number => [...workers.values()].filter(({ listens }) => listens).length;
   const setUmask = (): unknown =>
-    process.umask(starting.size > 0 ? (deps.startingUmask ?? ownUmask) : ownUmask);
+    process.umask(workers.size > listening() ? (deps.startingUmask ?? ownUmask) : ownUmask);
   setUmask();
 
   function news(): News {
@@ -83,17 +107,56 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     }
   }
 
+  function noteListening(): void {
+    if (hasStarted && !closing) missing.note(listening());
+  }
+
+  /** Reports why a worker did not start. If none has listened yet, the start of the proxy fails with that. */
+  function notStarted(error: PrivatemodeError, worker?: Worker): void {
+    first.reject(error);
+    if (!hasStarted || closing) return;
+    const { code, message: reason, remedy } = error;
+    log.error({ worker: worker?.id, code, reason, remedy }, 'A worker could not start');
+    missing.failed(error);
+  }
+
+  /** Forks another worker in place of one that was born at `bornAt`. Returns the ms until then. */
+  function replace(bornAt: number): number {
+    const longer = Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
+    delay = performance.now() - bornAt > HEALTHY_AFTER ? 0 : longer;
+    const timer = setTimeout(() => {
+      waiting.delete(timer);
+      fork();
+    }, delay);
+    waiting.add(timer);
+    return delay;
+  }
+
+  /** From now on no worker is replaced. */
+  function stopForking(): void {
+    closing = true;
+    for (const timer of waiting) clearTimeout(timer);
+    missing.close();
+  }
+
   function fork(): void {
     if (closing) return;
     const bornAt = performance.now();
-    process.umask(ownUmask); // which the worker inherits
-    const worker = cluster.fork();
-    starting.add(worker);
+    process.umask(ownUmask); // the worker inherits it
+    let worker: Worker;
+    try {
+      worker = cluster.fork();
+    } catch (thrown) {
+      setUmask();
+      notStarted(notForked(thrown));
+      replace(bornAt);
+      return;
+    }
+    const place: Place = { listens: false, last: undefined, over: Promise.withResolvers() };
+    workers.set(worker, place);
     setUmask();
     const keeper = gate && createGateKeeper(gate, (message) => send(worker, message));
     const conditions = deps.conditions.from(`worker ${worker.id}`);
-    workers.add(worker);
-    worker.on('error', () => {}); // 'exit' reports its end
     send(worker, {
       type: 'start',
       sharedSalt: salt.shared,
@@ -104,10 +167,12 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     });
     worker.on('message', (message: ToPrimary) => {
       if (message.type === 'listening') {
-        starting.delete(worker);
+        place.listens = true;
+        hasStarted = true;
         setUmask();
+        noteListening();
         first.resolve(message);
-      } else if (message.type === 'failed') first.reject(errorFromWire(message.error));
+      } else if (message.type === 'failed') notStarted(errorFromWire(message.error), worker);
       else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
       else if (message.type === 'own-key') deps.observeOwnKey(message.event);
@@ -120,91 +185,141 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
     });
-    // Not on 'exit' alone, which may come before the last of its messages.
-    worker.once('disconnect', () => {
+    function forget(): void {
       keeper?.close();
       conditions.gone();
-    });
-    worker.once('exit', (code, signal) => {
+    }
+    // 'exit' alone is not enough: it may come before the last messages of the worker.
+    worker.once('disconnect', forget);
+    function over(): void {
       workers.delete(worker);
-      starting.delete(worker);
       setUmask();
+      noteListening();
+      if (place.last !== undefined) deps.workerEnded?.(place.last);
       // Node emits no 'disconnect' for a worker that dies while a connection is being handed to it.
-      if (keeper !== undefined) setTimeout(keeper.close, LAST_MESSAGES).unref();
-      if (code !== 0) receipts?.noteGap(); // of its running requests nobody has a receipt
+      setTimeout(forget, LAST_MESSAGES).unref();
+      place.over.resolve();
+    }
+    worker.once('exit', (code, signal) => {
+      over();
+      if (code !== 0 && place.listens) receipts?.noteGap(); // nobody has the receipts of its running requests
       if (closing) return;
       first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));
-      const longer = Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
-      delay = performance.now() - bornAt > HEALTHY_AFTER ? 0 : longer;
-      const fields = { worker: worker.id, code, signal, restartInMs: delay };
-      log.error(fields, 'A worker ended, its streams are lost');
-      setTimeout(fork, delay);
+      const isLast = fd !== undefined && place.listens && listening() === 0;
+      const restartInMs = isLast ? undefined : replace(bornAt);
+      const fields = { worker: worker.id, code, signal, restartInMs };
+      const what = place.listens
+        ? 'A worker ended, its streams are lost'
+        : 'A worker ended before it listened';
+      log.error(fields, what);
+      if (!isLast) return;
+      stopForking();
+      deps.onPermanent?.(socketClosed());
+    });
+    worker.on('error', (error) => {
+      if (worker.process.pid !== undefined || !workers.has(worker)) return; // 'exit' reports its end
+      // There is no process, so Node emits no 'exit', and may keep the worker in its table.
+      over();
+      delete cluster.workers?.[worker.id];
+      notStarted(notForked(error), worker);
+      if (!closing) replace(bornAt);
     });
   }
 
-  /** What a worker that does not answer in time said last stands in: counters that are missing once look like a restart. */
-  async function collectFrom(worker: Worker): Promise<Collected | undefined> {
+  /** If a worker does not respond in time, what it sent last stays. */
+  async function collectFrom([worker, place]: readonly [Worker, Place]): Promise<void> {
     const ask = (id: number): void => send(worker, { type: 'collect', id });
     const collected = await collections.ask(ask, AbortSignal.timeout(COLLECT_TIMEOUT)).catch(() => undefined);
-    if (collected !== undefined) latest.set(worker, collected);
-    return latest.get(worker);
+    place.last = collected ?? place.last;
   }
 
-  async function drain(worker: Worker): Promise<void> {
+  async function drain([worker, { over }]: readonly [Worker, Place]): Promise<void> {
     const timer = setTimeout(() => worker.process.kill('SIGKILL'), deps.patience);
     send(worker, { type: 'drain' });
-    await new Promise((resolve) => worker.once('exit', resolve));
+    await over.promise;
     clearTimeout(timer);
   }
 
   cluster.setupPrimary({ serialization: 'advanced' });
   if (isSea()) {
-    // A single executable is its own script, and Node names it once more in front of a worker's flags. In the place of the
-    // script goes the first of the program's flags or, where all is set by the environment, the one that this stands for.
+    // A single executable is its own script, and Node names it once more in front of a worker's flags. So the
+    // first of the program's flags takes the place of the script. If there is none, because the environment
+    // sets everything, `--workers` takes it.
     const [exec = `--workers=${count}`, ...args] = process.argv.slice(2);
     cluster.setupPrimary({ exec, args });
   }
   for (let i = 0; i < count; i++) fork();
   const { url, port } = await first.promise.catch((error: unknown) => {
-    closing = true; // nobody is left to replace what could not start
-    for (const worker of workers) worker.process.kill('SIGKILL');
+    stopForking();
+    for (const worker of workers.keys()) worker.process.kill('SIGKILL');
     throw error;
   });
 
   return {
     ...{ url, port },
-    /** Sends the state of the session to all workers; to be called whenever that may have changed. */
+    /** Sends the state of the session to all workers. Call this whenever that state may have changed. */
     sessionChanged(): void {
-      for (const worker of workers) send(worker, { type: 'news', news: news() });
+      for (const worker of workers.keys()) send(worker, { type: 'news', news: news() });
     },
-    /** The metrics and the traffic of every worker, at most a second later. */
+    /**
+     * Collects the metrics and the traffic of every worker; takes a second at most. Leaves out a worker that
+     * ended meanwhile, because `workerEnded` got what it sent last.
+     */
     async collect(): Promise<readonly Collected[]> {
-      const collected = await Promise.all([...workers].map(collectFrom));
-      return collected.filter((each) => each !== undefined);
+      await Promise.all([...workers].map(collectFrom));
+      return [...workers.values()].flatMap(({ last }) => last ?? []);
     },
+    /** How many workers accept connections. */
+    listening,
     /** This process sends no streams. */
-    chunks: () => 0,
-    /** Each worker shows it. */
+    events: () => 0,
+    /** Each worker shows its own. */
     certificateEnds: () => undefined,
     reload(): void {
-      for (const worker of workers) send(worker, { type: 'reload' });
+      for (const worker of workers.keys()) send(worker, { type: 'reload' });
     },
-    /** Has all workers tell that they stop. None that ends from now on is replaced. */
+    /** Has all workers announce that they stop. A worker that ends from now on is not replaced. */
     announceStop(): void {
-      closing = true;
-      for (const worker of workers) send(worker, { type: 'announce-stop' });
+      stopForking();
+      for (const worker of workers.keys()) send(worker, { type: 'announce-stop' });
     },
     /** Drains all workers; resolves when the last has exited. */
     async close(): Promise<void> {
-      closing = true;
+      stopForking();
       await Promise.all([...workers].map(drain));
     },
   };
 }
 
 /**
- * Sends to a worker that may have died meanwhile; its 'exit' reports that. Cluster may put off the serialisation, and needs
- * the key bytes until then: they are zeroed afterwards, so every message has bytes of its own.
+ * The error for an inherited socket whose last worker has ended. node:cluster has closed its descriptor then,
+ * and the next channel to a worker may get the number. The socket itself stays open in the service manager.
+ */
+function socketClosed(): PrivatemodeError {
+  const message =
+    'listening on the socket of the service manager: node:cluster closed it with the last worker';
+  const remedy =
+    'The service manager starts the proxy again on the same socket; the log says before this why the workers ended.';
+  return new PrivatemodeError('listen_failed', message, { remedy });
+}
+
+/** Errors of the operating system that say that it has no room for another process. */
+const NO_ROOM: readonly unknown[] = ['EAGAIN', 'ENOMEM', 'EMFILE', 'ENFILE'];
+
+/** The error for a worker that Node could not fork. */
+function notForked(thrown: unknown): PrivatemodeError {
+  const { code = 'unknown' } = thrown as NodeJS.ErrnoException;
+  const message = `a worker process cannot be started: ${code}`;
+  if (!NO_ROOM.includes(code)) return new PrivatemodeError('internal', message, { cause: thrown });
+  const remedy =
+    'Raise the limit of processes (of a container: pids), of memory or of open files, or set a smaller --workers.';
+  return new PrivatemodeError('resources_exhausted', message, { cause: thrown, remedy });
+}
+
+/**
+ * Sends a message to a worker. If the worker has died meanwhile, its 'exit' reports that. Cluster may
+ * serialise the message later, and needs the key bytes until then. They are zeroed afterwards, so every
+ * message needs key bytes of its own.
  */
 function send(worker: Worker, message: ToWorker): void {
   const epoch = 'news' in message ? message.news.epoch : 'epoch' in message && message.epoch;

@@ -1,14 +1,18 @@
+/**
+ * Numbers the questions that one process asks another, and hands each answer to the code that waits for it.
+ */
 import { PrivatemodeError } from '../errors.ts';
 import { type ErrorWire, errorFromWire } from './messages.ts';
 
-/** Questions to another process, by number, each until its answer is here. */
+/** Questions to another process, by number, each kept until its answer is here. */
 export class Questions<Answer> {
   readonly #waiting = new Map<number, PromiseWithResolvers<Answer>>();
   #nextId = 1;
 
   /**
-   * Has a question sent under its number, and waits as long as the other process takes. Rejects with the error of the answer, and with the
-   * reason of `signal`, unless the answer is here; `left` is called before that.
+   * Calls `send` with the number of the question, and waits for the answer as long as the other process
+   * takes. Rejects with the error of the answer. If `signal` is aborted before the answer is here, calls
+   * `left` and rejects with the signal's reason.
    */
   ask(
     send: (id: number) => void,
@@ -28,15 +32,15 @@ export class Questions<Answer> {
     return answer.promise.finally(() => signal?.removeEventListener('abort', aborted));
   }
 
-  /** Takes in an answer; perhaps nobody waits for it any more. */
-  receive(id: number, told: { readonly error: ErrorWire } | { readonly answer: Answer }): void {
+  /** Takes in an answer. Perhaps nobody waits for it any more. */
+  receive(id: number, result: { readonly error: ErrorWire } | { readonly answer: Answer }): void {
     const waiting = this.#waiting.get(id);
     this.#waiting.delete(id);
-    if ('error' in told) waiting?.reject(errorFromWire(told.error));
-    else waiting?.resolve(told.answer);
+    if ('error' in result) waiting?.reject(errorFromWire(result.error));
+    else waiting?.resolve(result.answer);
   }
 
-  /** Ends those that wait still, with shutting_down. */
+  /** Rejects the questions that still wait, with shutting_down. */
   close(): void {
     const ended = new PrivatemodeError('shutting_down', 'the proxy is shutting down');
     for (const { reject } of this.#waiting.values()) reject(ended);

@@ -1,11 +1,17 @@
-/** The gate of the primary, for the requests of its workers: a worker's half, and the primary's half for one worker. */
+/**
+ * Lets the requests of workers pass the gate of the primary: a worker's half of it, and the primary's half
+ * for one worker.
+ */
 
 import type { Permit } from '../limits/limits.ts';
 import type { Entering, RequestGate } from '../limits/request-gate.ts';
 import { type AtGate, type Entered, errorToWire } from './messages.ts';
 import { Questions } from './questions.ts';
 
-/** A gate that asks the primary over `send`; `receive` takes in what it answers. `close` ends what still waits. */
+/**
+ * A gate that asks the primary over `send`. `receive` takes in the primary's answers. `close` ends the
+ * requests that still wait.
+ */
 export function createRemoteGate(send: (message: AtGate) => void) {
   const questions = new Questions<void>();
 
@@ -34,7 +40,10 @@ export function createRemoteGate(send: (message: AtGate) => void) {
   };
 }
 
-/** The requests of one worker that wait at `gate` or run. `close`, at the end of the worker, gives back all that they hold. */
+/**
+ * The requests of one worker that wait at `gate` or run. `close`, at the end of the worker, releases all
+ * their permits.
+ */
 export function createGateKeeper(gate: RequestGate, send: (message: Entered) => void) {
   const requests = new Map<number, { readonly control: AbortController; permit: Permit | undefined }>();
   let closed = false;
@@ -51,7 +60,7 @@ export function createGateKeeper(gate: RequestGate, send: (message: Entered) => 
         send({ type: 'entered', id });
       }
     } catch (thrown) {
-      if (!requests.delete(id)) return; // it left
+      if (!requests.delete(id)) return; // the request left the queue
       send({ type: 'entered', id, error: errorToWire(thrown) });
     }
   }

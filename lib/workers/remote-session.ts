@@ -1,3 +1,7 @@
+/**
+ * The session as a worker sees it: uses the epoch that the primary sent, and asks the primary for everything
+ * else.
+ */
 import { systemClock } from '../session/clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
@@ -13,9 +17,9 @@ import {
 import { Questions } from './questions.ts';
 
 /**
- * The worker's half of the session. An unexpired epoch is used without asking anybody; whatever needs the session itself
- * (no epoch yet, a client's key, a rejected secret) is asked of the primary over `send`, which answers in its own time;
- * `receive` takes in what it says.
+ * The worker's half of the session. It uses an unexpired epoch without asking anybody. For everything that
+ * needs the session itself (no epoch yet, a client's key, a rejected secret) it asks the primary over `send`,
+ * which answers in its own time. `receive` takes in the messages of the primary.
  */
 export function createRemoteSession(first: News, send: (message: Question | Authenticated) => void) {
   const questions = new Questions<Epoch>();

@@ -1,3 +1,4 @@
+/** Runs one worker process: it serves the applications, and leaves the session to the primary. */
 import cluster from 'node:cluster';
 import { on } from 'node:events';
 import type { Config } from '../config/config.ts';
@@ -14,8 +15,8 @@ import { createRemoteGate } from './remote-gate.ts';
 import { createRemoteSession } from './remote-session.ts';
 
 /**
- * One of several processes behind one port: the whole application side, and nothing of the session. Runs until the
- * primary says drain or is gone; returns the exit code.
+ * Runs one of several processes behind one port: the whole application side, and nothing of the session. Runs
+ * until the primary sends `drain` or is gone. Resolves with the exit code.
  */
 export async function runWorker(config: Config, log: Logger, env: Environment): Promise<number> {
   const send = (message: ToPrimary): void => {
@@ -25,7 +26,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
-  // Keeps the messages that come while nobody asks for them; the first one is the start.
+  // Keeps the messages that come while nobody reads them. The first one is `start`.
   const inbox = on(process, 'message') as AsyncIterableIterator<[ToWorker]>;
   const start = (await inbox.next()).value[0] as Start;
   const session = createRemoteSession(start.news, send);
@@ -36,7 +37,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
     (config.adminAddress ?? config.metricsAddress) &&
     (await watchRequests({
       counters,
-      chunks: () => service?.chunks() ?? 0,
+      events: () => service?.events() ?? 0,
       protection: () => undefined, // the primary shows it
       certificateEnds: () => service?.certificateEnds(),
       serverAddress: config.apiEndpoint.host,
@@ -82,7 +83,8 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       metrics: { counters, observe: watch?.observe ?? (() => {}) },
       receipts,
       log: log.child({ worker: cluster.worker?.id }),
-      // Asked of the primary each time, which knows the verdict and what is in force at that moment.
+      // The worker asks the primary each time, because the primary knows the verdict and what is in force at
+      // that moment.
       verification: config.exposeVerification
         ? () => documents.ask((id) => send({ type: 'ask-verification', id }))
         : undefined,
@@ -91,7 +93,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       fd: start.fd,
       gate,
     });
-    if (announced) service.announceStop(); // told while it was starting
+    if (announced) service.announceStop(); // the primary said so while this worker was starting
     send({ type: 'listening', url: service.url, port: service.port });
   } catch (thrown) {
     send({ type: 'failed', error: errorToWire(thrown) });
@@ -102,6 +104,10 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   session.close();
   gate?.close();
   await outbound.close();
-  if (process.connected) process.disconnect?.(); // the channel alone keeps the process alive
+  // node:cluster ends the process with 0 when the channel closes, and the channel alone keeps it alive.
+  process.once('exit', () => {
+    process.exitCode = code;
+  });
+  if (process.connected) process.disconnect?.();
   return code;
 }

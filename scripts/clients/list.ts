@@ -17,7 +17,10 @@ export interface Client {
 
 const manifest = (path: string): string => readFileSync(join(import.meta.dirname, path), 'utf8');
 
-/** The version of a package in a manifest: what stands behind its name and this separator. Throws where there is none. */
+/**
+ * The version of a package in a manifest: what stands behind its name and this separator. Throws where there
+ * is none.
+ */
 function pinned(text: string, name: string, separator: string): string {
   const from = text.indexOf(name + separator);
   const version =

@@ -1,4 +1,7 @@
-/** Every fault that `npm run mutation` plants. test/faults/mutation-check.test.ts holds that they are spread over the rooms of lib by size. */
+/**
+ * Every fault that `npm run mutation` plants. test/faults/mutation-check.test.ts holds that they are spread
+ * over the rooms of lib by size.
+ */
 import { ATTESTATION } from './attestation.ts';
 import { CONDITIONS } from './conditions.ts';
 import type { Mutation } from './mutation.ts';

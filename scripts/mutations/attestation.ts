@@ -3,6 +3,25 @@ import type { Mutation } from './mutation.ts';
 
 export const ATTESTATION: readonly Mutation[] = [
   {
+    defence: 'a migration agent of an AMD guest: it may have one',
+    file: 'lib/attestation/snp/policy-checks.ts',
+    edits: [
+      {
+        find: 'finding(/^f+$/.test(hex(reportIdMa)), hex(reportIdMa))',
+        replace: 'finding(true, hex(reportIdMa))',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'a report of SEV-SNP is refused with a migration agent',
+          'a report of SEV-SNP is refused with a migration agent whose id is ones but for its last byte',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the expected manifest: the service may run under any other',
     file: 'lib/attestation/document-checks.ts',
     edits: [
@@ -14,7 +33,7 @@ export const ATTESTATION: readonly Mutation[] = [
     tests: [
       {
         file: 'test/attestation/snp/verify.test.ts',
-        names: ['the inputs beside the document must be the expected manifest, byte for byte'],
+        names: ['an honest document is refused if the expected manifest differs, even by one byte'],
       },
     ],
   },
@@ -26,7 +45,7 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic_v158 deployment rejects policies_extra: one more policy document than the manifest lists',
+          'verification of the synthetic_v158 deployment rejects policies_extra: one more policy document than the manifest lists',
         ],
       },
     ],
@@ -39,9 +58,9 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic deployment rejects mesh_ca_swapped: mesh_ca in the response replaced by another self-signed CA',
-          'the synthetic deployment rejects root_ca_swapped: root_ca in the response replaced',
-          'the inputs beside the document must be the nonce that was sent',
+          'verification of the synthetic deployment rejects mesh_ca_swapped: mesh_ca in the response replaced by another self-signed CA',
+          'verification of the synthetic deployment rejects root_ca_swapped: root_ca in the response replaced',
+          'an honest document is refused for another nonce than was sent',
         ],
       },
     ],
@@ -59,8 +78,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic deployment rejects report_body_flipped: one bit of MEASUREMENT flipped after signing',
-          'the synthetic deployment rejects report_sig_flipped: one bit of the report signature flipped',
+          'verification of the synthetic deployment rejects report_body_flipped: one bit of MEASUREMENT flipped after signing',
+          'verification of the synthetic deployment rejects report_sig_flipped: one bit of the report signature flipped',
         ],
       },
     ],
@@ -73,8 +92,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic deployment rejects vcek_wrong_issuer_key: VCEK names SEV-Genoa as issuer but is signed by another key',
-          'the inputs beside the document must be the roots of the product line',
+          'verification of the synthetic deployment rejects vcek_wrong_issuer_key: VCEK names SEV-Genoa as issuer but is signed by another key',
+          'an honest document is refused under other roots than those of its product line',
         ],
       },
     ],
@@ -87,8 +106,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic deployment rejects tcb_launch_below_min: LAUNCH_TCB microcode below minimum',
-          'the synthetic_v158 deployment rejects tcb_bootloader_11: REPORTED_TCB and VCEK bootloader 11 < 12 (would pass the v1.40 minimum)',
+          'verification of the synthetic deployment rejects tcb_launch_below_min: LAUNCH_TCB microcode below minimum',
+          'verification of the synthetic_v158 deployment rejects tcb_bootloader_11: REPORTED_TCB and VCEK bootloader 11 < 12 (would pass the v1.40 minimum)',
         ],
       },
     ],
@@ -101,9 +120,9 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: [
-          'the synthetic deployment rejects platform_alias_off: PLATFORM_INFO bit 5 (alias check) missing',
-          'the synthetic deployment rejects platform_smt_on: PLATFORM_INFO bit 0 (SMT) set but not allowed',
-          'the synthetic deployment rejects policy_debug: DEBUG bit set in the guest policy',
+          'verification of the synthetic deployment rejects platform_alias_off: PLATFORM_INFO bit 5 (alias check) missing',
+          'verification of the synthetic deployment rejects platform_smt_on: PLATFORM_INFO bit 0 (SMT) set but not allowed',
+          'verification of the synthetic deployment rejects policy_debug: DEBUG bit set in the guest policy',
         ],
       },
     ],
@@ -121,8 +140,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/tdx/quote-checks.test.ts',
         names: [
-          'the form and the signatures of a TDX quote refuses a quote signature that was altered',
-          'the form and the signatures of a TDX quote refuses a body that was altered after signing',
+          'verification of the form and the signatures of a TDX quote refuses a quote signature that was altered',
+          'verification of the form and the signatures of a TDX quote refuses a body that was altered after signing',
         ],
       },
     ],
@@ -137,8 +156,8 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/tdx/quote-checks.test.ts',
         names: [
-          'the form and the signatures of a TDX quote refuses other authentication data than the enclave bound',
-          'the form and the signatures of a TDX quote refuses a key binding with a tail that is not zero',
+          'verification of the form and the signatures of a TDX quote refuses other authentication data than the enclave bound',
+          'verification of the form and the signatures of a TDX quote refuses a key binding with a tail that is not zero',
         ],
       },
     ],
@@ -151,21 +170,21 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/tdx/tcb-checks.test.ts',
         names: [
-          'the state of platform, TDX module and quoting enclave refuses a platform level OutOfDate',
-          'the state of platform, TDX module and quoting enclave refuses a module level OutOfDate',
-          'the state of platform, TDX module and quoting enclave refuses a quoting enclave OutOfDate',
-          'the state of platform, TDX module and quoting enclave refuses a platform level SWHardeningNeeded',
+          'verification of the state of platform, TDX module and quoting enclave refuses a platform level OutOfDate',
+          'verification of the state of platform, TDX module and quoting enclave refuses a module level OutOfDate',
+          'verification of the state of platform, TDX module and quoting enclave refuses a quoting enclave OutOfDate',
+          'verification of the state of platform, TDX module and quoting enclave refuses a platform level SWHardeningNeeded',
         ],
       },
     ],
   },
   {
     defence: 'the attributes of a trust domain: it may be under debug',
-    file: 'lib/attestation/tdx/policy.ts',
+    file: 'lib/attestation/tdx/policy-checks.ts',
     edits: [{ find: 'oneOf(body.tdAttributes, [TD_ATTRIBUTES])', replace: "finding(true, '')" }],
     tests: [
       {
-        file: 'test/attestation/tdx/policy.test.ts',
+        file: 'test/attestation/tdx/policy-checks.test.ts',
         names: [
           'the policy of a TDX reference value refuses a domain under debug',
           'the policy of a TDX reference value refuses a domain without SEPT_VE_DISABLE',
@@ -181,10 +200,10 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/tdx/collateral-checks.test.ts',
         names: [
-          'TCB info, QE identity and revocation lists refuses a revoked platform CA',
-          'TCB info, QE identity and revocation lists refuses a revoked signer of TCB info',
-          'TCB info, QE identity and revocation lists refuses a revoked signer of the QE identity',
-          'TCB info, QE identity and revocation lists refuses a revoked PCK certificate',
+          'verification of TCB info, QE identity and revocation lists refuses a revoked platform CA',
+          'verification of TCB info, QE identity and revocation lists refuses a revoked signer of TCB info',
+          'verification of TCB info, QE identity and revocation lists refuses a revoked signer of the QE identity',
+          'verification of TCB info, QE identity and revocation lists refuses a revoked PCK certificate',
         ],
       },
     ],
@@ -221,8 +240,45 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/checks.test.ts',
         names: [
-          'running checks accepts only complete lists',
-          'running checks accepts what does not apply only where it need not, and nothing that was not evaluated',
+          'running checks accepts only a list that has a pass for each row of the table and no other entry',
+          'running checks accepts "not-applicable" only from a conditional check, and "not-evaluated" from no check',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the verdict: what forged evidence leaves out keeps it from being rejected',
+    file: 'lib/attestation/check.ts',
+    edits: [{ find: 'checks.find(isRefuted) ??', replace: '' }],
+    tests: [
+      {
+        file: 'test/attestation/closest.test.ts',
+        names: [
+          'a verdict on several reference values reports the check that fails for another reason, though collateral is missing before it',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'what AMD is asked: strangers have it asked for any chip, and for lists about what nobody signed',
+    file: 'lib/attestation/snp/verify-snp.ts',
+    edits: [
+      {
+        find: 'if (subject.vcek === undefined && firstFailure(checks) === undefined) {',
+        replace: 'if (subject.vcek === undefined) {',
+      },
+      {
+        find: 'if (subject.arkCrl === undefined && firstFailure(checks) === undefined) {',
+        replace: 'if (subject.arkCrl === undefined) {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'the collateral of AMD is requested for evidence with a chip that is not allowed: nothing',
+          'the collateral of AMD is requested for evidence with a signature by another key: nothing',
         ],
       },
     ],
@@ -235,6 +291,19 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/document.test.ts',
         names: ['attestation documents are refused with a repeated member'],
+      },
+    ],
+  },
+  {
+    defence: 'a field of the evidence that comes twice: the first one counts',
+    file: 'lib/attestation/protobuf.ts',
+    edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],
+    tests: [
+      {
+        file: 'test/attestation/protobuf.test.ts',
+        names: [
+          'readWireFields refuses a singular field twice, a wrong type and a wrong length (docs/protocol/attestation.md 13.13)',
+        ],
       },
     ],
   },

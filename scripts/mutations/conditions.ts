@@ -6,6 +6,19 @@ const REGISTRY_TEST = 'test/observe/conditions.test.ts';
 
 export const CONDITIONS: readonly Mutation[] = [
   {
+    defence: 'fixes that Node lacks: those of a TLS listener are named for none',
+    file: 'lib/observe/runtime-floor.ts',
+    edits: [{ find: "'TLS listener': use.tls,", replace: "'TLS listener': false," }],
+    tests: [
+      {
+        file: 'test/observe/runtime-floor.test.ts',
+        names: [
+          'the check of the Node that runs the program names the missing fixes that concern the proxy, and no others: 26.13.0 with {"tls":true,"clientCertificates":false}',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'conditions of several workers: the log repeats each',
     file: REGISTRY,
     edits: [{ find: 'if (isKnown && fields === undefined) return;', replace: '' }],
@@ -13,7 +26,7 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: REGISTRY_TEST,
         names: [
-          'conditions of several workers are one condition, logged once when it begins and once when it is over for all',
+          'the conditions that workers report are one condition if workers share it, logged once when it begins and once when it is over for all',
         ],
       },
     ],
@@ -28,7 +41,10 @@ export const CONDITIONS: readonly Mutation[] = [
       },
     ],
     tests: [
-      { file: REGISTRY_TEST, names: ['a condition of several things is over once it is over for each'] },
+      {
+        file: REGISTRY_TEST,
+        names: ['a condition is over only when each of its causes has been cleared'],
+      },
     ],
   },
   {
@@ -44,7 +60,22 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: REGISTRY_TEST,
         names: [
-          'conditions of several workers are forgotten with their worker, and nothing says that they are over',
+          'the conditions that workers report are forgotten when their worker is gone, without a log line that they are over',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a state that becomes worse: the log says that its problem is over',
+    file: 'lib/observe/session-log.ts',
+    edits: [
+      { find: 'holds === undefined ? conditions.clear : conditions.drop', replace: 'conditions.clear' },
+    ],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is not logged as over when a condition of another state replaces it',
         ],
       },
     ],
@@ -61,33 +92,90 @@ export const CONDITIONS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/observe/own-key.test.ts',
-        names: ['the own key is critical at the third rejection within a minute'],
+        names: [
+          'an API key of the proxy that the service rejects gives a critical condition at the third rejection within a minute',
+        ],
+      },
+    ],
+  },
+  {
+    defence: "the own key: an answer under another client's key ends the condition of a rejected one",
+    file: 'lib/observe/own-key.ts',
+    edits: [
+      {
+        find: 'if (refusals.delete(client)) conditions',
+        replace: 'for (client of refusals.keys()) conditions',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/observe/own-key.test.ts',
+        names: [
+          'an API key of the proxy that the service rejects is named by its client and becomes critical although the service answers under other keys',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the own key with workers: an answer in a quiet second is dropped, and the condition stays',
+    file: 'lib/observe/own-key.ts',
+    edits: [{ find: 'if (heldAt !== undefined) answered', replace: 'if (heldAt === 0) answered' }],
+    tests: [
+      {
+        file: 'test/observe/own-key.test.ts',
+        names: [
+          'a worker reports an answer that it held back, so that a rejection which another worker reported ends',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the own key with workers: an answer from before a rejection ends its condition',
+    file: 'lib/observe/own-key.ts',
+    edits: [{ find: 'now() - ageMs < refusedAt', replace: 'now() < refusedAt' }],
+    tests: [
+      {
+        file: 'test/observe/own-key.test.ts',
+        names: ['a worker ends no rejection by an answer that came before it and was held back'],
+      },
+    ],
+  },
+  {
+    defence: "the own key: a client's key passes for that of --api-key",
+    file: 'lib/gateway/refused-key.ts',
+    edits: [{ find: 'client?.apiKey === undefined ? undefined : client.name', replace: 'void client' }],
+    tests: [
+      {
+        file: 'test/gateway/own-key.test.ts',
+        names: [
+          "an operator's key that the service refuses makes a request with the key of its entry in the clients file 400 service_key_rejected, final, under --clients",
+        ],
       },
     ],
   },
   {
     defence: 'expiring certificates: nothing is said before they expire',
-    file: 'lib/server/certificate-expiry.ts',
+    file: 'lib/listener/certificate-expiry.ts',
     edits: [{ find: 'if (left > SOON_MS) {', replace: 'if (left > 0) {' }],
     tests: [
       {
-        file: 'test/server/certificate-expiry.test.ts',
+        file: 'test/listener/certificate-expiry.test.ts',
         names: [
-          'the expiry of a certificate is a warning for the last 14 days, critical once it is over, and nothing before or after a renewal',
+          'the expiry of a certificate gives a warning in the last 14 days and a critical condition afterwards, and neither after a renewal',
         ],
       },
     ],
   },
   {
     defence: 'expiring certificates: only the first of a chain counts',
-    file: 'lib/server/certificate-expiry.ts',
+    file: 'lib/listener/certificate-expiry.ts',
     edits: [
       { find: '(next.ends < first.ends ? next : first)', replace: '(next.ends > first.ends ? next : first)' },
     ],
     tests: [
       {
-        file: 'test/server/certificate-expiry.test.ts',
-        names: ['the expiry of a certificate is that of the first of a chain to end'],
+        file: 'test/listener/certificate-expiry.test.ts',
+        names: ['the expiry of a certificate is the earliest one in the certificate chain'],
       },
     ],
   },
@@ -98,7 +186,9 @@ export const CONDITIONS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/e2e/conditions.test.ts',
-        names: ['a condition of a running proxy is a clients file, or a key in it, that cannot be used'],
+        names: [
+          'a running proxy has the condition clients_file_unusable or client_key_unusable while the file or a key in it is unusable',
+        ],
       },
     ],
   },
@@ -115,7 +205,26 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/files/line-files.test.ts',
         names: [
-          'a batch of lines that the disk does not take in time is reported while it waits, and once it is written',
+          'the writer of lines in batches reports a batch that is not written in time, and reports the recovery once it is written',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that is still full: counts that became too old count as written',
+    file: 'lib/files/line-files.ts',
+    edits: [{ find: 'if (lost === undefined) return;', replace: '' }],
+    tests: [
+      {
+        file: 'test/files/line-files.test.ts',
+        names: [
+          'the writer of lines in batches reports a recovery only after a batch that was written, and none after a batch without records',
+        ],
+      },
+      {
+        file: 'test/limits/count-log.test.ts',
+        names: [
+          'counts of limits that cannot be written are not reported as written again while the disk is full and all that wait have become too old',
         ],
       },
     ],
@@ -133,7 +242,25 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/limits/redis-counts.test.ts',
         names: [
-          'a store of limits that nobody asks is looked at, so that its absence is noticed, and said to be connected once',
+          'a store of limits without requests is probed, so that a store that stops replying is noticed, and is reported as connected only once',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'keys of a client that were repaired: its condition stays if it sends no request any more',
+    file: 'lib/limits/redis-counts.ts',
+    edits: [
+      {
+        find: 'const tries = [...withoutKeys].map(',
+        replace: 'const tries = [...withoutKeys].slice(withoutKeys.size).map(',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/limits/redis-keys.test.ts',
+        names: [
+          'a client with a key in Redis that holds no count is reported as usable once the key is repaired, although it sends no request any more (a window that is a string)',
         ],
       },
     ],
@@ -151,7 +278,7 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/e2e/conditions.test.ts',
         names: [
-          'a condition of a running proxy is an admin listener that other machines can reach, which the log names at the start',
+          'a running proxy has the condition admin_open if other machines can reach its admin listener, which the log names',
         ],
       },
     ],
@@ -164,7 +291,7 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/api/model-watch.test.ts',
         names: [
-          'a model that somebody relies on of an alias is gone after two lists in a row without it, once, and back with the next that has it',
+          'the watch on models reports the model of an alias as gone when two lists in a row lack it, and as back when a list has it',
         ],
       },
     ],
@@ -179,7 +306,7 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/observe/metrics.test.ts',
         names: [
-          'metrics that alerts compare over time are counted from 0 on: refusals of a service, and failures to decrypt',
+          'metrics that alerts compare over time are 0 before the first error, for rejections of the service and failures to decrypt',
         ],
       },
     ],

@@ -1,4 +1,7 @@
-/** A fault that is planted to see whether the tests notice it: what each row of the tables beside this file is. */
+/**
+ * A fault that is planted to see whether the tests notice it: what each row of the tables beside this file
+ * is.
+ */
 
 export interface Mutation {
   /** The defence that it takes away, and what passes then, for a person. */

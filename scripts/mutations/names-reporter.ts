@@ -1,4 +1,7 @@
-/** A reporter of node:test for programs: a line of JSON per test that ended, `["passed", full name]` or `["failed", …]`. */
+/**
+ * A reporter of node:test for programs: a line of JSON per test that ended, `["passed", full name]` or
+ * `["failed", …]`.
+ */
 import type { TestEvent } from 'node:test/reporters';
 import { followNames } from '../test-report.ts';
 

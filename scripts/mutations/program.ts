@@ -1,7 +1,82 @@
-/** Faults in what the program takes from outside and tells to outside: settings, network, logs, the library, the command line. */
+/**
+ * Faults in what the program takes from outside and tells to outside: settings, network, logs, the library,
+ * the command line.
+ */
 import type { Mutation } from './mutation.ts';
 
 export const PROGRAM: readonly Mutation[] = [
+  {
+    defence: 'flags that npm kept: the proxy begins with other settings than those that were typed',
+    file: 'lib/cli.ts',
+    edits: [{ find: '    refuseFlagsOfNpm(loaded?.flags ?? FLAGS, env);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment npm start without -- starts nothing and says: npm took --listen-address for a flag of its own: put -- in front, as in npm start -- --listen-address HOST|unix:PATH',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a proxy that cannot go on: its reason is not the last line',
+    file: 'lib/commands/serve.ts',
+    edits: [
+      { find: "  if (fatal !== undefined && config.logFormat === 'text')", replace: '  if (fatal === null)' },
+    ],
+    tests: [
+      {
+        file: 'test/e2e/start-failures.test.ts',
+        names: [
+          'a running proxy that only its operator can repair ends with 1 if the service rejects its key, and says what to do',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the edit of the demo: a prompt names a file outside of its directory',
+    file: 'simulator/inference/models/person.ts',
+    edits: [{ find: '(?<file>\\w[\\w-]*(?:\\.\\w[\\w-]*)*)', replace: '(?<file>\\S+?)' }],
+    tests: [
+      {
+        file: 'test/simulator/inference-person.test.ts',
+        names: [
+          'the edit of the simulated model stays in the directory: a path, a hidden file or a parent directory is not taken as a file name',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the edit of the demo: every simulator asks agents for it',
+    file: 'simulator/inference/models/turn.ts',
+    edits: [
+      {
+        find: 'edits === undefined ? undefined : editFor(text, request, edits)',
+        replace: "editFor(text, request, edits ?? '/tmp')",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/simulator/inference-person.test.ts',
+        names: [
+          'the edit of the simulated model is made only if the demo allows it, the prompt asks for it and a tool can write files',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of an agent in the demo: a line points at a proxy that is gone',
+    file: 'lib/commands/run.ts',
+    edits: [{ find: 'io.proxyEnds === true', replace: 'false' }],
+    tests: [
+      {
+        file: 'test/e2e/demo.test.ts',
+        names: [
+          'npm run demo with --agent runs the agent behind the proxy in an empty directory, exits with its code, says that the proxy ends',
+        ],
+      },
+    ],
+  },
   {
     defence: 'the experiment with the announced version: nobody is warned of it',
     file: 'lib/config/rules.ts',
@@ -11,7 +86,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/config/rules.test.ts',
-        names: ['warnings about the configuration: another announced version is warned of'],
+        names: ['warnings about the configuration tell of another --protocol-version'],
       },
     ],
   },
@@ -20,17 +95,22 @@ export const PROGRAM: readonly Mutation[] = [
     file: 'lib/config/rules.ts',
     edits: [{ find: 'applies: ({ dumpRequests }) => dumpRequests,', replace: 'applies: () => false,' }],
     tests: [
-      { file: 'test/config/rules.test.ts', names: ['warnings about the configuration: dumps is warned of'] },
+      {
+        file: 'test/config/rules.test.ts',
+        names: ['warnings about the configuration tell of --dump-requests'],
+      },
     ],
   },
   {
     defence: 'the sums of receipts: a copied file counts twice',
-    file: 'lib/transparency/usage.ts',
+    file: 'lib/receipts/usage.ts',
     edits: [{ find: ' || line.seq <= (lastSeq.get(instance) ?? -1)', replace: '' }],
     tests: [
       {
         file: 'test/commands/usage.test.ts',
-        names: ['lines that usage leaves out counts no file twice that was copied under another name'],
+        names: [
+          'usage reading files of receipts counts the receipts of a file once if it was copied under another name',
+        ],
       },
     ],
   },
@@ -42,7 +122,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics-listener.test.ts',
         names: [
-          'the listener of --metrics-address has the metrics of all requests and no status page, beside one that has both, with --workers 1',
+          'the listener of --metrics-address serves the metrics of all requests but no status page, beside an admin listener with one, with --workers 1',
         ],
       },
     ],
@@ -55,7 +135,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics-listener.test.ts',
         names: [
-          'the listener of --metrics-address is enough for metrics, without an admin listener, with --workers 2',
+          'the listener of --metrics-address serves the metrics of all requests without an admin listener, with --workers 2',
         ],
       },
     ],
@@ -66,9 +146,95 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: "if (state === 'ended') return ENDED;", replace: '' }],
     tests: [
       {
-        file: 'test/server/draining.test.ts',
+        file: 'test/listener/draining.test.ts',
         names: [
-          'draining at SIGTERM both listeners say so with --workers 1, requests are served, and a second signal closes the port',
+          'a proxy after SIGTERM answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers 1)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the metrics of workers that have ended: totals go back, and alerts count old events again',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: '...(await options.others()), ended];', replace: '...(await options.others())];' }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics of a worker that has ended stay in the totals, also those of the worker after it, and its gauges are gone',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a worker that cannot be forked: nothing replaces it, and the proxy does not stop',
+    file: 'lib/workers/primary.ts',
+    edits: [
+      {
+        find: '      if (worker.process.pid !== undefined || !workers.has(worker)) return;',
+        replace: '      return;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/workers/fork-failures.test.ts',
+        names: [
+          'a worker that cannot be forked is logged and forked again until that succeeds, with the umask of the proxy restored',
+          'a worker that cannot be forked does not keep the proxy from stopping',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a worker that cannot start: its exit code says that all is well',
+    file: 'lib/workers/worker.ts',
+    edits: [{ find: '    process.exitCode = code;', replace: '    void code;' }],
+    tests: [
+      {
+        file: 'test/e2e/workers.test.ts',
+        names: [
+          'a proxy with --workers 2 whose workers end and cannot start again logs why, has the condition workers_missing and is not ready, until they can',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'workers that do not listen: the listener for operators says that the proxy is ready',
+    file: 'lib/proxy.ts',
+    edits: [{ find: 'isServed: isServed(start.serving)', replace: 'isServed: true' }],
+    tests: [
+      {
+        file: 'test/e2e/workers.test.ts',
+        names: [
+          'a proxy with --workers 2 whose workers end and cannot start again logs why, has the condition workers_missing and is not ready, until they can',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'workers that do not listen: while others do, nobody is told',
+    file: 'lib/workers/missing-workers.ts',
+    edits: [{ find: '      isMissing = true;\n      update();', replace: '      update();' }],
+    tests: [
+      {
+        file: 'test/workers/primary.test.ts',
+        names: [
+          'the primary reports missing workers 10 s after one stopped listening, at once if none listens, until all listen',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket of systemd: the proxy goes on without it when its last worker has ended',
+    file: 'lib/workers/primary.ts',
+    edits: [
+      { find: 'const isLast = fd !== undefined && place', replace: 'const isLast = fd === null && place' },
+    ],
+    tests: [
+      {
+        file: 'test/e2e/workers.test.ts',
+        names: [
+          'a proxy with --workers 2 on a socket of systemd ends with 1 when its last worker has ended, and serves again when systemd restarts it',
         ],
       },
     ],
@@ -79,24 +245,50 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: "send(worker, { type: 'announce-stop' })", replace: 'void worker' }],
     tests: [
       {
-        file: 'test/server/draining.test.ts',
+        file: 'test/listener/draining.test.ts',
         names: [
-          'draining at SIGTERM both listeners say so with --workers 2, requests are served, and a second signal closes the port',
+          'a proxy after SIGTERM answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers 2)',
         ],
       },
     ],
   },
   {
     defence: 'a stop: clients keep connections that are about to end',
-    file: 'lib/server/connections.ts',
+    file: 'lib/listener/connections.ts',
     edits: [
       { find: "if (announced || ending.has(socket)) res.setHeader('connection', 'close');", replace: '' },
     ],
     tests: [
       {
-        file: 'test/server/draining.test.ts',
+        file: 'test/listener/draining.test.ts',
         names: [
-          'a listener that announces its end ends connections after their next response, and accepts new ones',
+          'a listener that announces its end ends each connection after its next response, and still accepts new connections',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: a connection whose TLS handshake ends later may idle until the grace is over',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: '    if (draining) endWithoutRequest(socket);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'a listener that is drained during a TLS handshake waits about a second for the first request after the handshake',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: a TLS handshake that never ends holds it up',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: '      if (tls) setTimeout(endHandshakes, FIRST_REQUEST).unref();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'a listener that is drained during a TLS handshake waits about a second for the end of the handshake',
         ],
       },
     ],
@@ -107,8 +299,10 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'if (delay > 0) {', replace: 'if (delay > 1e12) {' }],
     tests: [
       {
-        file: 'test/server/draining.test.ts',
-        names: ['draining the port stays open for --shutdown-delay, and then closes by itself'],
+        file: 'test/listener/draining.test.ts',
+        names: [
+          'a proxy after SIGTERM keeps the port open for --shutdown-delay, and then closes it by itself',
+        ],
       },
     ],
   },
@@ -118,9 +312,9 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'portClosing.signal.aborted', replace: 'stopping' }],
     tests: [
       {
-        file: 'test/server/draining.test.ts',
+        file: 'test/listener/draining.test.ts',
         names: [
-          'draining at SIGTERM both listeners say so with --workers 1, requests are served, and a second signal closes the port',
+          'a proxy after SIGTERM answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers 1)',
         ],
       },
     ],
@@ -131,17 +325,22 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [
       { find: 'inheritedSocket(process.env) === undefined ? shutdownDelay : 0', replace: 'shutdownDelay' },
     ],
-    tests: [{ file: 'test/server/draining.test.ts', names: ['draining a socket of systemd needs no delay'] }],
+    tests: [
+      {
+        file: 'test/listener/draining.test.ts',
+        names: ['a proxy after SIGTERM does not wait for --shutdown-delay if systemd holds the socket'],
+      },
+    ],
   },
   {
     defence: 'a socket file: others may connect before it has its mode',
-    file: 'lib/server/listen.ts',
-    edits: [{ find: 'process.umask(SOCKET_UMASK)', replace: 'process.umask(0o022)' }],
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: 'process.umask(0o777 & ~file.mode)', replace: 'process.umask(0o022)' }],
     tests: [
       {
-        file: 'test/server/socket-file.test.ts',
+        file: 'test/listener/socket-file.test.ts',
         names: [
-          'a proxy that listens on a socket file is the only one that can connect until the file has its mode, and keeps its umask',
+          'a proxy that listens on a socket file creates the file with its mode, whatever the umask, and changes no mode through a link in its place',
         ],
       },
     ],
@@ -152,16 +351,16 @@ export const PROGRAM: readonly Mutation[] = [
     edits: [{ find: 'deps.startingUmask ?? ownUmask', replace: 'ownUmask' }],
     tests: [
       {
-        file: 'test/server/socket-file.test.ts',
+        file: 'test/listener/socket-file.test.ts',
         names: [
-          'a proxy that listens on a socket file lets in whom --listen-mode names, and nobody else before that, also where workers open the socket',
+          'a proxy that listens on a socket file creates the file with the mode of --listen-mode, and never with a wider one, also if workers open it',
         ],
       },
     ],
   },
   {
     defence: 'a socket file: that of another proxy that starts at the same time is removed',
-    file: 'lib/server/listen.ts',
+    file: 'lib/listener/listen.ts',
     edits: [
       {
         find: 'if (ino === stale.ino && mtimeNs === stale.mtimeNs) return',
@@ -170,22 +369,22 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/server/socket-file.test.ts',
+        file: 'test/listener/socket-file.test.ts',
         names: [
-          'a proxy that listens on a socket file leaves the socket alone of another one that has taken over from the killed one meanwhile',
+          'a proxy that listens on a socket file does not remove the socket of another proxy that has replaced the stale one meanwhile',
         ],
       },
     ],
   },
   {
     defence: 'a socket file: that of another program is removed',
-    file: 'lib/server/listen.ts',
+    file: 'lib/listener/listen.ts',
     edits: [{ find: "if (reason !== 'ECONNREFUSED') throw", replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
-        file: 'test/server/socket-file.test.ts',
+        file: 'test/listener/socket-file.test.ts',
         names: [
-          'a proxy that listens on a socket file does not start where another program answers, and leaves its socket alone',
+          'a proxy that listens on a socket file does not start if another program answers on the path, and leaves that socket alone',
         ],
       },
     ],
@@ -212,6 +411,69 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a certificate without its key: the proxy starts without TLS',
+    file: 'lib/config/rules.ts',
+    edits: [
+      {
+        find: "applies: ({ given }) => given.has('tls-cert-path') !== given.has('tls-key-path'),",
+        replace: 'applies: () => false,',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/config/rules.test.ts',
+        names: [
+          'flags that contradict each other are refused by an error that names both: a certificate without its key',
+          'flags that contradict each other are refused by an error that names both: a key without its certificate',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a CA of clients without a list of clients: everybody may use the proxy, without a word',
+    file: 'lib/config/rules.ts',
+    edits: [
+      {
+        find: "applies: ({ given }) => given.has('tls-client-ca') && !given.has('clients'),",
+        replace: 'applies: () => false,',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/config/rules.test.ts',
+        names: [
+          'flags that contradict each other are refused by an error that names both: a CA of clients without clients',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the endpoint of the client library: it may be one without TLS',
+    file: 'lib/client-library/options.ts',
+    edits: [
+      { find: "if (plain && url.protocol === 'https:') return url;", replace: 'if (plain) return url;' },
+    ],
+    tests: [
+      {
+        file: 'test/client-library/options.test.ts',
+        names: ['a client of the library throws config_invalid when its options contain an http endpoint'],
+      },
+    ],
+  },
+  {
+    defence: 'a key file of two words: the second one is sent as a part of the key',
+    file: 'lib/config/api-key.ts',
+    edits: [{ find: "if (key.includes(' ')) throw", replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/config/api-key.test.ts',
+        names: [
+          'the API key is not taken from a file that is of two words, and the error names the file and does not quote it',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'NODE_TLS_REJECT_UNAUTHORIZED: it switches off the checks of certificates',
     file: 'lib/config/config.ts',
     edits: [{ find: "if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {", replace: 'if (Date.now() < 0) {' }],
@@ -230,7 +492,20 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/environment.test.ts',
         names: [
-          'settings in the environment: refused: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
+          'settings in the environment the proxy refuses to start: PRIVATEMODE_PROXY_UNSAFE_TRUST_ROOTS is refused: give --unsafe-trust-roots on the command line only',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a mistyped setting in the environment: a pin of the manifest is left out without a word',
+    file: 'lib/config/environment.ts',
+    edits: [{ find: 'if (meant !== undefined)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment the proxy refuses to start: unknown setting in the environment: PRIVATEMODE_PROXY_MANFEST_PTH. Did you mean PRIVATEMODE_PROXY_MANIFEST_PATH?',
         ],
       },
     ],
@@ -243,22 +518,22 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/config/salt.test.ts',
         names: [
-          'prompt cache salts: a literal with 31 bytes is refused, and not quoted',
-          'prompt cache salts: a file that is too short after trimming is refused by its name',
+          'prompt cache salts a literal with 31 bytes is refused, and the error does not quote it',
+          'prompt cache salts a file that is too short after trimming is refused, and the error names the file',
         ],
       },
     ],
   },
   {
     defence: 'a redirect of the control path: a key may go elsewhere',
-    file: 'lib/network/http-call.ts',
+    file: 'lib/network/control-call.ts',
     edits: [
       {
         find: 'const redirect = statusCode >= 300 && statusCode < 400;',
         replace: 'const redirect = statusCode < 0;',
       },
     ],
-    tests: [{ file: 'test/network/http-call.test.ts', names: ['http call follows no redirect'] }],
+    tests: [{ file: 'test/network/control-call.test.ts', names: ['http call follows no redirect'] }],
   },
   {
     defence:
@@ -271,7 +546,35 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/network/warm-connections.test.ts',
         names: [
-          'connections opened ahead that the service closes, or speaks on before it is asked, are replaced',
+          'connections opened ahead are replaced if the service closes them, or sends bytes before a request',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: connections that are being opened keep the process alive',
+    file: 'lib/network/outbound.ts',
+    edits: [{ find: '      closed.abort();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/network/outbound.test.ts',
+        names: [
+          'connections that are being opened end when all connections are closed: control path, in the TLS handshake',
+          'connections that are being opened end when all connections are closed: control path, at the HTTP proxy',
+          'connections that are being opened end when all connections are closed: data path, at the HTTP proxy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a sleep of the machine: the next request waits on a connection whose other end is gone',
+    file: 'lib/network/upstream.ts',
+    edits: [{ find: '      options.connections?.dropOutlived();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/network/upstream.test.ts',
+        names: [
+          'an attempt after a sleep of the machine goes out on a new connection, not on one that was kept',
         ],
       },
     ],
@@ -319,7 +622,7 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/observe/log.test.ts',
-        names: ["what never gets into a log the words of Node's own check of an argument"],
+        names: ["a log line tells of Node's own check of an argument without its message"],
       },
     ],
   },
@@ -344,7 +647,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/observe/admin.test.ts',
-        names: ['the listener of --admin-address serves nobody whom it must not admit, on any path'],
+        names: [
+          'the listener of --admin-address refuses on every path a request that is not admitted, with the error code of the refusal',
+        ],
       },
     ],
   },
@@ -355,37 +660,39 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/observe/status-page.test.ts',
-        names: ['the status page without JavaScript escapes every text of others'],
+        names: ['the status page without JavaScript escapes the texts of errors and of failed checks'],
       },
     ],
   },
   {
     defence: 'a redirect of the control path of the library: its key may go elsewhere',
-    file: 'lib/client/fetch-call.ts',
+    file: 'lib/client-library/control-call.ts',
     edits: [{ find: 'if (isRedirect(response)) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
-        file: 'test/client/fetch-call.test.ts',
-        names: ['the control path of the library follows no redirect, with which its key would go elsewhere'],
+        file: 'test/client-library/control-call.test.ts',
+        names: [
+          'the control path of the library follows no redirect, which would carry the API key to another address',
+        ],
       },
     ],
   },
   {
     defence: 'the length of an answer on the control path of the library: there is no limit',
-    file: 'lib/network/http-call.ts',
+    file: 'lib/network/control-call.ts',
     edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
     tests: [
       {
-        file: 'test/client/fetch-call.test.ts',
+        file: 'test/client-library/control-call.test.ts',
         names: [
-          'the control path of the library takes an answer of exactly maxBytes, and refuses one byte more without reading on',
+          'the control path of the library accepts a response of exactly maxBytes, and refuses one byte more without reading on',
         ],
       },
     ],
   },
   {
     defence: 'the mark on a success in the library: one that is not encrypted is shown',
-    file: 'lib/client/respond.ts',
+    file: 'lib/client-library/respond.ts',
     edits: [
       {
         find: 'if (kind instanceof PrivatemodeError) {',
@@ -394,9 +701,9 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/client/one-exchange.test.ts',
+        file: 'test/client-library/one-exchange.test.ts',
         names: [
-          'a request through the library fails with response_not_encrypted where a success is not encrypted, and shows none of it',
+          'a request through the client library fails with response_not_encrypted if a success is not encrypted',
         ],
       },
     ],
@@ -413,7 +720,9 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/watch-files.test.ts',
-        names: ['a watched file: a read that takes long does not bring back what a later one found replaced'],
+        names: [
+          'a watched file: a slow read does not bring back content that a later read has found replaced',
+        ],
       },
     ],
   },
@@ -429,13 +738,26 @@ export const PROGRAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/cli.test.ts',
-        names: ['the command line: a fault of the program shows the place and not the words'],
+        names: ['the command line an internal error shows its place in the code and not its message'],
+      },
+    ],
+  },
+  {
+    defence: "a body that fails after its request was aborted: the application's process ends",
+    file: 'lib/http-rules/until-aborted.ts',
+    edits: [{ find: 'if (signal.aborted) leave();', replace: 'if (signal.aborted) throw signal.reason;' }],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          'a request through the client library leaves no unhandled rejection if it was aborted before it begins, and its body failed',
+        ],
       },
     ],
   },
   {
     defence: 'options of the library: one that nothing reads is ignored',
-    file: 'lib/client/option-names.ts',
+    file: 'lib/client-library/option-names.ts',
     edits: [
       {
         find: 'if (rule === undefined) throw unknownOption(name, what, rules);',
@@ -444,32 +766,45 @@ export const PROGRAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/client/option-names.test.ts',
-        names: ['options of the client library refuse "manifests", which nothing reads'],
+        file: 'test/client-library/option-names.test.ts',
+        names: ['the client library refuses the unknown option "manifests"'],
+      },
+    ],
+  },
+  {
+    defence: 'the pinned manifest of the library: the caller can change it afterwards',
+    file: 'lib/client-library/options.ts',
+    edits: [{ find: 'manifest.byteLength).slice()', replace: 'manifest.byteLength)' }],
+    tests: [
+      {
+        file: 'test/client-library/verify.test.ts',
+        names: [
+          'verify() of the client library uses the pinned manifest as it was given, even if the caller changes the bytes afterwards',
+        ],
       },
     ],
   },
   {
     defence: 'verify() of the library: it resolves with a verdict that rejects',
-    file: 'lib/client/verdict.ts',
+    file: 'lib/client-library/verification.ts',
     edits: [
       {
-        find: "if (judged === undefined || verdict.outcome !== 'accepted') throw new",
-        replace: 'if (judged === undefined) throw new',
+        find: "if (found?.manifest === undefined || verdict.outcome !== 'accepted')",
+        replace: 'if (found?.manifest === undefined)',
       },
     ],
     tests: [
       {
-        file: 'test/client/verify.test.ts',
+        file: 'test/client-library/verify.test.ts',
         names: [
-          'verify() of the client library rejects where another manifest is pinned, and no prompt is sent',
+          'verify() of the client library rejects if another manifest is pinned, and no prompt is sent',
         ],
       },
     ],
   },
   {
     defence: 'run: settings files of Claude Code choose the provider',
-    file: 'lib/commands/agents.ts',
+    file: 'lib/commands/agents/claude.ts',
     edits: [
       {
         find: "CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1'",
@@ -480,47 +815,174 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run claude asks the proxy, by variables and by settings that win over its files',
+          'privatemode-proxy run claude asks the proxy, by variables and by settings that override its files',
         ],
       },
     ],
   },
   {
     defence: 'run: opencode may use other providers too',
-    file: 'lib/commands/agents.ts',
+    file: 'lib/commands/agents/opencode.ts',
     edits: [{ find: 'enabled_providers: [name]', replace: 'enabled_providers: []' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run opencode asks the proxy, by a provider whose name stays the same and which is the only one',
+          'privatemode-proxy run opencode asks the proxy through its only provider, whose name is the same in the next run',
         ],
       },
     ],
   },
   {
     defence: 'run: any text of the service goes into the configuration of an agent',
-    file: 'lib/commands/run.ts',
-    edits: [{ find: ' && PLAIN_NAME.test(only)', replace: '' }],
+    file: 'lib/commands/run-models.ts',
+    edits: [{ find: ' && isPlainName(only)', replace: '' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run asks for --model where the only one of the service is {env:GITHUB_TOKEN}',
-          'privatemode-proxy run asks for --model where the only one of the service is __proto__',
+          'privatemode-proxy run asks for --model if the only model of the service is named {env:GITHUB_TOKEN}',
+          'privatemode-proxy run asks for --model if the only model of the service is named __proto__',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: any value of the service becomes the context window of an agent',
+    file: 'lib/commands/run-models.ts',
+    edits: [{ find: 'return Number.isInteger(window) &&', replace: 'return window !== undefined ||' }],
+    tests: [
+      {
+        file: 'test/commands/run-limits.test.ts',
+        names: [
+          'privatemode-proxy run gives claude no limits if the list says "{env:HOME}", and warns of that once',
+          'privatemode-proxy run gives opencode no limits if the list says 10000001, and warns of that once',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a file that knows the name of the provider adds models to it',
+    file: 'lib/commands/agents/opencode.ts',
+    edits: [{ find: 'whitelist: models.map((each) => each.name),', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run opencode gets a provider with a list of allowed models, each with the URL of the proxy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: Claude Code asks Anthropic about the hosts of pages',
+    file: 'lib/commands/agents/claude.ts',
+    edits: [{ find: 'skipWebFetchPreflight: true, ', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run claude gets settings that deny WebSearch, which the service lacks, and skip asking Anthropic about fetched pages',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: whatever listens in the place of the proxy gets prompts',
+    file: 'lib/commands/run-relay.ts',
+    edits: [
+      { find: "isKnown = about?.name === 'privatemode-proxy'", replace: 'isKnown = about !== undefined' },
+    ],
+    tests: [
+      {
+        file: 'test/commands/run-relay.test.ts',
+        names: [
+          'the port that privatemode-proxy run opens for an agent gives no prompt to a program of another name that listens in the place of the proxy after a failure',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: what took the place of the proxy while the agent asked nothing gets prompts',
+    file: 'lib/commands/run-relay.ts',
+    edits: [
+      { find: "socket.once('close', () => (isKnown = false))", replace: "socket.once('close', () => {})" },
+    ],
+    tests: [
+      {
+        file: 'test/commands/run-relay.test.ts',
+        names: [
+          'the port that privatemode-proxy run opens for an agent gives no prompt to a program that took over the port of the proxy while the agent was idle',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a user is offered models of any name',
+    file: 'lib/commands/run-models.ts',
+    edits: [{ find: 'name !== chosen.name && isPlainName(name)', replace: 'name !== chosen.name' }],
+    tests: [
+      {
+        file: 'test/commands/run-models.test.ts',
+        names: [
+          'privatemode-proxy run offers in opencode the chosen model and the listed ones with plain names, each with its limits',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a session of pi goes to another provider',
+    file: 'lib/commands/agents/pi.ts',
+    edits: [{ find: '=== name ? undefined : {}))', replace: '=== name ? undefined : undefined))' }],
+    tests: [
+      {
+        file: 'test/commands/run-pi-extension.test.ts',
+        names: [
+          'the extension that privatemode-proxy run gives to pi empties requests to another provider or to none, and leaves requests to the proxy unchanged',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a user of pi changes to another provider',
+    file: 'lib/commands/agents/pi.ts',
+    edits: [{ find: 'if (ours !== undefined) await pi.setModel(ours);', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run-pi-extension.test.ts',
+        names: [
+          'the extension that privatemode-proxy run gives to pi switches back to the proxy if the user or another extension switches to another provider',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a version of pi runs extensions of a repository',
+    file: 'lib/commands/agents.ts',
+    edits: [
+      {
+        find: "found === undefined || found.localeCompare(oldest, 'en', { numeric: true }) < 0",
+        replace: 'found === undefined',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: [
+          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking',
         ],
       },
     ],
   },
   {
     defence: 'run: opencode replaces parts of its configuration',
-    file: 'lib/commands/agents.ts',
+    file: 'lib/commands/agents/agent.ts',
     edits: [{ find: "string.replaceAll('{', '\\\\u007b')", replace: 'string' }],
     tests: [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run lets no agent replace a part of the model that the user chose, as started and as printed',
+          'privatemode-proxy run lets no agent expand {env:…} or {file:…} in the name of the chosen model, also with --print',
         ],
       },
     ],
@@ -546,14 +1008,14 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run-provider-name.test.ts',
         names: [
-          'the name of the provider that run gives to agents is new each time with a key in a directory of the project, and says why',
+          'the name of the provider that run gives to agents is new each time, with the reason, if its key file would lie in a directory of the project',
         ],
       },
     ],
   },
   {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
-    file: 'lib/commands/run.ts',
+    file: 'lib/commands/agents.ts',
     edits: [
       {
         find: 'filter(([variable]) => !REMOVED.test(variable))',
@@ -564,7 +1026,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run withholds from the agent every key, and what chooses another way for prompts',
+          'privatemode-proxy run removes from the environment of the agent API keys and variables that would send prompts elsewhere',
         ],
       },
     ],

@@ -3,13 +3,31 @@ import type { Mutation } from './mutation.ts';
 
 export const REQUESTS: readonly Mutation[] = [
   {
+    defence: 'the refusal of web search: a tool is judged by its name as well',
+    file: 'lib/pipeline/web-tools.ts',
+    edits: [
+      {
+        find: "isType = isKey && text === 'type';",
+        replace: 'isType = isKey && /^(?:type|name)$/.test(text);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/web-tools.test.ts',
+        names: [
+          "Anthropic's web search tool is not recognised in a tool of that name, of type custom, which passes",
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the header allow-list: whatever the client sends goes on',
-    file: 'lib/exchange/headers.ts',
+    file: 'lib/http-rules/headers.ts',
     edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
     tests: [
       {
         file: 'test/faults/hygiene.test.ts',
-        names: ['prompt, key and secret leave no trace after headers that tell who asks'],
+        names: ['prompt, key and secret are in no output, log line or file after headers that tell who asks'],
       },
     ],
   },
@@ -21,23 +39,23 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/network/upstream.test.ts',
         names: [
-          "the application's request has its own head as soon as an attempt is under way",
-          "the application's request has its own head although an attempt could not begin",
+          "the application's request has its own method, URL and headers while an attempt runs and after it",
+          "the application's request has its own method, URL and headers after an attempt that could not begin",
         ],
       },
       {
         file: 'test/gateway/upstream-request.test.ts',
         names: [
-          'the request of the application, while another goes upstream for it is logged and counted as HEAD where GET went upstream',
-          'the request of the application, while another goes upstream for it says in which form an error is told, by an Accept that goes no further',
-          'the request of the application, while another goes upstream for it is read on to the end of its own length, where the answer comes before that',
+          "the client's request, while the gateway's own goes upstream is logged and counted as HEAD even though a GET is sent upstream",
+          "the client's request, while the gateway's own goes upstream determines the format of an error by its Accept even if Accept is not forwarded",
+          "the client's request, while the gateway's own goes upstream is read to the end of its Content-Length even if the response comes earlier",
         ],
       },
     ],
   },
   {
     defence: 'the plain members: any text may travel in them, in clear',
-    file: 'lib/pipeline/json/plain-values.ts',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
     edits: [
       {
         find: 'if (!isShort || !holds(kind, textOf(chain, member))) throw',
@@ -48,21 +66,21 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/pipeline/request-body.test.ts',
         names: [
-          'a JSON request body, what plain members may hold is what the rule of the member says; all else is refused by its name, and never quoted',
+          'the value of a plain member of a JSON request body passes if the rule of its member allows it, and else is refused by an error that names the member only',
         ],
       },
     ],
   },
   {
     defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
-    file: 'lib/pipeline/json/plain-values.ts',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
     edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
         file: 'test/pipeline/request-body.test.ts',
         names: [
-          'a plain member without a rule makes its endpoint take no request: json',
-          'a plain member without a rule makes its endpoint take no request: multipart',
+          'a plain member makes its endpoint refuse every request if it has no rule: json',
+          'a plain member makes its endpoint refuse every request if it has no rule: multipart',
         ],
       },
     ],
@@ -80,9 +98,36 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/pipeline/json/encrypt-members.test.ts',
         names: [
-          'JSON sealing, golden bodies chat-basic',
-          'JSON sealing, golden bodies chat-literals',
-          'JSON sealing, golden bodies chat-escaped-plain-key',
+          'a JSON body of the vectors is sealed as expected: chat-basic',
+          'a JSON body of the vectors is sealed as expected: chat-literals',
+          'a JSON body of the vectors is sealed as expected: chat-escaped-plain-key',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the check of media URLs while the body arrives: it reads the whole body at the end',
+    file: 'lib/pipeline/request-body.ts',
+    edits: [
+      { find: 'const visitors = [media, webTools,', replace: 'const visitors = [webTools,' },
+      {
+        find: '      media?.check();',
+        replace:
+          'const late = createJsonIndex({ visitors: media ? [media] : [] });' +
+          'for (const slice of chain.slices(0, chain.length)) late.feed(slice);' +
+          'media?.check();',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/media-urls.test.ts',
+        names: [
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of short strings',
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of short keys',
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of parts',
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of escapes',
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of an image that escapes its slashes',
+          'the check of media URLs runs chunk by chunk, not all at the end: 1 MB of an image of escapes',
         ],
       },
     ],
@@ -95,21 +140,23 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/pipeline/media-urls.test.ts',
         names: [
-          'media URLs refuses an http image, without quoting it',
-          'media URLs refuses a file image, without quoting it',
-          'media URLs refuses an image without a scheme, without quoting it',
+          'the check of media URLs refuses an http image, without quoting it',
+          'the check of media URLs refuses a file image, without quoting it',
+          'the check of media URLs refuses an image without a scheme, without quoting it',
         ],
       },
     ],
   },
   {
     defence: 'the mark on a success: one that is not encrypted is shown',
-    file: 'lib/exchange/response-head.ts',
+    file: 'lib/http-rules/response-kind.ts',
     edits: [{ find: "if (status >= 400) return 'plain';", replace: "if (status >= 200) return 'plain';" }],
     tests: [
       {
-        file: 'test/exchange/response-head.test.ts',
-        names: ['the head of an upstream answer: a success that says it is plain: response_not_encrypted'],
+        file: 'test/http-rules/response-kind.test.ts',
+        names: [
+          'the head of an upstream response is read as response_not_encrypted: a success that says it is plain',
+        ],
       },
     ],
   },
@@ -124,6 +171,22 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/crypto/aead.test.ts',
         names: ['AES-256-GCM refuses tags of fewer than 16 bytes, down to none'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of an iv: OpenSSL accepts any other',
+    file: 'lib/crypto/node/aead.ts',
+    edits: [
+      {
+        find: "if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');",
+        replace: '',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/aead.test.ts',
+        names: ['AES-256-GCM refuses keys and ivs of every other length in Wycheproof'],
       },
     ],
   },
@@ -151,8 +214,8 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/errors.test.ts',
         names: [
-          'the gateway, before anything leaves, refuses a request of a web page of another origin (Origin: https://evil.example): 403 origin_forbidden',
-          'the gateway, before anything leaves, refuses a request of a web page of another origin (Sec-Fetch-Site: cross-site): 403 origin_forbidden',
+          'the gateway, before it sends anything, refuses a request of a web page of another origin (Origin: https://evil.example): 403 origin_forbidden',
+          'the gateway, before it sends anything, refuses a request of a web page of another origin (Sec-Fetch-Site: cross-site): 403 origin_forbidden',
         ],
       },
     ],
@@ -165,7 +228,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/early-refusals.test.ts',
         names: [
-          'refusals before the end of the upload a chunked body over the limit is refused when it gets there',
+          'refusals before the end of the upload a chunked body is refused with 413 as soon as it exceeds the limit',
         ],
       },
     ],
@@ -183,9 +246,9 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/early-refusals.test.ts',
         names: [
-          'refusals before the end of the upload with Expect a body that is compressed gets no 100, and never travels',
+          'refusals before the end of the upload a body that is compressed, announced with Expect, gets 415 and no 100',
           'refusals before the end of the upload a compressed body is refused',
-          'refusals before the end of the upload a body that is compressed below its chunks is refused',
+          'refusals before the end of the upload a body with Transfer-Encoding: gzip, chunked is refused',
         ],
       },
     ],
@@ -198,7 +261,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/memory-budget.test.ts',
         names: [
-          'the memory of uploads gives up a body that waited too long, and lets in those that it held up',
+          'the memory of uploads is refused to a body that has waited too long, and given to the bodies behind it',
         ],
       },
     ],
@@ -210,7 +273,9 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/memory-budget.test.ts',
-        names: ['the memory of uploads keeps an eighth for small bodies, which pass large ones that wait'],
+        names: [
+          'the memory of uploads has an eighth reserved for small bodies, which do not wait behind large ones',
+        ],
       },
     ],
   },
@@ -237,8 +302,91 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/broken-streams.test.ts',
+        names: ['broken streams end over HTTP/1.0 with the error and a reset of the connection'],
+      },
+    ],
+  },
+  {
+    defence: 'a response that is broken on a socket file: it is reset, for which Node throws',
+    file: 'lib/gateway/own-response.ts',
+    edits: [{ find: '|| !isTcp ||', replace: '|| socket === null ||' }],
+    tests: [
+      {
+        file: 'test/gateway/own-response.test.ts',
         names: [
-          'broken streams HTTP/1.0 has no chunks: the error arrives and the connection is reset, not closed',
+          'a connection that is broken on purpose is closed on a socket file, which has no reset: HTTP/1.0, {}',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the digest of a body: pieces that come after it was taken change it',
+    file: 'lib/gateway/accounts.ts',
+    edits: [{ find: '    if (this.#isClosed) return;\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/receive-body.test.ts',
+        names: [
+          'a body that is taken in adds nothing to accounts that are closed, although more of it comes after its refusal',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the hint about an unknown path: each of its slashes costs a look at all the rest',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [{ find: 'asked.slice(-LONGEST_PATH)', replace: 'asked.slice(-LONGEST_PATH * 9_999)' }],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: ['a path that does not exist gets its refusal after little work, however often it repeats /a'],
+      },
+    ],
+  },
+  {
+    defence: 'the time to connect: a handshake behind an outbound proxy has that of the response',
+    file: 'lib/network/upstream.ts',
+    edits: [{ find: '!(socket as TLSSocket | null)?.authorized', replace: 'socket?.connecting !== false' }],
+    tests: [
+      {
+        file: 'test/network/upstream.test.ts',
+        names: [
+          'an attempt through an outbound proxy fails by the time limit of the connection if the TLS handshake is not answered',
+          'an attempt through an outbound proxy that is reset in the TLS handshake may be retried, because nothing of it has left',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'the time to connect: a connection that was abandoned before its handshake has that of the response',
+    file: 'lib/network/upstream.ts',
+    edits: [
+      {
+        find: '(!(socket as TLSSocket | null)?.authorized)',
+        replace: '(!created.reusedSocket && !(socket as TLSSocket | null)?.authorized)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/network/upstream.test.ts',
+        names: [
+          'an attempt through an outbound proxy fails by the time limit of the connection if it gets one that a client abandoned before the TLS handshake',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a connection that was never there: it is said that the service closed it',
+    file: 'lib/network/upstream-failure.ts',
+    edits: [{ find: 'known === undefined && !connected &&', replace: 'known === undefined && connected &&' }],
+    tests: [
+      {
+        file: 'test/network/upstream.test.ts',
+        names: [
+          'an attempt that gets no connection fails as upstream_unreachable, names EPERM, and is not retried',
+          'an attempt that gets no connection fails as upstream_unreachable if the service refuses the TLS handshake with an alert',
+          'an attempt on a connection that breaks fails as upstream_reset even if the error code has no row',
         ],
       },
     ],
@@ -256,10 +404,10 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/api/endpoints.test.ts',
         names: [
-          'targets that another parser reads differently are refused "/unstructured/../v1/chat/completions"',
-          'targets that another parser reads differently are refused "/unstructured/.."',
-          'targets that another parser reads differently are refused "/unstructured/%2e%2e/v1/chat/completions"',
-          'targets that another parser reads differently are refused "/v1/models/.."',
+          'a request target is refused if another parser may read it differently: "/unstructured/../v1/chat/completions"',
+          'a request target is refused if another parser may read it differently: "/unstructured/.."',
+          'a request target is refused if another parser may read it differently: "/unstructured/%2e%2e/v1/chat/completions"',
+          'a request target is refused if another parser may read it differently: "/v1/models/.."',
         ],
       },
     ],
@@ -277,9 +425,9 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/api/endpoints.test.ts',
         names: [
-          'forwarded endpoints: POST /v1/messages?beta=true&api_key=k goes out as /v1/messages?beta=true',
-          'forwarded endpoints: POST /v1/messages?beta=1;key=k goes out as /v1/messages',
-          'forwarded endpoints: GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc goes out as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
+          'forwarded endpoints POST /v1/messages?beta=true&api_key=k is sent to the service as /v1/messages?beta=true',
+          'forwarded endpoints POST /v1/messages?beta=1;key=k is sent to the service as /v1/messages',
+          'forwarded endpoints GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc is sent to the service as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
         ],
       },
     ],
@@ -292,7 +440,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/cors.test.ts',
         names: [
-          'whatever a foreign page sets, it gets nothing without a key that decides, and the admin listener knows no key',
+          'a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent',
         ],
       },
     ],
@@ -304,7 +452,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests one of a connection is open at a time, and all are begun in their order'],
+        names: ['pipelined requests run one at a time on a connection, and are begun in their order'],
       },
     ],
   },
@@ -315,7 +463,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests where more than 4,096 of them wait, the connection is ended'],
+        names: ['pipelined requests end their connection if more than 4,096 of them wait'],
       },
     ],
   },
@@ -326,7 +474,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests where more than 4 MiB of them wait, the connection is ended'],
+        names: ['pipelined requests end their connection if more than 4 MiB of them wait'],
       },
     ],
   },
@@ -338,7 +486,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/pipelined.test.ts',
         names: [
-          'pipelined requests one whose connection ends right after the response before it is not begun',
+          'pipelined requests are not begun if their connection ends right after the previous response',
         ],
       },
     ],
@@ -350,7 +498,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests of a connection with many, one read is parsed in a turn'],
+        names: ['pipelined requests are parsed one read per turn of the event loop if a connection has many'],
       },
     ],
   },
@@ -362,7 +510,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/pipelined.test.ts',
         names: [
-          'pipelined requests the body of one that waits is not read beyond its buffer, and is whole once it is begun',
+          'pipelined requests wait with the body unread beyond a buffer, and have all of it once they are begun',
         ],
       },
     ],
@@ -375,7 +523,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/pipelined.test.ts',
         names: [
-          'pipelined requests connections with many take turns: eight of them are read as often as one',
+          'pipelined requests of eight connections are read per turn of the event loop as often as those of one',
         ],
       },
     ],
@@ -387,9 +535,7 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/pipelined.test.ts',
-        names: [
-          'pipelined requests short pieces of one that waits are joined: each would cost hundreds of bytes',
-        ],
+        names: ['pipelined requests have the short pieces of their bodies joined while they wait'],
       },
     ],
   },
@@ -401,7 +547,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/hostile-pieces.test.ts',
         names: [
-          'bodies in pieces of one byte raw bytes: at most three times its size in memory, and one read in a turn',
+          'bodies in pieces of one byte raw bytes: takes at most three times its size in memory, and is read a little per turn of the event loop',
         ],
       },
     ],
@@ -416,7 +562,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/hostile-pieces.test.ts',
         names: [
-          'bodies in pieces of one byte take turns with each other: eight of them are read as often as one',
+          'bodies in pieces of one byte share the reads of a turn: eight bodies together are read as often as one',
         ],
       },
     ],
@@ -429,7 +575,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/hostile-pieces.test.ts',
         names: [
-          'bodies in pieces of one byte are read in turns where each read ends with a long one, which has the stream ask for more',
+          'bodies in pieces of one byte are read a little per turn even if each read ends with a long piece',
         ],
       },
     ],
@@ -447,7 +593,7 @@ export const REQUESTS: readonly Mutation[] = [
       {
         file: 'test/gateway/pipelined.test.ts',
         names: [
-          'pipelined requests the body in short pieces of one that waits is not read beyond its buffer, and is whole once it is begun',
+          'pipelined requests wait with the body in short pieces unread beyond a buffer, and have all of it once they are begun',
         ],
       },
     ],
@@ -459,7 +605,27 @@ export const REQUESTS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/slow-readers.test.ts',
-        names: ['a client that takes nothing of a whole response loses its place, and the log says why'],
+        names: [
+          'the place of a client is freed if the client reads nothing of a whole response, and the log says why',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the progress of a client that reads slowly: a response that is written as one shows none',
+    file: 'lib/gateway/own-response.ts',
+    edits: [
+      {
+        find: 'for (let at = 0; at < bytes.length; at += LARGEST_PIECE) yield bytes.subarray(at, at + LARGEST_PIECE);',
+        replace: 'yield bytes;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/slow-readers.test.ts',
+        names: [
+          'the place of a client is kept while the client slowly reads a response that is translated as one piece',
+        ],
       },
     ],
   },

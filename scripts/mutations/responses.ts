@@ -9,20 +9,119 @@ const streamed = (row: string, outcome: string): string[] =>
 
 const ATTACKS = 'test/e2e/gateway-attacks.test.ts';
 
-/** The rows of one kind of attack, as gateway-attacks.test.ts names them; each is refused. */
+/** The rows of one kind of attack, `EXCHANGE: ATTACK` as in gateway-attacks.test.ts; each is refused. */
 const attacks = (kind: string, ...rows: string[]): Mutation['tests'][number] => ({
   file: ATTACKS,
-  names: rows.map((row) => `a hostile gateway ${kind} ${row}: refused`),
+  names: rows.map((row) => {
+    const [exchange, attack] = row.split(/: (.*)/) as [string, string];
+    return `a hostile gateway ${kind} ${attack} (exchange ${exchange}): refused`;
+  }),
 });
 
-const HIDDEN = 'a: the next events under other names of an earlier one';
-const COUNTS = 'e: how many choices, and how far';
-const REFLECTED = 'g: messages of the request sent back';
+const HIDDEN = 'that hides messages of later events in an earlier one under other names:';
+const COUNTS = 'that sends fewer or more choices than asked for, or cuts a stream short:';
+const REFLECTED = 'that sends messages of the request back as the response:';
 
 const FORGED = '200 error event response_not_authentic, broken';
 const UNFINISHED = '200 error event stream_unfinished, broken';
 
+const OVERFLOW = 'test/http-rules/context-overflow.test.ts';
+
+const OWN_KEY = 'test/gateway/own-key.test.ts';
+
 export const RESPONSES: readonly Mutation[] = [
+  {
+    defence: 'a 401 without the mark of a plain error: the key of the operator is not seen to be refused',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'isOld ?? (status === 401 && ownKey', replace: 'isOld ?? (status === 0 && ownKey' }],
+    tests: [
+      {
+        file: OWN_KEY,
+        names: [
+          "an operator's key that the service refuses is recognized by a 401 without the mark of a plain error, in JSON",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a proxy without a key: a client whose key is `undefined` passes for the operator',
+    file: 'lib/gateway/send-attempt.ts',
+    edits: [{ find: 'configuredKey !== undefined && ', replace: '' }],
+    tests: [
+      {
+        file: OWN_KEY,
+        names: [
+          "an operator's key that the service refuses is not mistaken for a client's own key `undefined` if no key is configured",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an error that was encrypted and changed on the way: it counts as one of a gateway',
+    file: 'lib/envelope/message-cipher.ts',
+    edits: [{ find: '    met = true;\n', replace: '' }],
+    tests: [
+      {
+        file: OWN_KEY,
+        names: [
+          "an operator's key that the service refuses is not recognized by a 401 with an encrypted error that was changed on the way",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an error of a gateway without the mark of a plain error: it counts as tampering',
+    file: 'lib/gateway/accounts.ts',
+    edits: [{ find: ' || error instanceof ForeignError', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'an error of the service says what to do by its status 429, and not that it was tampered with, if it is neither sealed nor declared plain',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a service that wants a newer client: a version that was cut off is quoted',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [{ find: 'decrypter.failure ? chain', replace: 'decrypter ? chain' }],
+    tests: [
+      {
+        file: OWN_KEY,
+        names: [
+          'a service that wants a newer client is not recognized in an error without the mark of a plain one that breaks off',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a full context window in words that agents act on: the sentence of the model server stays',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'const overflow = isError &&', replace: 'const overflow = !isError &&' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'a full context window through the gateway gives a 400 with the sentence of Anthropic in /v1/messages, and with the error code of OpenAI in /v1/chat/completions and /v1/responses',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'the room for output that is worth another request: the agent is told to ask for what it never asks for',
+    file: 'lib/http-rules/context-overflow.ts',
+    edits: [{ find: 'window - prompt < LEAST_ROOM || ', replace: '' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'an error about a full context window keeps its words in the Anthropic style if it names the least size of the prompt, and half of the output is too little',
+        ],
+      },
+    ],
+  },
   {
     defence: 'the sequence check: messages are accepted in any order',
     file: 'lib/envelope/message-cipher.ts',
@@ -53,6 +152,36 @@ export const RESPONSES: readonly Mutation[] = [
     file: 'lib/crypto/node/short-messages.ts',
     edits: [{ find: 'return difference === 0;', replace: 'return difference >= 0;' }],
     tests: [{ file: MATRIX, names: streamed('flip_tag: one bit of a tag is flipped', FORGED) }],
+  },
+  {
+    defence: 'the time of a slow reader: it counts as silence of the service while less than 64 KiB waits',
+    file: 'lib/pipeline/decrypt-stream.ts',
+    edits: [
+      { find: 'const left = this.writableLength > 0 ?', replace: 'const left = this.writableNeedDrain ?' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-stream.test.ts',
+        names: [
+          'the time that a slow reader took does not take the tail of a response that the remote has completed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of the time of a slow reader: the service has no whole interval after it',
+    file: 'lib/pipeline/decrypt-stream.ts',
+    edits: [
+      { find: 'if (this.writableLength > 0) this.#heardAt', replace: 'if (Date.now() < 0) this.#heardAt' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-stream.test.ts',
+        names: [
+          'the time that a slow reader took is not counted as silence of the remote if what waits does not pause it: the remote has an interval of its own after that',
+        ],
+      },
+    ],
   },
   {
     defence: 'the terminal-event check: a stream may end anywhere',
@@ -114,7 +243,7 @@ export const RESPONSES: readonly Mutation[] = [
       attacks(
         HIDDEN,
         ...['chat-stream', 'completions-stream', 'transcription-stream'].map(
-          (row) => `${row}: behind its own`,
+          (row) => `${row}: under names behind its own`,
         ),
         'chat-stream: its own before those of the next',
       ),
@@ -135,10 +264,10 @@ export const RESPONSES: readonly Mutation[] = [
     edits: [{ find: 'if (named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
     tests: [
       attacks(
-        'b: event lines',
-        'messages-stream: none at delta 8',
-        'messages-stream: none at any delta',
-        'messages-stream: none at message_start',
+        'that changes event lines:',
+        'messages-stream: no event line at delta 8',
+        'messages-stream: no event line at any delta',
+        'messages-stream: no event line at message_start',
         'messages-stream: a delta as ping',
       ),
     ],
@@ -151,13 +280,16 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/pipeline/decrypt-events.test.ts',
         names: [
-          'an empty beginning',
+          'no start',
           'two starts',
           'block 0 once more',
           'a delta of another block',
-          'a finish in a block',
+          'a finish in an open block',
           'a block after the finish',
-        ].map((row) => `an event stream of messages has its events in their order ${row}: refused`),
+        ].map(
+          (row) =>
+            `an event stream of the messages API judged by the order of its events is refused with ${row}`,
+        ),
       },
     ],
   },
@@ -167,10 +299,10 @@ export const RESPONSES: readonly Mutation[] = [
     edits: [{ find: 'if (text.compare(first) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       attacks(
-        'f: two runs of one request',
-        'chat-stream: another created',
-        'completions-stream: another model',
-        'transcription-stream: another id',
+        'that splices a response of two runs of one request:',
+        'chat-stream: the rest from a run with another created',
+        'completions-stream: the rest from a run with another model',
+        'transcription-stream: the rest from a run with another id',
       ),
     ],
   },
@@ -182,7 +314,7 @@ export const RESPONSES: readonly Mutation[] = [
     ],
     tests: [
       attacks(
-        'd: members of whole answers',
+        'that changes members of whole responses:',
         'transcription-verbose: words gone',
         'messages-whole: stop_reason gone',
         'messages-whole: stop_reason and role gone',
@@ -233,13 +365,13 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'dates and ids of responses that nothing authenticates: those of a stranger pass',
-    file: 'lib/exchange/headers.ts',
-    edits: [{ find: '(authenticated && OF_THE_ANSWER.has(name))', replace: 'OF_THE_ANSWER.has(name)' }],
+    file: 'lib/http-rules/headers.ts',
+    edits: [{ find: '(authenticated && IF_AUTHENTICATED.has(name))', replace: 'IF_AUTHENTICATED.has(name)' }],
     tests: [
       {
         file: 'test/fuzz/gateway-attacks.test.ts',
         names: [
-          'headers that a gateway writes are hints; ids, the date and rules for caches only beside a body that authenticates',
+          'only hints among the headers of a gateway pass; ids, date and cache rules also pass beside an authentic body',
         ],
       },
     ],
@@ -257,19 +389,21 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/e2e/gateway-attacks.test.ts',
         names: [
-          'a hostile gateway d: members of whole answers chat-error: a plain usage that is text: refused',
+          'a hostile gateway that changes members of whole responses: a plain usage that is text (exchange chat-error): refused',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: calls of a response that was cut by length are done, and agents run them',
-    file: 'lib/responses/translation.ts',
+    file: 'lib/responses-api/translate-chunks.ts',
     edits: [{ find: "of status === 'completed' ? this", replace: 'of status.length > 0 ? this' }],
     tests: [
       {
-        file: 'test/responses/stream.test.ts',
-        names: ['a whole chat completion has no call unless it is complete'],
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a whole chat completion becomes an incomplete Response without its calls if finish_reason is length',
+        ],
       },
     ],
   },
@@ -281,32 +415,84 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/gateway/responses-api.test.ts',
         names: [
-          'POST /v1/responses tells no client to run a call of a stream with error_event:2, and breaks the connection',
+          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: a call whose arguments were cut is done, and agents run it',
-    file: 'lib/responses/translation.ts',
+    file: 'lib/responses-api/translate-chunks.ts',
     edits: [{ find: 'if (isCut(call.args))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/responses/stream.test.ts',
+        file: 'test/responses-api/stream.test.ts',
         names: [
-          'a Responses stream fails at arguments that were cut, although the service says that they are whole: {"a":1,',
+          'a Responses stream fails at truncated arguments although finish_reason says that the call is complete: {"a":1,',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: a call changes its name after its first piece has been told',
-    file: 'lib/responses/translation.ts',
+    file: 'lib/responses-api/translate-chunks.ts',
     edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/responses/stream.test.ts',
-        names: ['a Responses stream fails at a call that changes its name'],
+        file: 'test/responses-api/stream.test.ts',
+        names: ['a Responses stream ends in response.failed at a call that changes its name'],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: an imperfect custom call whose string was cut is done, and agents run it',
+    file: 'lib/responses-api/custom-input.ts',
+    edits: [
+      {
+        find: "if (this.#state === 'within' || (end && end[1] === undefined)) throw cutArguments();",
+        replace: "if (this.#state === 'within') return this.#given;",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream fails at truncated arguments of a custom call that are no JSON before: {"input":"a\\d',
+          'a Responses stream fails at truncated arguments of a custom call that are no JSON before: {"input":"a\\d"',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'the Responses API: an input whose quotes are not escaped ends at the first one, and agents run its beginning',
+    file: 'lib/responses-api/custom-input.ts',
+    edits: [{ find: '(\\}[^"]*)?$/;', replace: '([^]*)$/;' }],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"rm "x" y"}',
+          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"f({a:"}")"}',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: each piece of the arguments of a call reads all pieces before it again',
+    file: 'lib/responses-api/translate-chunks.ts',
+    edits: [
+      {
+        find: 'const rest = call.sent === 0 ? call.args : piece;',
+        replace: 'const rest = piece && call.args.slice(call.sent);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream takes no more work for each piece of long arguments than for each piece of a long text',
+        ],
       },
     ],
   },
@@ -319,27 +505,27 @@ export const RESPONSES: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/receive-body.test.ts',
-        names: ['a body that is translated lets others have their turn between its pieces'],
+        names: ['a body that is translated lets other work run between its pieces'],
       },
     ],
   },
   {
     defence:
       'the Responses API: tools whose names have one digest are numbered from the first number on, each time',
-    file: 'lib/responses/tools.ts',
+    file: 'lib/responses-api/tools.ts',
     edits: [{ find: 'this.#numbers.get(stem) ?? 2', replace: '2' }],
     tests: [
       {
-        file: 'test/responses/hostile-requests.test.ts',
+        file: 'test/responses-api/hostile-requests.test.ts',
         names: [
-          'a Responses request whose lists are long costs steps in proportion to its bytes: tools, one digest',
+          'a Responses request whose lists are long costs steps in proportion to its bytes for a list of tools whose names or texts share one digest',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: a request names any number of tools',
-    file: 'lib/responses/tools.ts',
+    file: 'lib/responses-api/tools.ts',
     edits: [
       {
         find: 'if (this.#names.size + this.hosted.size < MOST_TOOLS) return;',
@@ -348,7 +534,7 @@ export const RESPONSES: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/responses/hostile-requests.test.ts',
+        file: 'test/responses-api/hostile-requests.test.ts',
         names: [
           'a Responses request whose lists are long may name 1,024 different tools, and is refused with more: earlier calls',
         ],
@@ -357,65 +543,63 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: an item has any number of values',
-    file: 'lib/responses/value-reader.ts',
+    file: 'lib/responses-api/value-reader.ts',
     edits: [{ find: 'if (values > MOST_VALUES) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
-        file: 'test/responses/request.test.ts',
-        names: [
-          'a Responses request as a chat completion takes an item of 100,000 numbers, and refuses more',
-        ],
+        file: 'test/responses-api/request.test.ts',
+        names: ['the translator of Responses requests accepts an item of 100,000 numbers, and refuses more'],
       },
     ],
   },
   {
     defence: 'the Responses API: texts are parsed and written whole while everybody waits',
-    file: 'lib/responses/value-reader.ts',
+    file: 'lib/responses-api/value-reader.ts',
     edits: [{ find: 'ended(length > SHORT ? new Span', replace: 'ended(Date.now() < 0 ? new Span' }],
     tests: [
       {
-        file: 'test/responses/request.test.ts',
+        file: 'test/responses-api/request.test.ts',
         names: [
-          'a Responses request as a chat completion is never parsed or written as a whole: not its texts, nor what shares a message',
+          'the translator of Responses requests never parses or writes in one go a request, its long texts, or all calls of one message',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: a number of the request becomes another one',
-    file: 'lib/responses/request-members.ts',
+    file: 'lib/responses-api/request-members.ts',
     edits: [{ find: 'if (!isKept(text))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/responses/request.test.ts',
+        file: 'test/responses-api/request.test.ts',
         names: [
-          'a Responses request as a chat completion refuses the number 18446744073709551615 of a member',
+          'the translator of Responses requests refuses the number 18446744073709551615 as the value of a member',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: all items of a request are read in one turn',
-    file: 'lib/responses/request.ts',
+    file: 'lib/responses-api/translate-request.ts',
     edits: [{ find: 'const AT_A_TIME = 64 * 1024;', replace: 'const AT_A_TIME = 64 * 1024 * 1024;' }],
     tests: [
       {
-        file: 'test/responses/hostile-requests.test.ts',
+        file: 'test/responses-api/hostile-requests.test.ts',
         names: [
-          'a Responses request whose lists are long holds others no longer where more items come: calls in one message',
+          'a Responses request whose lists are long blocks other requests no longer if it has more items: calls in one message',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: what is made of a request is reserved by nobody',
-    file: 'lib/responses/chat-output.ts',
+    file: 'lib/responses-api/request-writer.ts',
     edits: [{ find: 'this.#hold(Buffer.byteLength(this.#text));', replace: '' }],
     tests: [
       {
-        file: 'test/responses/request.test.ts',
+        file: 'test/responses-api/request.test.ts',
         names: [
-          'a Responses request as a chat completion reserves what is made before it is, and nothing for what is passed on',
+          'the translator of Responses requests reserves memory for bytes before it creates them, and none for bytes that it passes on',
         ],
       },
     ],
@@ -428,7 +612,7 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/gateway/response-memory.test.ts',
         names: [
-          'memory for what a translated response repeats of its request is reserved before the request is sent, and free when the client has left',
+          'memory for the parts of a request that its translated response repeats is reserved before the request is sent, and freed when the client leaves',
         ],
       },
     ],
@@ -443,35 +627,35 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: 'test/gateway/receive-body.test.ts',
         names: [
-          'a body that is taken in is freed when it is refused, while it arrives or when it is complete',
+          'a body that is taken in is freed when it is refused, either while it arrives or once it is complete',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API: metadata of the client leaves',
-    file: 'lib/responses/request-members.ts',
+    file: 'lib/responses-api/request-members.ts',
     edits: [
       { find: "...here(\n    'object',\n    'text',", replace: "...same(\n    'object',\n    'text'," },
     ],
     tests: [
       {
-        file: 'test/responses/request.test.ts',
+        file: 'test/responses-api/request.test.ts',
         names: [
-          'a Responses request as a chat completion lets nothing of the client leave that is not translated',
+          'the translator of Responses requests sends no metadata, ids or unknown members of the client to the service',
         ],
       },
     ],
   },
   {
     defence: 'the Responses API of the library: a stream that fails has no response.failed',
-    file: 'lib/client/respond.ts',
+    file: 'lib/client-library/respond.ts',
     edits: [{ find: 'translator?.fail(error) ?? ', replace: '' }],
     tests: [
       {
-        file: 'test/client/responses-api.test.ts',
+        file: 'test/client-library/responses-api.test.ts',
         names: [
-          'the Responses API of the library ends a stream with the fault flip_tag:2 by response.failed and an error, and completes no tool call',
+          'the Responses API of the library ends a stream under the fault flip_tag:2 with response.failed and an error, and completes no tool call',
         ],
       },
     ],

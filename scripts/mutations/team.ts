@@ -3,33 +3,56 @@ import type { Mutation } from './mutation.ts';
 
 export const TEAM: readonly Mutation[] = [
   {
+    defence: 'the error of a gateway: its flags and files are named to a developer, who has neither',
+    file: 'lib/gateway/own-response.ts',
+    edits: [
+      {
+        find: 'deps.clients === undefined || api !== undefined ? undefined : ERRORS[code].remedies.developer',
+        replace: 'undefined',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/access/gateway.test.ts',
+        names: [
+          'an error that a client of the gateway cannot resolve asks the client to tell the operator, and names no flag',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the throttle of strangers: they may guess tokens as fast as they can',
-    file: 'lib/clients/authenticate.ts',
+    file: 'lib/access/authenticate.ts',
     edits: [{ find: 'return window.failures > MOST_FAILURES;', replace: 'return window.failures < 0;' }],
     tests: [
       {
-        file: 'test/clients/authenticate.test.ts',
+        file: 'test/access/authenticate.test.ts',
         names: [
-          'requests of strangers are told to wait after 20 failures in a minute, and may try again in the next one',
-          'requests of strangers from ::ffff:10.0.0.1 and 10.0.0.1 count as one',
+          'requests without a known token get client_throttled after 20 failures in a minute, and no longer in the next minute',
+          'requests without a known token from ::ffff:10.0.0.1 and 10.0.0.1 are counted together',
         ],
       },
     ],
   },
   {
     defence: 'the expiry of a client: its tokens stay good',
-    file: 'lib/clients/authenticate.ts',
+    file: 'lib/access/authenticate.ts',
     edits: [
       {
         find: '!(found.expires !== undefined && now >= found.expires)',
         replace: '!(found.expires !== undefined && now < 0)',
       },
     ],
-    tests: [{ file: 'test/clients/authenticate.test.ts', names: ['a client is refused from its expiry on'] }],
+    tests: [
+      {
+        file: 'test/access/authenticate.test.ts',
+        names: ['authentication of a client refuses a client from its expiry on'],
+      },
+    ],
   },
   {
     defence: 'the models of a client: it may use any',
-    file: 'lib/clients/authenticate.ts',
+    file: 'lib/access/authenticate.ts',
     edits: [
       {
         find: 'models.some((pattern) => covers(pattern, model))',
@@ -38,18 +61,18 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/clients/authenticate.test.ts',
+        file: 'test/access/authenticate.test.ts',
         names: [
-          'what a client may use of the models gpt does not include gpt-2',
-          'what a client may use of the models gpt-* does not include a-gpt-4',
-          'what a client may use of the models a*b*c does not include acb',
+          'a client may not use the model "gpt-2" if its models are gpt',
+          'a client may not use the model "a-gpt-4" if its models are gpt-*',
+          'a client may not use the model "acb" if its models are a*b*c',
         ],
       },
     ],
   },
   {
     defence: 'a certificate and a token of two clients: the certificate decides',
-    file: 'lib/clients/authenticate.ts',
+    file: 'lib/access/authenticate.ts',
     edits: [
       {
         find: 'return !bringsToken || byToken === holder',
@@ -58,10 +81,10 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/clients/certificates.test.ts',
+        file: 'test/access/certificates.test.ts',
         names: [
-          'a certificate and a token of another client are refused: the token is not one of the client that the certificate names',
-          'a certificate and a token of another client, as x-api-key, are refused: the token is not one of the client that the certificate names',
+          'a gateway with certificates and tokens a token of another client than the certificate names is refused: the token is not one of the client that the certificate names',
+          'a gateway with certificates and tokens a token of another client than the certificate names, as x-api-key, is refused: the token is not one of the client that the certificate names',
         ],
       },
     ],
@@ -79,8 +102,8 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/limits/count-requests.test.ts',
         names: [
-          'the limit requestsPerMinute admits that many requests within any 60 s, and the next exactly 60 s after the first',
-          'the limit requestsPerMinute of one admits one request, and the next one 60 s later',
+          'the limit requestsPerMinute admits its number of requests within any 60 s, and one more exactly 60 s after the first',
+          'the limit requestsPerMinute admits with the value 1 one request, and the next one 60 s later',
         ],
       },
     ],
@@ -92,7 +115,7 @@ export const TEAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/limits/fair-queue.test.ts',
-        names: ['the queue of --max-in-flight gives a place back once'],
+        names: ['the queue of --max-in-flight frees a place once, however often its request returns it'],
       },
     ],
   },
@@ -106,39 +129,37 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/limits/fair-queue.test.ts',
         names: [
-          'the queue of --max-in-flight keeps a sixteenth of the places, from 8 on, for who has nothing running',
-          'the queue of --max-in-flight lets a victim with one request at a time in at once, always, beside a flood',
+          'the queue of --max-in-flight keeps a sixteenth of 8 or more places, rounded up, free for clients that have nothing running',
+          'the queue of --max-in-flight gives a client with one request at a time a place at once while another client sends hundreds',
         ],
       },
     ],
   },
   {
     defence: 'the pair of certificate and key: the two may belong to others',
-    file: 'lib/server/tls.ts',
+    file: 'lib/listener/tls.ts',
     edits: [
       { find: 'if (!certificate.checkPrivateKey(privateKey)) throw', replace: 'if (Date.now() < 0) throw' },
     ],
     tests: [
       {
-        file: 'test/server/tls.test.ts',
+        file: 'test/listener/tls.test.ts',
         names: [
-          'replaced certificates a key of another certificate: at the start it is the end',
-          'replaced certificates a certificate for another key: at the start it is the end',
+          'certificate and key files are refused at the start with config_invalid: a key of another certificate',
+          'certificate and key files are refused at the start with config_invalid: a certificate for another key',
         ],
       },
     ],
   },
   {
     defence: 'the CAs of clients: the certificate of a client may be one',
-    file: 'lib/server/tls.ts',
-    edits: [
-      { find: 'if (!certificates.every(({ ca }) => ca)) refuse', replace: 'if (Date.now() < 0) refuse' },
-    ],
+    file: 'lib/listener/tls.ts',
+    edits: [{ find: 'if (!certificates.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/clients/certificates.test.ts',
+        file: 'test/access/certificates.test.ts',
         names: [
-          'the file of --tls-client-ca with the certificate of a client is refused at the start, and later the old one stays',
+          'the file of --tls-client-ca is refused with the certificate of a client at the start; on a reload, the old CAs stay in force',
         ],
       },
     ],
@@ -151,7 +172,7 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/workers/remote-gate.test.ts',
         names: [
-          'the gate of the primary, asked by workers gives back what a worker held and waited for when it is gone, and hears nothing of it any more',
+          'the gate of the primary, asked by workers frees the places that a worker held and waited for when the worker is gone, and ignores its late messages',
         ],
       },
     ],
@@ -169,7 +190,7 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/workers/remote-session.test.ts',
         names: [
-          "a worker's half of the session keeps no key bytes: not of the epoch in use, of one told again, or of an answer nobody waits for",
+          "a worker's half of the session overwrites the key bytes of the epoch in use, of an epoch sent again, and of an answer to no request",
         ],
       },
     ],
@@ -184,7 +205,7 @@ export const TEAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/commands/clients.test.ts',
-        names: ['the file of --clients: is written in place, so that a mount, group and ACL of it stay'],
+        names: ['privatemode-proxy clients writes the file in place, so that its mount, group and ACL stay'],
       },
     ],
   },
@@ -196,7 +217,7 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/files/overwrite.test.ts',
         names: [
-          'overwrite has the whole text beside the file before it changes it, and no JSON in the file until the end',
+          'overwrite writes the whole text to a copy first, and keeps the file invalid as JSON while it writes the file',
         ],
       },
     ],
@@ -208,13 +229,13 @@ export const TEAM: readonly Mutation[] = [
     tests: [
       {
         file: 'test/commands/clients.test.ts',
-        names: ['the file of --clients: loses no change of commands that run at once'],
+        names: ['privatemode-proxy clients loses no change of 13 commands that run at the same time'],
       },
     ],
   },
   {
     defence: 'a clients file that is being written: the proxy reads it as it is',
-    file: 'lib/clients/clients.ts',
+    file: 'lib/access/clients-file.ts',
     edits: [
       {
         find: 'if (next.equals(last) && next[0] !== UNFINISHED) return next;',
@@ -223,9 +244,9 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/clients/gateway.test.ts',
+        file: 'test/access/gateway.test.ts',
         names: [
-          'the file of clients, while the gateway runs is waited for while it is written, and no part of it is taken',
+          'the file of clients, while the gateway runs takes effect once it is written completely, and no part of it before',
         ],
       },
     ],
@@ -238,14 +259,14 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/commands/clients.test.ts',
         names: [
-          'the file of --clients: with --admin-address revoke waits until every worker uses the new file',
+          'privatemode-proxy clients with --admin-address revoke waits until every worker uses the new file',
         ],
       },
     ],
   },
   {
     defence: 'the options of a copy of a client: a fetch of its own has no pin',
-    file: 'lib/client/privatemode-ai.ts',
+    file: 'lib/client-library/privatemode-ai.ts',
     edits: [
       {
         find: '    sharedBy(this.#fetch, own);\n    return super.withOptions(sdk);',
@@ -254,8 +275,10 @@ export const TEAM: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/client/options.test.ts',
-        names: ['a client of the library shares its options with its copies, which cannot have others'],
+        file: 'test/client-library/options.test.ts',
+        names: [
+          'a client of the library shares options and verification with its copies, and refuses a copy with another key, host or manifest',
+        ],
       },
     ],
   },
@@ -267,7 +290,20 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics.test.ts',
         names: [
-          'metrics of requests use up no label of a model with names for which the service never answered',
+          'metrics of requests count a model name for which the service never answered under the label "other"',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a forged list of models: what it adds stays until the next start',
+    file: 'lib/api/model-aliases.ts',
+    edits: [{ find: '...(isWhole ? [] : real)', replace: '...real' }],
+    tests: [
+      {
+        file: 'test/gateway/model-aliases.test.ts',
+        names: [
+          'the aliases of a table apply again once a whole list lacks the model; a page and an empty list take no model away',
         ],
       },
     ],
@@ -280,20 +316,20 @@ export const TEAM: readonly Mutation[] = [
       {
         file: 'test/gateway/model-aliases.test.ts',
         names: [
-          '--model-alias with --clients refuses a list above 1 MiB, and never cuts it; without aliases it passes',
+          'a gateway with --model-alias answers 502 for a list of models above 1 MiB, which passes without aliases',
         ],
       },
     ],
   },
   {
     defence: 'a refused key of the operator: people are told to look at their own tokens',
-    file: 'lib/gateway/own-key.ts',
+    file: 'lib/gateway/refused-key.ts',
     edits: [{ find: 'if (caller.client !== undefined) {', replace: 'if (deps === undefined) {' }],
     tests: [
       {
         file: 'test/gateway/own-key.test.ts',
         names: [
-          'a key of the operator that the service refuses with --clients is told so where the session refuses requests',
+          "an operator's key that the service refuses makes a request 400 under --clients also if the session fails with api_key_rejected",
         ],
       },
     ],

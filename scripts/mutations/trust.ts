@@ -1,4 +1,4 @@
-/** Faults in what keeps and shows what was verified: session, transparency, verify. */
+/** Faults in what keeps and shows what was verified: session, receipts, manifest log, verify. */
 import type { Mutation } from './mutation.ts';
 
 export const TRUST: readonly Mutation[] = [
@@ -16,8 +16,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/suspended-secret.test.ts',
         names: [
-          'a secret that the service denies is suspended at the first rejection after it; the second one, six seconds later, is what requests are told',
-          'a secret that the service denies is suspended where the renewal takes longer than requests wait',
+          'a session with a denied secret or API key suspends the secret at the first rejection; requests get attestation_failed at the second one, after six seconds',
+          'a session with a denied secret or API key suspends the secret if the renewal takes longer than requests wait',
         ],
       },
     ],
@@ -35,8 +35,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/suspended-secret.test.ts',
         names: [
-          'a secret that the service denies ends in manifest_mismatch where the pinned manifest does not fit twice, and the proxy ends only when the secret would have',
-          'a secret that the service denies is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind',
+          'a session with a denied secret or API key says manifest_mismatch after two mismatches with a pinned manifest; the proxy ends when the secret expires',
+          'a session with a denied secret or API key replaces the secret at the next accepted verdict, and keeps no trace of earlier rejections',
         ],
       },
     ],
@@ -61,6 +61,28 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the private key of an exchange: it may be used twice',
+    file: 'lib/session/secret-exchange.ts',
+    edits: [{ find: '      privateKey = undefined;\n      if (recipient', replace: '      if (recipient' }],
+    tests: [
+      {
+        file: 'test/session/secret-exchange.test.ts',
+        names: ['secret exchange refuses to use its private key twice, even if the first use failed'],
+      },
+    ],
+  },
+  {
+    defence: 'ids in evidence: what nobody has verified yet is put into a URL',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [{ find: 'if (!fits) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: ['collateral cache refuses malformed ids and numbers instead of putting them into a URL'],
+      },
+    ],
+  },
+  {
     defence: 'the age of a revocation list: an older one may take the place of a newer one',
     file: 'lib/session/collateral-cache.ts',
     edits: [{ find: 'if (isOlder(url, kind, body)) throw', replace: 'if (Date.now() < 0) throw' }],
@@ -68,7 +90,7 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/collateral-cache.test.ts',
         names: [
-          'collateral cache never takes an older revocation list for a newer one, though a rejected verdict made it forget that',
+          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
         ],
       },
     ],
@@ -81,8 +103,21 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/client-keys.test.ts',
         names: [
-          'session without a configured key does not ask again for a key that was rejected a moment ago, but does after half a minute',
-          'the queue of client keys remembers a bounded number of rejections, the youngest ones',
+          'session without a configured key tries a rejected key again only 30 s after the rejection',
+          'the queue of client keys remembers the last 1,024 rejections',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a secret: a wall clock that is set back keeps it in use',
+    file: 'lib/session/lifetimes.ts',
+    edits: [{ find: ' && clock.monotonic() < term.expiresMonotonic', replace: '' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'an attested secret expires by the monotonic clock, even if the wall clock is set back meanwhile',
         ],
       },
     ],
@@ -100,13 +135,13 @@ export const TRUST: readonly Mutation[] = [
     tests: [
       {
         file: 'test/session/session.test.ts',
-        names: ['the start of a session enforces no manifest that cannot be logged'],
+        names: ['the start of a session uses no secret until its manifest is logged'],
       },
     ],
   },
   {
     defence: 'the signatures of receipts: anybody may have written them',
-    file: 'lib/transparency/receipt.ts',
+    file: 'lib/receipts/receipt.ts',
     edits: [
       {
         find: "return verify(null, Buffer.from(text), key, Buffer.from(signature[1] as string, 'base64'));",
@@ -115,7 +150,7 @@ export const TRUST: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/transparency/receipts.test.ts',
+        file: 'test/receipts/receipts.test.ts',
         names: [
           'checking receipts names a changed byte',
           'checking receipts names a line signed again with another key',
@@ -124,14 +159,27 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the signatures of receipts: the same signature has several spellings',
+    file: 'lib/receipts/receipt.ts',
+    edits: [{ find: '{85}[AQgw]==', replace: '{86}==' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'a receipt has a signature over every byte before it: a line with any byte changed, also of the signature, is no receipt',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the history of manifests: it may begin anew beside its manifests',
-    file: 'lib/transparency/manifest-log.ts',
+    file: 'lib/manifest-log/manifest-log.ts',
     edits: [
       { find: 'if (names.some((name) => NUMBERED.test(name))) throw', replace: 'if (Date.now() < 0) throw' },
     ],
     tests: [
       {
-        file: 'test/transparency/manifest-log.test.ts',
+        file: 'test/manifest-log/manifest-log.test.ts',
         names: ['manifest log refuses to begin a history beside manifests whose log is gone'],
       },
     ],
@@ -143,21 +191,23 @@ export const TRUST: readonly Mutation[] = [
     tests: [
       {
         file: 'test/verdict/chain-of-trust.test.ts',
-        names: ['the chain of trust passes no link behind one that does not, for nothing vouches for it'],
+        names: [
+          'the chain of trust does not pass a link behind one that failed, because nothing vouches for it',
+        ],
       },
     ],
   },
   {
     defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
-    file: 'lib/transparency/verification-document.ts',
+    file: 'lib/observe/verification-document.ts',
     edits: [{ find: "['snp.report_data', 'tdx.policy.report_data']", replace: '[]' }],
     tests: [
       {
-        file: 'test/transparency/verification-document.test.ts',
+        file: 'test/observe/verification-document.test.ts',
         names: [
-          'what the verification document leaves out is the nonce and what is hashed with it, where the evidence is accepted',
-          'what the verification document leaves out is the nonce and what is hashed with it, where the evidence is rejected',
-          'what the verification document leaves out is the same of a quote, and nothing where the check was not made',
+          'the verification document shows, for accepted evidence, neither the nonce nor the digests over it; words say which digest was expected and which was found',
+          'the verification document shows, for rejected evidence, neither the nonce nor the digests over it; words say which digest was expected and which was found',
+          'the verification document leaves out the digests of the report data of a TDX quote, and says so if that check was not made',
         ],
       },
     ],
@@ -170,8 +220,40 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/limits/count-log.test.ts',
         names: [
-          'counts of limits that cannot be written wait while the disk is full, which is told once, and are written whole later',
-          'counts of limits that cannot be written are written once where the disk is full between two days of one batch',
+          'counts of limits that cannot be written wait while the disk is full, which is reported once, and are written completely later',
+          'counts of limits that cannot be written are written once if the disk becomes full between two days of one batch',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'lines of a full disk: they stay behind, and stand in the file of the next day too',
+    file: 'lib/files/line-files.ts',
+    edits: [{ find: 'await file.restore();', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts writes each receipt once if the disk is full over midnight'],
+      },
+      {
+        file: 'test/files/line-files.test.ts',
+        names: [
+          'the writer of lines leaves nothing of a failed write in a file when it goes on in another one',
+          'the writer of lines begins no other file as long as it cannot cut off what a failed write left',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'lines for a file that was moved away: they go on in it',
+    file: 'lib/files/line-files.ts',
+    edits: [{ find: 'return found?.ino === ino && found.dev === dev;', replace: 'return true;' }],
+    tests: [
+      {
+        file: 'test/files/line-files.test.ts',
+        names: [
+          'the writer of lines creates the file again if it was deleted',
+          'the writer of lines creates the file again if it was deleted and a backup has a hard link to it',
         ],
       },
     ],
@@ -189,7 +271,7 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/commands/verify-live.test.ts',
         names: [
-          'verify of a live service refuses the secret exchange of another attempt, though the same mesh CA vouches for both',
+          'verify of a live service refuses the secret exchange of another attempt under the same mesh CA',
         ],
       },
     ],
@@ -208,26 +290,171 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/commands/verify-files.test.ts',
         names: [
-          'a saved exchange under verify with a secret of another mesh CA is rejected, whatever has become of its collateral',
+          'verify of a saved exchange rejects an exchange with a secret of another mesh CA, even if its collateral has expired too',
         ],
       },
     ],
   },
   {
-    defence: 'the judgement of a saved secret: none of its checks counts',
+    defence: 'a kept exchange: files that were changed pass for it',
+    file: 'lib/commands/verify-files.ts',
+    edits: [{ find: '/^[0-9a-f]{64}$/.test(name) && name !== digest', replace: 'name === digest' }],
+    tests: [
+      {
+        file: 'test/session/simulated-deployment.test.ts',
+        names: [
+          'session with a simulated deployment records the snp exchange of each epoch if asked to, and verify --saved comes to the same verdict',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a key that somebody else announces counts',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [
+      {
+        find: 'const { first } = await keyOfChain(directory, names, { instance, keys, find });',
+        replace:
+          'const { first } = await keyOfChain(directory, names, { instance, keys, find: (name) => keyNamed(directory, name) });',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'somebody without the key of receipts cannot sign a directory again: neither with a key beside the receipts, nor with a rotation of his own',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a file has the name of another key',
+    file: 'lib/receipts/receipt-keys.ts',
+    edits: [{ find: 'key !== undefined && keySha256(key) === name ? key : undefined', replace: 'key' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'somebody without the key of receipts cannot replace an announced key by his own, because a key is named by its hash',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts before --since: the end of a chain hides that later days are gone',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'if (late !== undefined) edgeFindings.push(late);', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-days.test.ts',
+        names: [
+          'somebody without the key cannot hide lines from --since by moving the end of a chain to the last line of an earlier file, and deleting the days between',
+          'somebody without the key cannot hide lines from --since by renaming the first file of a chain to an earlier day, and cutting a line out of it',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts before --since: a chain whose later days are gone seems to have ended',
+    file: 'lib/receipts/check-chain.ts',
+    edits: [
+      {
+        find: 'isLeftOut && [...deps.numbers].some((seq) => seq >= (last?.members.seq ?? 0))',
+        replace: 'isLeftOut',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipt-days.test.ts',
+        names: [
+          'somebody without the key cannot hide lines from --since by deleting the days of the newest chain: what is left of it does not end, which is a gap',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: an empty file passes for receipts',
+    file: 'lib/receipts/check-receipts.ts',
+    edits: [{ find: 'chains.every(({ opened }) => opened === undefined)', replace: 'chains.length === 0' }],
+    tests: [
+      {
+        file: 'test/commands/receipts.test.ts',
+        names: [
+          'receipts verify exits with 10 if the only file with the name of receipts is empty, and shows no check mark with --since',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an old exchange: half of it has its name after a crash, and looks changed',
+    file: 'lib/files/durable-file.ts',
+    edits: [
+      {
+        find: 'const temporary = temporaryBeside(path);\n  await unless',
+        replace: 'const temporary = path;\n  await unless',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'writing receipts leaves no part of an old exchange under its name if it crashes while it deletes the exchange',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a manifest that was replaced is not missed',
+    file: 'lib/receipts/check-references.ts',
+    edits: [{ find: '.filter(([sha256]) => !logged.has(sha256))', replace: '.filter(() => false)' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: ['the manifest of a receipt is reported as missing if it is changed'],
+      },
+    ],
+  },
+  {
+    defence: 'the text of a verdict: text of the remote can steer a terminal',
+    file: 'lib/verdict/text.ts',
+    edits: [{ find: 'printable(found)}`,\n    `  check', replace: 'found}`,\n    `  check' }],
+    tests: [
+      {
+        file: 'test/verdict/text.test.ts',
+        names: ['the verdict for a person shows nothing of the remote that could steer a terminal'],
+      },
+    ],
+  },
+  {
+    defence: 'the text of a verdict: a simulator has the check mark of real hardware',
+    file: 'lib/verdict/text.ts',
+    edits: [
+      { find: "(outcome === 'accepted' || outlived !== undefined) && roots === 'custom'", replace: 'false' },
+    ],
+    tests: [
+      {
+        file: 'test/verdict/text.test.ts',
+        names: [
+          'the first line of the verdict has a check mark only for evidence that was accepted under the roots of AMD and Intel',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the verdict on a secret exchange: none of its checks counts',
     file: 'lib/verdict/judge.ts',
     edits: [
       {
-        find: 'if (allAccepted(SECRET_EXCHANGE_ROWS, checks)) return',
-        replace: 'if (firstFailure(checks) === undefined || checks.length > 0) return',
+        find: 'if (failed === undefined && checks.length > 0) return whole;',
+        replace: 'if (checks.length > 0) return whole;',
       },
     ],
     tests: [
       {
         file: 'test/commands/verify-live.test.ts',
         names: [
-          'verify of a live service rejects secret-signature for secret.signature, live and again from the files',
-          'verify of a live service rejects secret-foreign-ca for mesh.certificate.signature, live and again from the files',
+          'verify of a live service rejects the fault secret-signature by the check secret.signature, live and again from the saved files',
+          'verify of a live service rejects the fault secret-foreign-ca by the check mesh.certificate.signature, live and again from the saved files',
         ],
       },
     ],
@@ -266,12 +493,12 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'what is authentic: a report that anybody signed is the hardware speaking',
-    file: 'lib/attestation/snp/verify.ts',
+    file: 'lib/attestation/snp/verify-snp.ts',
     edits: [{ find: ", 'snp.report.signature'", replace: '' }],
     tests: [
       {
         file: 'test/attestation/authentic.test.ts',
-        names: ['evidence that is signed by another key is rejected, and authentic: no'],
+        names: ['verify rejects evidence that is signed by another key, and says "authentic: no"'],
       },
     ],
   },
@@ -288,7 +515,44 @@ export const TRUST: readonly Mutation[] = [
     tests: [
       {
         file: 'test/attestation/authentic.test.ts',
-        names: ['evidence that answers another nonce is rejected, and authentic: no'],
+        names: ['verify rejects evidence that answers another nonce, and says "authentic: no"'],
+      },
+    ],
+  },
+  {
+    defence: 'what is authentic: evidence without its certificate counts as signed by the hardware',
+    file: 'lib/verdict/judge.ts',
+    edits: [
+      {
+        find: "unknown: 'nothing shows which hardware signed this evidence',",
+        replace: 'unknown: undefined,',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/verdict/judge.test.ts',
+        names: [
+          'the error of a verdict that rejects says who signed the evidence if authentic is unknown, whatever check failed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the advice of verify: forged evidence moves its reader to another manifest',
+    file: 'lib/verdict/advice.ts',
+    edits: [{ find: "if (verdict.authentic !== 'yes') {", replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/verdict/text.test.ts',
+        names: [
+          'the verdict for a person asks nobody to look for another manifest because of evidence that no hardware is shown to have signed',
+        ],
+      },
+      {
+        file: 'test/commands/verify-live.test.ts',
+        names: [
+          'verify of a live service does not ask for another manifest if a mismatch comes with the fault evidence-signature',
+        ],
       },
     ],
   },
@@ -305,8 +569,8 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/session.test.ts',
         names: [
-          "a permanent cause of failure: a mismatch that is not the hardware's (authentic: no) is refused, and never reported",
-          'a permanent cause of failure: one mismatch of the hardware and one of somebody else end nothing',
+          'permanent causes of failure a mismatch that no hardware vouches for (authentic: no) fails requests, but is never reported',
+          'permanent causes of failure an authentic mismatch followed by inauthentic ones is not reported, until authentic ones come again',
         ],
       },
     ],
@@ -318,7 +582,9 @@ export const TRUST: readonly Mutation[] = [
     tests: [
       {
         file: 'test/session/session.test.ts',
-        names: ['a service that is rejected is not refused while the newest manifest cannot be fetched'],
+        names: [
+          'a service that is rejected is not called rejected while the newest manifest cannot be fetched: requests get not_ready',
+        ],
       },
     ],
   },
@@ -335,11 +601,11 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'lines of receipts: the chain begins with what nobody signed',
-    file: 'lib/transparency/receipt.ts',
+    file: 'lib/receipts/receipt.ts',
     edits: [{ find: 'if (!isSignedBy(line, key)) return', replace: 'if (Date.now() < 0) return' }],
     tests: [
       {
-        file: 'test/transparency/receipt-junk.test.ts',
+        file: 'test/receipts/receipt-junk.test.ts',
         names: ['junk among receipts is named and breaks no chain: a forged first line'],
       },
     ],

@@ -1,5 +1,5 @@
 /**
- * AMD's key distribution service for our own silicon, at the paths of the real one
+ * AMD's key distribution service for the simulated chips, at the paths of the real service
  * (docs/protocol/attestation.md 7).
  */
 import type { Faults } from '../faults.ts';

@@ -1,5 +1,5 @@
 /**
- * Intel's provisioning certification service for our own platform, at the paths of the real one
+ * Intel's provisioning certification service for the simulated platform, at the paths of the real service
  * (docs/protocol/attestation.md 10).
  */
 import type { KeyObject } from 'node:crypto';
@@ -20,7 +20,9 @@ const upperHex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex
 const isoDate = (time: number): string => new Date(time).toISOString().replace(/\.\d+Z$/, 'Z');
 const TCB_DATE = '2026-03-13T00:00:00Z';
 
-/** The value as the only member of a body, with a signature over its bytes as they stand there. */
+/**
+ * A body with the value as `member`, and a signature over the bytes of that value as they are in the body.
+ */
 export function signedJson(member: string, value: unknown, key: KeyObject): string {
   const signed = JSON.stringify(value);
   const signature = Buffer.from(signRaw(Buffer.from(signed), key)).toString('hex');
@@ -85,8 +87,8 @@ export function intelPcsRoutes({ keys, roots }: Hardware, faults: Faults): reado
 }
 
 /**
- * The set of evaluations that is asked for. Without a number it is the default one, which at Intel is older
- * than the newest by up to a year, and here older than what the manifest demands.
+ * The TCB evaluation number that the request asks for. Without a number, the service serves its default one.
+ * At Intel the default is up to a year older than the newest; here it is older than the manifest demands.
  */
 function evaluationNumber(url: URL): number {
   const { tcbEvaluationDataNumber: newest } = TDX_GUEST;

@@ -1,8 +1,11 @@
-/** Writes the protobuf message that carries a SEV-SNP report and its certificates (docs/protocol/attestation.md 6.1). */
+/**
+ * Writes the protobuf message that carries a SEV-SNP report and its certificates
+ * (docs/protocol/attestation.md 6.1).
+ */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { SNP_REPORT_FIELDS, type SnpAttestation } from '../../lib/attestation/snp/report.ts';
 
-/** The bytes of the message, without zeros and empty byte strings as proto3 does it. */
+/** The bytes of the message. As in proto3, zeros and empty byte strings are left out. */
 export function encodeSnpAttestation({ report, certificates, product }: SnpAttestation): Uint8Array {
   const writer = new BinaryWriter();
   writeMessage(writer, 1, () => {

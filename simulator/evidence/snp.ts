@@ -3,7 +3,7 @@
  * 16, 19.7).
  */
 import { type KeyObject, randomBytes, sign } from 'node:crypto';
-import { idKeyDigest } from '../../lib/attestation/snp/launch.ts';
+import { idKeyDigest } from '../../lib/attestation/snp/launch-digest.ts';
 import { tcbValue } from '../../lib/attestation/snp/packed-fields.ts';
 import {
   SNP_EXTRA_CRL,
@@ -25,14 +25,20 @@ const FIRMWARE = { major: 1, minor: 58, build: 1 };
  * The raw_attestation_doc: the message with the report, the chip's certificate, and the current revocation
  * list.
  */
-export function snpEvidence({ hardware, reportData, coordinatorHash, faults }: EvidenceRequest): Uint8Array {
+export function snpEvidence({
+  hardware,
+  reportData,
+  coordinatorHash,
+  faults,
+  vcpus,
+}: EvidenceRequest): Uint8Array {
   const policy = SNP_GUEST.policy | (faults.get('evidence-debug') ? POLICY_DEBUG : 0n);
   const tcb: Tcb = faults.get('evidence-low-tcb')
     ? { ...SNP_GUEST.tcb, bootloader: SNP_GUEST.tcb.bootloader - 1 }
     : SNP_GUEST.tcb;
   const chipId = faults.get('evidence-chip') ? new Uint8Array(randomBytes(64)) : hardware.ids.chipId;
   const report = signReport(
-    { ...launchedGuest(policy, tcb), reportData, hostData: coordinatorHash, chipId },
+    { ...launchedGuest(vcpus, policy, tcb), reportData, hostData: coordinatorHash, chipId },
     hardware.keys.vcek,
   );
   if (faults.get('evidence-signature')) report.signature[0] = (report.signature[0] as number) ^ 1;
@@ -55,9 +61,9 @@ export function snpEvidence({ hardware, reportData, coordinatorHash, faults }: E
 
 type UnboundReport = Omit<SnpReport, 'reportData' | 'hostData' | 'chipId' | 'signature'>;
 
-/** What the firmware would report of our guest, launched by Contrast with its ID block. */
-function launchedGuest(policy: bigint, tcbParts: Tcb): UnboundReport {
-  const { measurement } = SNP_GUEST;
+/** The report that the firmware would give about our guest, launched by Contrast with its ID block. */
+function launchedGuest(vcpus: EvidenceRequest['vcpus'], policy: bigint, tcbParts: Tcb): UnboundReport {
+  const measurement = SNP_GUEST.measurements[vcpus];
   const tcb = tcbValue({ ...tcbParts, spl4: 0, spl5: 0, spl6: 0, spl7: 0 });
   return {
     version: 5,

@@ -1,4 +1,7 @@
-/** Writes the protobuf message that carries a TDX quote (docs/protocol/attestation.md 9.1), from the table that lib reads it by. */
+/**
+ * Writes the protobuf message that carries a TDX quote (docs/protocol/attestation.md 9.1), from the same
+ * table with which lib reads it.
+ */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import {
   type Field,
@@ -8,7 +11,7 @@ import {
   type Schema,
 } from '../../lib/attestation/tdx/quote.ts';
 
-/** The message, without zeros and empty byte strings, as proto3 leaves them out. */
+/** The bytes of the message. As in proto3, zeros and empty byte strings are left out. */
 export function encodeQuoteV4(quote: QuoteV4): Uint8Array {
   const writer = new BinaryWriter();
   encode(writer, QUOTE_V4, quote);

@@ -1,5 +1,5 @@
 /**
- * TDX evidence: a version 4 quote, signed by the quoting enclave, which the PCK vouches for
+ * TDX evidence: a version 4 quote, signed by the quoting enclave; the PCK vouches for that enclave
  * (docs/protocol/attestation.md 9, 10).
  */
 import { createPublicKey, type KeyObject, randomBytes, sign } from 'node:crypto';
@@ -58,7 +58,7 @@ const HEADER: QuoteV4['header'] = {
   userData: new Uint8Array(20),
 };
 
-/** What a quote consists of before it is signed; `chain` is the PEM of the PCK certificate and its issuers. */
+/** The parts of a quote before it is signed. `chain`: PEM of the PCK certificate and its issuers. */
 export interface UnsignedQuote {
   readonly header: QuoteV4['header'];
   readonly tdQuoteBody: TdQuoteBody;
@@ -67,13 +67,13 @@ export interface UnsignedQuote {
   readonly chain: Buffer;
 }
 
-/** The coordinates x || y that belong to a private key, 32 bytes each. */
+/** The public coordinates x || y of a private key, 32 bytes each. */
 export function publicPoint(key: KeyObject): Uint8Array {
   const { x = '', y = '' } = createPublicKey(key).export({ format: 'jwk' });
   return new Uint8Array(Buffer.concat([x, y].map((half) => Buffer.from(half, 'base64url'))));
 }
 
-/** The quote with both signatures: of the guest's report, and of the quoting enclave's. */
+/** The quote with both signatures: over the guest's report, and over the quoting enclave's report. */
 export function signedQuote(
   { header, tdQuoteBody, qeReport, authData, chain }: UnsignedQuote,
   signers: { readonly attestation: KeyObject; readonly pck: KeyObject },
@@ -105,7 +105,7 @@ export function signedQuote(
   };
 }
 
-/** What the TDX module would report of our guest, launched by Contrast. */
+/** The report that the TDX module would give about our guest, launched by Contrast. */
 function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faults: Faults): TdQuoteBody {
   const tdAttributes = Uint8Array.from(TD_ATTRIBUTES);
   if (faults.get('evidence-debug')) tdAttributes[0] = DEBUG;
@@ -118,7 +118,8 @@ function launchedGuest(reportData: Uint8Array, coordinatorHash: Uint8Array, faul
     tdAttributes,
     xfam: TDX_GUEST.xfam,
     mrTd: TDX_GUEST.mrTd,
-    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)), // padded with 16 zero bytes (docs/protocol/attestation.md 4.3)
+    // Padded with 16 zero bytes (docs/protocol/attestation.md 4.3).
+    mrConfigId: new Uint8Array(Buffer.concat([coordinatorHash], 48)),
     mrOwner: new Uint8Array(48),
     mrOwnerConfig: new Uint8Array(48),
     rtmrs: TDX_GUEST.rtmrs,

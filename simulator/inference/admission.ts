@@ -1,5 +1,5 @@
 /**
- * The rules a decrypted request has to meet, and what the server changes in it before the model sees it
+ * Rules that a decrypted request must meet, and changes that the server makes before the model sees it
  * (docs/protocol/inference.md 5.6, 8).
  */
 import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
@@ -21,24 +21,24 @@ function checkSalt(value: JsonObject): void {
 }
 
 /**
- * Where the value of that member begins. Of repeated members the server reads the first, JSON.parse would
- * read the last: so the text is read instead.
+ * Where the value of a member begins. The server reads the first of repeated members, but JSON.parse reads
+ * the last, so this searches the text.
  */
 const firstOf = ({ kind, spans }: TopLevel, member: string): number | undefined =>
   kind === 'object' ? spans.find(({ name }) => name === member)?.start : undefined;
 
-/** The text of the string that begins there; undefined for values of other kinds. */
+/** The string that begins at `start`; undefined for values of other kinds. */
 function stringAt(text: string, start: number | undefined): string | undefined {
   if (start === undefined || text[start] !== '"') return undefined;
   return JSON.parse(text.slice(start, skipString(text, start))) as string;
 }
 
-/** The URL of an object that holds one. */
+/** The `url` member of the object that begins at `start`. */
 const heldUrl = (text: string, start: number | undefined): string | undefined =>
   start === undefined ? undefined : stringAt(text, firstOf(valuesAt(text, start), 'url'));
 
-// The real server quotes the refused URL, user content, in an unencrypted answer (docs/protocol/inference.md
-// 14.22).
+// The real server quotes the refused URL, which is user content, in an unencrypted response
+// (docs/protocol/inference.md 14.22).
 function checkPart(text: string, part: TopLevel): void {
   for (const member of ['audio_url', 'video_url']) {
     const start = firstOf(part, member);
@@ -46,7 +46,7 @@ function checkPart(text: string, part: TopLevel): void {
     if (url !== undefined) throw new Rejection(500, `${member} is not allowed: ${url}`);
   }
   const image = firstOf(part, 'image_url');
-  // OpenAI's `image_url.url`, also as a bare string, and `source.url` of the messages API.
+  // OpenAI uses `image_url.url`, or `image_url` as a plain string; the messages API uses `source.url`.
   const images = [stringAt(text, image) ?? heldUrl(text, image), heldUrl(text, firstOf(part, 'source'))];
   for (const url of images) {
     if (url !== undefined && !isAcceptedImageUrl(url))
@@ -54,7 +54,7 @@ function checkPart(text: string, part: TopLevel): void {
   }
 }
 
-/** Content parts sit in `messages[].content[]`, and inside tool results once more. */
+/** Checks content parts: in `messages[].content[]`, and inside tool results again. */
 function checkMedia(text: string, start: number | undefined): void {
   if (start === undefined || text[start] !== '[') return;
   for (const element of valuesAt(text, start).spans) {
@@ -65,7 +65,7 @@ function checkMedia(text: string, start: number | undefined): void {
   }
 }
 
-/** Refuses what the server refuses. Throws Rejection. */
+/** Refuses the requests that the server refuses. Throws Rejection. */
 export function checkAdmission({ endpoint, body }: OpenedRequest): void {
   if (endpoint.salted && body.kind === 'json') checkSalt(body.value);
   if (body.kind === 'json') checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
@@ -74,8 +74,8 @@ export function checkAdmission({ endpoint, body }: OpenedRequest): void {
 const FORCED_FORM_FIELDS = ['stream_include_usage', 'stream_continuous_usage_stats'];
 
 /**
- * The body the model server gets: for streams, usage in every chunk is forced on. A JSON text that needs
- * no change stays as it is, byte for byte.
+ * The body for the model server. For streams, usage in every chunk is forced on. A JSON text that needs no
+ * change stays the same, byte for byte.
  */
 export function forModel({ endpoint, body, stream }: OpenedRequest): OpenedBody {
   if (!stream) return body;

@@ -17,7 +17,7 @@ function bodyOf(body: OpenedBody | undefined): { readonly bytes: Buffer; readonl
   return { bytes: buildForm(body.parts, boundary), contentType: `multipart/form-data; boundary=${boundary}` };
 }
 
-/** Lines without their ends, LF or CRLF; an unfinished last line counts. */
+/** Lines without their line ends (LF or CRLF); an unfinished last line counts. */
 async function* linesOf(source: AsyncIterable<string>): AsyncGenerator<string> {
   let rest = '';
   for await (const chunk of source) {
@@ -29,8 +29,8 @@ async function* linesOf(source: AsyncIterable<string>): AsyncGenerator<string> {
 }
 
 /**
- * Line-oriented, as the server is (docs/protocol/inference.md 6.2): an event is a data line and the name line
- * before it.
+ * Reads events line by line, as the server does (docs/protocol/inference.md 6.2): an event is a data line and
+ * the name line before it.
  */
 async function* eventsOf(source: AsyncIterable<string>): AsyncGenerator<ModelEvent> {
   let event: string | undefined;
@@ -50,8 +50,8 @@ async function textOf(response: IncomingMessage): Promise<string> {
 }
 
 /**
- * Asks `base` for `target` (path and query) with the decrypted body. The connection to it is destroyed when
- * `signal` aborts. Throws Rejection (502) if it cannot be reached.
+ * Sends the decrypted body to `target` (path and query) of the server at `base`. Closes the connection when
+ * `signal` aborts. Throws Rejection (502) if the server cannot be reached.
  */
 export async function backendResponse(
   base: string,

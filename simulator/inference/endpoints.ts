@@ -1,6 +1,6 @@
 /**
- * The server's endpoints as one table: what arrives there, which members stay plain in either direction
- * (docs/protocol/inference.md 5.1), and which rules apply (5.6, 7, 8).
+ * The server's endpoints as one table: the kind of body, the members that stay plain in either direction
+ * (docs/protocol/inference.md 5.1), and the rules that apply (5.6, 7, 8).
  */
 
 export type EndpointName =
@@ -17,15 +17,18 @@ export interface Endpoint {
   readonly name: EndpointName;
   readonly method: 'GET' | 'POST';
   readonly path: RegExp;
-  /** How the request body is protected; `none`: there is none, and nothing is encrypted either way. */
+  /**
+   * How the request body is protected; `none`: there is no body, and nothing is encrypted in either
+   * direction.
+   */
   readonly body: 'json' | 'form' | 'raw' | 'none';
   readonly plainRequest: ReadonlySet<string>;
   readonly plainResponse: ReadonlySet<string>;
-  /** Whether a cache_salt is demanded, and a shard key allowed. */
+  /** Whether a cache_salt is required, and a shard key allowed. */
   readonly salted: boolean;
   /** Whether the certificate-status policy is checked. */
   readonly policyChecked: boolean;
-  /** The event that ends a stream, as it stands on the wire; empty where there are no streams. */
+  /** The event that ends a stream, as on the wire; empty if the endpoint has no streams. */
   readonly terminal: string;
 }
 

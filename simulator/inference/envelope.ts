@@ -1,6 +1,6 @@
 /**
- * The message format, server side, written down literally from docs/protocol/inference.md 4 and 5. The
- * simulator judges the product, so nothing here is shared with lib/envelope.
+ * The server side of the message format, written literally from docs/protocol/inference.md 4 and 5. It shares
+ * no code with lib/envelope, because the simulator tests that code.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, randomBytes } from 'node:crypto';
 import { inSequenceOrder, replaceSpans, type Span, topLevelOf } from './json-text.ts';
@@ -18,7 +18,7 @@ interface Message {
   readonly tag: Buffer;
 }
 
-/** Which secret and nonce protect one request and its response. */
+/** The secret and nonce that protect one request and its response. */
 export interface Protection {
   readonly secretId: string;
   readonly key: Uint8Array;
@@ -55,17 +55,17 @@ function additionalData(nonce: Uint8Array, sequence: number): Buffer {
   return Buffer.concat([nonce, counter]);
 }
 
-/** Opens the messages of one request, in their order. */
+/** Opens the messages of one request, in order. */
 export interface Opener {
-  /** Opens the next message (its text, quotes included). Throws Rejection. */
+  /** Opens the next message. `text`: the message with its quotes. Throws Rejection. */
   open(text: string): Buffer;
-  /** What protects the response; undefined while no message was opened. */
+  /** Secret and nonce for the response; undefined until a message was opened. */
   protection(): Protection | undefined;
-  /** What was accepted although a good client does not send it so. */
+  /** Deviations that the server accepts but a good client avoids. */
   readonly irregularities: readonly string[];
 }
 
-/** `lookup` finds the secret of an id. The first message decides the secret and the nonce of the exchange. */
+/** `lookup` finds a secret by its id. The first message decides the secret and the nonce of the exchange. */
 export function createOpener(lookup: (id: string) => Uint8Array | undefined): Opener {
   let protection: Protection | undefined;
   let sequence = 0;
@@ -106,8 +106,8 @@ export function createOpener(lookup: (id: string) => Uint8Array | undefined): Op
 export type Sealer = (plaintext: string) => string;
 
 /**
- * The sealer of the response to a request: the request's nonce, a counter of its own, a fresh iv per message
- * (tests with golden data bring their own).
+ * Makes the sealer for the response to a request. It uses the request's nonce, its own counter and a fresh iv
+ * per message (tests with golden data pass `newIv`).
  */
 export function createSealer(
   { secretId, key, nonce }: Protection,
@@ -125,7 +125,7 @@ export function createSealer(
   };
 }
 
-/** Names the service's path library takes for something else (docs/protocol/inference.md 5.4). */
+/** Member names that the service's path library misreads (docs/protocol/inference.md 5.4). */
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)([:|]|$)/;
 
@@ -137,7 +137,9 @@ function utf8(bytes: Uint8Array): string {
   }
 }
 
-/** Opens every member that is not in `plain` and returns the JSON text of the whole. Throws Rejection. */
+/**
+ * Opens every member that is not in `plain` and returns the JSON text of the whole body. Throws Rejection.
+ */
 export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener: Opener): string {
   const text = utf8(body);
   let top: ReturnType<typeof topLevelOf>;
@@ -159,7 +161,7 @@ export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener
   for (const span of inSequenceOrder(top.spans)) {
     if (plain.has(span.name)) continue;
     const raw = text.slice(span.start, span.end);
-    // A member that is no message is a plaintext that should not be here: never quoted in the response.
+    // A member that is no message is plaintext and should not be here. Never quote it in the response.
     if (!raw.startsWith('"')) throw fail(`member ${JSON.stringify(span.name)} is not encrypted`);
     const value = utf8(opener.open(raw));
     try {
@@ -173,8 +175,8 @@ export function openMembers(body: Uint8Array, plain: ReadonlySet<string>, opener
 }
 
 /**
- * Seals every value of the top level (object members, or array elements in index-text order) that is not in
- * `plain`, all other bytes kept. Throws SyntaxError if the text is not JSON.
+ * Seals every value of the top level that is not in `plain`: object members, or array elements in the order
+ * of their index texts. All other bytes stay. Throws SyntaxError if the text is not JSON.
  */
 export function sealMembers(text: string, plain: ReadonlySet<string>, seal: Sealer): string {
   const { spans } = topLevelOf(text);

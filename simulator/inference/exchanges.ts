@@ -1,6 +1,7 @@
 /**
- * What the inference side made of each request, beside the bytes that the recorder keeps: which rules of
- * the wire it broke, what was answered, and when the client left. Tests assert `violations()` empty.
+ * A log of how the inference side handled each request: the rules of the wire that the request broke, the
+ * response, and when the client left. The recorder keeps the bytes. Tests assert that `violations()` is
+ * empty.
  */
 
 export interface Exchange {
@@ -8,12 +9,14 @@ export interface Exchange {
   /** Path and query, as sent. */
   readonly target: string;
   readonly receivedAt: number;
-  /** Model asked for, from the opened body; empty until it is known. */
+  /** Model that the decrypted body asks for; empty until it is known. */
   model: string;
   secretId: string;
-  /** The beginning of the decrypted request (JSON text, names of form fields), to tell what the model saw. */
+  /**
+   * The beginning of the decrypted request (JSON text, or names of form fields), to show what the model saw.
+   */
   opened: string;
-  /** Rules of the wire that this request broke, whether it was answered or not. */
+  /** Rules of the wire that this request broke, whether it got a response or not. */
   readonly violations: string[];
   /** Faults that were armed for it. */
   readonly faults: string[];
@@ -21,16 +24,16 @@ export interface Exchange {
   status: number;
   /** Why the server refused, if it did. */
   rejection: string;
-  /** Why a response could not be given to its end although the client was there; empty if nothing failed. */
+  /** Why the response could not be completed although the client was still there; empty if nothing failed. */
   failure: string;
-  /** Pieces written: events of a stream, or one for a unary response. */
+  /** How many pieces were written: the events of a stream, or one for a unary response. */
   written: number;
   /**
-   * When the connection closed before the response was complete (the client's doing, or a fault's); wall
+   * When the connection closed before the response was complete, because of the client or a fault; wall
    * clock, ms.
    */
   closedEarlyAt: number | undefined;
-  /** When the server was done with it, generation stopped; wall clock, ms. */
+  /** When the server had finished the exchange and stopped generating; wall clock, ms. */
   finishedAt: number | undefined;
 }
 
@@ -44,7 +47,7 @@ export interface ExchangeLog {
   clear(): void;
 }
 
-/** The oldest exchange is forgotten beyond this many. */
+/** Beyond this many exchanges, the oldest is dropped. */
 const MAX_EXCHANGES = 1000;
 
 export function createExchangeLog(): {

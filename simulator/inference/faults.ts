@@ -1,11 +1,12 @@
 /**
- * The faults of the inference side. A request asks for them by the name of its model,
- * `sim-20x5+fault=flip_tag:3+fault-once=no_secret`, which reaches the server as it is; or a test, a flag or
- * the control endpoint sets `inference` / `inference-once` to `flip_tag:3+gzip`. `once` means: not again for
- * the retry of the same request (by name), or not for the next request (by switch).
+ * The faults of the inference side, and how a request gets them. The name of its model can ask for them, as
+ * in `sim-20x5+fault=flip_tag:3+fault-once=no_secret`; the client passes that name on unchanged. Or a test, a
+ * flag or the control endpoint sets `inference` or `inference-once` to `flip_tag:3+gzip`. `once` means: by
+ * name, not again for the retry of the same request; by switch, not for the next request.
  */
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { nearest } from '../../lib/text.ts';
 import type { Faults } from '../faults.ts';
 import { DELIVERY_FAULTS } from './faults/delivery.ts';
 import { EVENT_FAULTS } from './faults/events.ts';
@@ -26,46 +27,54 @@ export const INFERENCE_FAULTS = {
 export type InferenceFaultName = keyof typeof INFERENCE_FAULTS;
 
 export interface ArmedFault extends Intervention {
-  /** As asked for: name and arguments. */
+  /** Name and arguments, as the request or the switch gave them. */
   readonly asked: string;
 }
 
 const isFaultName = (name: string): name is InferenceFaultName => Object.hasOwn(INFERENCE_FAULTS, name);
 
-/** Throws config_invalid where a text such as `flip_tag:3+gzip` names a fault that does not exist. */
+/** Throws config_invalid if a text such as `flip_tag:3+gzip` names an unknown fault or a wrong argument. */
 export function checkFaults(text: string): void {
   for (const asked of listed(text)) {
-    const [name = ''] = asked.split(':', 1);
-    if (!isFaultName(name))
-      throw new PrivatemodeError(
-        'config_invalid',
-        `there is no fault of inference named ${name}; --help lists them`,
-      );
+    try {
+      armFault(asked);
+    } catch (thrown) {
+      if (!(thrown instanceof Rejection)) throw thrown;
+      throw new PrivatemodeError('config_invalid', `fault ${asked}: ${thrown.message}; --help lists all`);
+    }
   }
+}
+
+function suggestion(name: string): string {
+  const meant = nearest(name.replaceAll('-', '_'), Object.keys(INFERENCE_FAULTS));
+  return meant === undefined ? '' : `: write ${meant}`;
 }
 
 /** `name` or `name:first,second`. Throws Rejection (400) for an unknown name. */
 export function armFault(asked: string): ArmedFault {
   const [name = '', args = ''] = asked.split(/:(.*)/s, 2);
-  if (!isFaultName(name)) throw new Rejection(400, `there is no fault named ${name}`);
+  if (!isFaultName(name)) throw new Rejection(400, `there is no fault named ${name}${suggestion(name)}`);
   return { asked, ...INFERENCE_FAULTS[name].arm(argumentsOf(args)) };
 }
 
-/** The model name without the faults it asks for. */
+/** The model name without the faults that it asks for. */
 export const baseModel = (model: string): string => model.split('+fault', 1)[0]!;
 
-/** Retries of one request differ in the attempt at the end of their id (docs/protocol/inference.md 2). */
+/**
+ * The attempts of one request differ only in the attempt number at the end of their ids
+ * (docs/protocol/inference.md 2).
+ */
 const withoutAttempt = (requestId: string): string => requestId.replace(/_\d+$/, '');
 
-/** Enough to remember every request whose retry may still come. */
+/** How many request ids to remember: enough for all requests whose retry may still come. */
 const REMEMBERED_REQUESTS = 10_000;
 
 const listed = (text: string | undefined): string[] =>
   text === undefined || text === '' ? [] : text.split('+');
 
 /**
- * Picks the faults of a request, and remembers which were due once. Throws Rejection for one that does not
- * exist.
+ * Makes the function that picks the faults of a request. It remembers the requests that have got their `once`
+ * faults. The function throws Rejection for an unknown fault.
  */
 export function createFaultPicker(faults: Faults): (request: IncomingMessage) => ArmedFault[] {
   const served = new Set<string>();

@@ -1,6 +1,6 @@
 /**
- * multipart/form-data as bytes, both ways: what arrives encrypted part by part, and what a backend gets
- * (docs/protocol/inference.md 6.3).
+ * Reads and writes multipart/form-data as bytes: reads forms that arrive encrypted part by part, and writes
+ * them for a backend (docs/protocol/inference.md 6.3).
  */
 import { Rejection } from './rejection.ts';
 

@@ -1,11 +1,13 @@
 /**
- * The certificate-status policy a client sends along, and its MAC (docs/protocol/inference.md 7): the worker
- * answers only if the status of its GPU certificate is one the policy allows.
+ * The certificate-status policy that a client sends, and its MAC (docs/protocol/inference.md 7). The worker
+ * responds only if the policy allows the status of its GPU certificate.
  */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { Rejection } from './rejection.ts';
 
-/** What the certificate authority says of the simulated GPU. `revokedAt` is in unix seconds. */
+/**
+ * The status of the simulated GPU's certificate, as its authority states it. `revokedAt` is in unix seconds.
+ */
 export type GpuStatus =
   | { readonly status: 'good' | 'unknown' }
   | { readonly status: 'revoked'; readonly revokedAt: number };
@@ -20,7 +22,7 @@ const GOOD_ONLY: Policy = { rules: new Set(['allow-good']), notBefore: 0 };
 
 const fail = (what: string): Rejection => new Rejection(500, `verifying OCSP policy: ${what}`);
 
-/** Exactly two parts separated by `; `. Throws Rejection. */
+/** Parses a policy: exactly two parts, separated by `; `. Throws Rejection. */
 function parsePolicy(text: string): Policy {
   const parts = text.split('; ');
   const rules = /^rules=(.+)$/.exec(parts[0] ?? '')?.[1]?.split(',');
@@ -34,8 +36,8 @@ function checkMac(policy: string, mac: string, secret: Uint8Array): void {
   const expected = createHmac('sha256', secret.subarray(0, 32)).update(policy).digest();
   const given = Buffer.from(mac, 'hex');
   if (given.length !== expected.length || !timingSafeEqual(given, expected)) {
-    // The real server names the expected MAC in clear (docs/protocol/inference.md 14.22); clients must cope
-    // with that.
+    // The real server names the expected MAC in clear (docs/protocol/inference.md 14.22); clients must handle
+    // that.
     throw fail(`wrong MAC: expected ${expected.toString('hex')}`);
   }
 }
@@ -46,8 +48,8 @@ function allows({ rules, notBefore }: Policy, gpu: GpuStatus): boolean {
 }
 
 /**
- * Checks the two headers with the secret of `secretId` and judges the GPU by them; without both headers only
- * a good status passes. Throws Rejection.
+ * Checks both headers with the secret of `secretId`, and the GPU's status against the policy. Without the
+ * headers, only a good status passes. Throws Rejection.
  */
 export function checkGpuPolicy(
   headers: { readonly policy: string | undefined; readonly mac: string | undefined },

@@ -14,7 +14,7 @@ import { plainWire, rejectionWire } from './sealed-response.ts';
 import { deliver, type Framed, frame } from './wire.ts';
 import { headViolations } from './wire-rules.ts';
 
-/** Handles every request of the inference API, and logs what it made of each. */
+/** Handles every request to the inference API, and logs each. */
 export interface InferenceHandler {
   (request: IncomingMessage, response: ServerResponse): void;
   readonly exchanges: ExchangeLog;
@@ -24,8 +24,8 @@ export interface InferenceHandler {
 const MAX_BODY_BYTES = 128 * 1024 * 1024;
 
 /**
- * The whole body, read at no more than `bytesPerSecond`. Throws Rejection (413) beyond the limit; the rest is
- * then left to the caller to drain.
+ * Reads the whole body, at no more than `bytesPerSecond`. Throws Rejection (413) beyond the size limit; the
+ * caller must then drain the rest.
  */
 async function readBody(
   request: IncomingMessage,
@@ -46,8 +46,8 @@ async function readBody(
 }
 
 /**
- * Discards what was not read of a body: a response sent into a running upload can be lost when the connection
- * closes behind it.
+ * Discards the unread rest of a body. A response that is sent during an upload can be lost when the
+ * connection closes after it.
  */
 async function drain(request: IncomingMessage, signal: AbortSignal): Promise<void> {
   if (request.readableEnded) return;
@@ -66,7 +66,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
   const respond = createResponder(context, createModel(context.model, context.now));
   const faultsOf = createFaultPicker(context.faults);
 
-  /** The response of the server, whatever it is; undefined where a fault has answered already. */
+  /** The server's response, also if it is an error; undefined if a fault has already responded. */
   async function framedResponse(
     request: IncomingMessage,
     response: ServerResponse,
@@ -138,7 +138,8 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     });
     serve(request, response, exchange, departure.signal)
       .catch((error: unknown) => {
-        // The client has left, or the source of the response broke in mid-stream: only a reset can show it.
+        // Either the client has left, or the source of the response failed mid-stream; only a reset can show
+        // the client such a failure.
         if (!departure.signal.aborted) exchange.failure = String(error);
         context.reset(request);
       })

@@ -1,12 +1,12 @@
 /**
- * JSON as text: where the values of the top level stand, so that they can be replaced without touching any
- * other byte. The cipher works on raw JSON text (docs/protocol/inference.md 4), so a parsed value is no use
- * to it.
+ * Finds the values of the top level in a JSON text, so that they can be replaced without changing any other
+ * byte. The cipher works on raw JSON text (docs/protocol/inference.md 4), so parsed values are of no use to
+ * it.
  */
 
 /**
- * One value of the top level: `[start, end)` in the text. `name` is the decoded member name, or the index as
- * text.
+ * One value of the top level: `[start, end)` in the text. `name`: the decoded member name, or the array index
+ * as text.
  */
 export interface Span {
   readonly name: string;
@@ -29,7 +29,7 @@ function skipBlanks(text: string, from: number): number {
 }
 
 /**
- * The index after the string that opens at `from`. Searches natively, since images are strings of many
+ * The index after the string that opens at `from`. Uses indexOf for speed, since images are strings of many
  * megabytes.
  */
 export function skipString(text: string, from: number): number {
@@ -67,15 +67,17 @@ function skipValue(text: string, from: number): number {
 }
 
 /**
- * The values of the top level, in the order of the text, duplicates included. Throws SyntaxError unless the
- * whole text is one JSON value.
+ * The values of the top level in text order, duplicates included. Throws SyntaxError unless the whole text is
+ * one JSON value.
  */
 export function topLevelOf(text: string): TopLevel {
   JSON.parse(text); // the walk relies on valid JSON
   return valuesAt(text, skipBlanks(text, 0));
 }
 
-/** The same of the value that begins at `open`, anywhere in a text that is known to be valid JSON. */
+/**
+ * As `topLevelOf`, for the value that begins at `open`, anywhere in a text that is known to be valid JSON.
+ */
 export function valuesAt(text: string, open: number): TopLevel {
   if (text[open] !== '{' && text[open] !== '[') return { kind: 'scalar', spans: [] };
 
@@ -98,13 +100,13 @@ export function valuesAt(text: string, open: number): TopLevel {
 }
 
 /**
- * Names as the service's path library spells them, the spelling that is sorted (docs/protocol/inference.md
- * 5.2). Index texts pass unchanged.
+ * A name in the spelling of the service's path library, by which names are sorted (docs/protocol/inference.md
+ * 5.2). Index texts stay unchanged.
  */
 const escapeName = (name: string): string => name.replace(/[.?*]/g, (character) => `\\${character}`);
 
 /**
- * The spans in the order in which messages are numbered: escaped names by their UTF-8 bytes
+ * The spans in the order in which messages are numbered: by the UTF-8 bytes of their escaped names
  * (docs/protocol/inference.md 5.2).
  */
 export function inSequenceOrder(spans: readonly Span[]): Span[] {
@@ -128,8 +130,8 @@ export function replaceSpans(text: string, replacements: ReadonlyMap<Span, strin
 }
 
 /**
- * The text of a non-empty object with one member set to `value` (JSON text), every other byte kept: numbers
- * must not lose digits on the way.
+ * The text of a non-empty object with one member set to `value` (JSON text). All other bytes stay, so that
+ * numbers lose no digits.
  */
 export function withMember(text: string, name: string, value: string): string {
   const span = topLevelOf(text).spans.find((candidate) => candidate.name === name);

@@ -1,6 +1,6 @@
 /**
- * Which image URLs the server takes (docs/protocol/inference.md 5.6): step by step what Go 1.26's net/url
- * does with a whole string, written apart from the product's check, which it judges.
+ * Which image URLs the server accepts (docs/protocol/inference.md 5.6): follows step by step how Go 1.26's
+ * net/url parses a whole string. Written separately from the product's check, because it tests that check.
  */
 import { isIPv6 } from 'node:net';
 
@@ -12,13 +12,15 @@ const isAscii = (character: string): boolean => character < '\x80';
 const isControl = (character: string): boolean => character < ' ' || character === '\x7f';
 const isPort = (text: string): boolean => /^(:[0-9]*)?$/.test(text);
 
-/** What comes before the separator, and what comes after it, if anything does. */
+/**
+ * The text before the first separator, and the text after it; the latter is empty if there is no separator.
+ */
 function cut(text: string, separator: string): [before: string, after: string] {
   const at = text.indexOf(separator);
   return at < 0 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)];
 }
 
-/** The codes of all percent escapes, or undefined where one is not followed by two hex digits. */
+/** The codes of all percent escapes; undefined if a `%` is not followed by two hex digits. */
 function escapesOf(text: string): number[] | undefined {
   const codes: number[] = [];
   for (let at = text.indexOf('%'); at >= 0; at = text.indexOf('%', at + 3)) {
@@ -32,8 +34,8 @@ function escapesOf(text: string): number[] | undefined {
 const hasWholeEscapes = (text: string): boolean => escapesOf(text) !== undefined;
 
 /**
- * Part of a host: characters from its set, and the escapes that `mayEscape` allows. Percent signs may always
- * be escaped.
+ * Whether a text may be part of a host: only characters of the set, and only escapes that `mayEscape` allows.
+ * An escaped percent sign is always allowed.
  */
 function isHostText(text: string, mayEscape: (code: number) => boolean): boolean {
   const escapes = escapesOf(text);
@@ -74,7 +76,7 @@ function isAuthority(authority: string, scheme: string): boolean {
 }
 
 /**
- * Whether the server accepts the URL of an image. Go's parser would let control characters pass after a `#`;
+ * Whether the server accepts the URL of an image. Go's parser would accept control characters after a `#`;
  * the server does not.
  */
 export function isAcceptedImageUrl(url: string): boolean {

@@ -1,5 +1,6 @@
 /**
- * Which model answers a decrypted request: the backend if there is one, a transcript, or a built-in model.
+ * Decides which model responds to a decrypted request: the backend if there is one, else a transcript or a
+ * built-in model.
  */
 import type { ModelOptions } from '../context.ts';
 import { forModel } from './admission.ts';
@@ -9,23 +10,26 @@ import { baseModel } from './faults.ts';
 import { withMember } from './json-text.ts';
 import { anthropicResponse } from './models/anthropic.ts';
 import { embeddingsResponse } from './models/embeddings.ts';
-import { isServed, modelById, modelList } from './models/list.ts';
+import { isServed, modelById, modelList, namesOf } from './models/list.ts';
 import { openaiError, openaiResponse, unknownModel } from './models/openai.ts';
 import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
 import { transcriptionResponse } from './models/transcription.ts';
 import { loadTranscripts, transcriptResponse, turnIn } from './models/transcripts.ts';
-import { turnOf, turnsOf } from './models/turn.ts';
+import { type Turn, turnOf, turnsOf } from './models/turn.ts';
 import { unstructuredResponse } from './models/unstructured.ts';
+import { overflowOf, WINDOWS } from './models/window.ts';
 import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
 
 export interface Model {
-  /** Answers a decrypted request; stops generating and rejects with AbortError when `signal` aborts. */
+  /**
+   * Responds to a decrypted request. When `signal` aborts, it stops generating and rejects with AbortError.
+   */
   respond(request: OpenedRequest, signal: AbortSignal): Promise<ModelResponse>;
-  /** Answers `/v1/models` and `/v1/models/{id}`. */
+  /** Responds to `/v1/models` and `/v1/models/{id}`. */
   list(endpoint: Endpoint, target: string, signal: AbortSignal): Promise<ModelResponse>;
 }
 
-/** A backend does not know the faults asked for by name. */
+/** Removes the faults from the model name, since a backend does not know them. */
 function withBaseName(body: OpenedBody, model: string): OpenedBody {
   const name = baseModel(model);
   if (name === model || body.kind === 'raw') return body;
@@ -36,7 +40,7 @@ function withBaseName(body: OpenedBody, model: string): OpenedBody {
   return { kind: 'form', parts };
 }
 
-/** The model id at the end of a path; one that is not well escaped is taken literally. */
+/** The model id at the end of a path. An id with malformed escapes is taken literally. */
 function idOf(target: string): string {
   const escaped = target.split('?', 1)[0]!.slice('/v1/models/'.length);
   try {
@@ -79,7 +83,7 @@ async function* mirrored(events: AsyncIterable<ModelEvent>): AsyncGenerator<Mode
 }
 
 /**
- * Repeats `reasoning` as `reasoning_content` in each choice, as the server does (docs/protocol/inference.md
+ * Copies `reasoning` to `reasoning_content` in each choice, as the server does (docs/protocol/inference.md
  * 5.6).
  */
 const mirrorReasoning = (response: ModelResponse): ModelResponse =>
@@ -87,9 +91,17 @@ const mirrorReasoning = (response: ModelResponse): ModelResponse =>
     ? { ...response, body: mirror(response.body) }
     : { ...response, events: mirrored(response.events) };
 
+/** Why a chat has no messages to answer, as vLLM begins it; undefined if it has, or if this is no chat. */
+function wrongMessages({ endpoint, body }: OpenedRequest): string | undefined {
+  if (body.kind !== 'json' || !['chat', 'messages'].includes(endpoint.name)) return undefined;
+  const { messages } = body.value as { messages?: unknown };
+  if (Array.isArray(messages)) return undefined;
+  return `1 validation error: messages: ${messages === undefined ? 'Field required' : 'Input should be a valid list'}`;
+}
+
 /** Throws config_invalid if the transcripts cannot be read. `now` in ms since 1970. */
 export function createModel(
-  { backend, transcripts, anyName = true }: ModelOptions,
+  { backend, transcripts, anyName = true, edits }: ModelOptions,
   now: () => number,
 ): Model {
   const scripted = loadTranscripts(transcripts);
@@ -98,17 +110,24 @@ export function createModel(
     const { endpoint, body, stream } = request;
     if (body.kind === 'raw') return unstructuredResponse(body.bytes, body.contentType);
     const name = baseModel(request.model);
-    if (!anyName && !isServed(name, [...scripted.keys()])) return unary(404, unknownModel(name));
+    if (!anyName && !isServed(name, [...scripted.keys()]))
+      return unary(404, unknownModel(name, namesOf([...scripted.keys()])));
     const transcript = scripted.get(name);
     if (transcript !== undefined) {
       const turn = turnIn(transcript, body.kind === 'json' ? body.value : {});
       return transcriptResponse(turn, stream, signal);
     }
+    const window = WINDOWS.get(name);
+    const overflow =
+      window !== undefined && body.kind === 'json' ? overflowOf(window, body.value) : undefined;
+    const message = anyName ? overflow : (wrongMessages(request) ?? overflow);
+    const refusal: Turn | undefined =
+      message === undefined ? undefined : { kind: 'error', status: 400, message };
     if (endpoint.name === 'completions' && body.kind === 'json') {
-      const turns = turnsOf(baseModel(request.model), body.value);
+      const turns = refusal === undefined ? turnsOf(name, body.value) : [refusal];
       return openaiResponse('completions', turns, body.value, { stream, now, signal });
     }
-    const turn = turnOf(baseModel(request.model), body.kind === 'json' ? body.value : {});
+    const turn = refusal ?? turnOf(name, body.kind === 'json' ? body.value : {}, edits);
     if (body.kind === 'form') return transcriptionResponse(turn, body.parts, { stream, now, signal });
     if (endpoint.name === 'messages') return anthropicResponse(turn, body.value, { stream, signal });
     if (endpoint.name === 'chat') {

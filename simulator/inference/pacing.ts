@@ -2,8 +2,8 @@
 import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises';
 
 /**
- * Waits; rejects with AbortError as soon as `signal` aborts. 0 waits for one turn of the event loop,
- * `Infinity` for the abort alone.
+ * Waits for `ms`; rejects with AbortError as soon as `signal` aborts. 0 waits for one turn of the event loop;
+ * `Infinity` waits until the abort.
  */
 export async function pause(ms: number, signal: AbortSignal): Promise<void> {
   if (ms === 0) {
@@ -21,8 +21,8 @@ export async function pause(ms: number, signal: AbortSignal): Promise<void> {
 }
 
 /**
- * The items, `intervalMs` apart on an absolute schedule, so that timer drift does not add up; 0 means as fast
- * as they are taken.
+ * Yields the items `intervalMs` apart, on an absolute schedule, so that timer drift does not add up. 0 yields
+ * them as fast as the caller takes them.
  */
 export async function* paced<T>(
   items: Iterable<T>,

@@ -1,6 +1,6 @@
 /**
- * What the server answers when it refuses a request, in clear and marked so (docs/protocol/inference.md 5.6
- * and 11).
+ * The error with which the server refuses a request. It is sent in clear and marked so
+ * (docs/protocol/inference.md 5.6 and 11).
  */
 export class Rejection extends Error {
   override readonly name = 'Rejection';
@@ -13,8 +13,8 @@ export class Rejection extends Error {
 }
 
 /**
- * `<`, `>` and `&` are escaped inside JSON strings, as the server's JSON library does
- * (docs/protocol/inference.md 11).
+ * Escapes `<`, `>` and `&` inside JSON strings, as the server's JSON library does (docs/protocol/inference.md
+ * 11).
  */
 const escapeMarkup = (json: string): string =>
   json.replace(/[<>&]/g, (character) => `\\u00${character.charCodeAt(0).toString(16)}`);
@@ -23,7 +23,7 @@ const escapeMarkup = (json: string): string =>
 export const errorBody = (message: string): string =>
   escapeMarkup(JSON.stringify({ error: { message, type: '' } }));
 
-/** Headers of an error that was not encrypted by the server. */
+/** Headers of an error that the server sends in clear. */
 export const UNENCRYPTED_ERROR_HEADERS = {
   'Content-Type': 'application/json',
   'Privatemode-Encrypted': 'false',

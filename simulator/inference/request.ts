@@ -1,5 +1,5 @@
 /**
- * From a request body as it came over the wire to the plaintext a model server gets
+ * Decrypts a request: turns its body from the wire into the plaintext for a model server
  * (docs/protocol/inference.md 4 to 6).
  */
 
@@ -11,7 +11,7 @@ import { boundaryOf, type FormPart, parseForm } from './form.ts';
 import { Rejection } from './rejection.ts';
 import { PROTOCOL_HEADERS } from './wire-rules.ts';
 
-/** A JSON object whose members have not been looked at yet. */
+/** A JSON object whose members are not checked yet. */
 export type JsonObject = { readonly [name: string]: unknown };
 
 /** The decrypted body: JSON text with its parsed form, form parts, or the whole body as bytes. */
@@ -38,8 +38,8 @@ const byBytes = (a: FormPart, b: FormPart): number =>
   Buffer.compare(Buffer.from(a.name), Buffer.from(b.name));
 
 /**
- * Value fields by name, then file fields by name: the order of the sequence numbers
- * (docs/protocol/inference.md 6.3).
+ * Decrypts the fields of a form in the order of the sequence numbers: value fields by name, then file fields
+ * by name (docs/protocol/inference.md 6.3).
  */
 function openForm(body: Buffer, contentType: string, plain: ReadonlySet<string>, opener: Opener): FormPart[] {
   const parts = parseForm(body, boundaryOf(contentType));
@@ -83,7 +83,7 @@ function modelOf(body: OpenedBody): string {
   return model;
 }
 
-/** What the server takes for true in the `stream` of a JSON body (docs/protocol/inference.md 5.4). */
+/** Values of `stream` that the server takes for true in a JSON body (docs/protocol/inference.md 5.4). */
 const TRUTHS: readonly unknown[] = [true, 1, 'true'];
 
 const isStream = (body: OpenedBody): boolean =>
@@ -115,7 +115,7 @@ export function openRequest(
   };
 }
 
-/** What a good client keeps consistent between head and body, and the server does not check. */
+/** Inconsistencies between head and body that a good client avoids; the server does not check them. */
 export function consistencyViolations(request: OpenedRequest, headers: IncomingHttpHeaders): string[] {
   const { endpoint, model, protection, body } = request;
   const found = [...request.irregularities];

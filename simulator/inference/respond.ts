@@ -1,4 +1,7 @@
-/** From a request that arrived whole to the response that goes out: the server's checks in their order. */
+/**
+ * Turns a whole request into its response: applies the server's checks in their order, asks the model, and
+ * encrypts.
+ */
 import type { IncomingMessage } from 'node:http';
 import type { InferenceContext } from '../context.ts';
 import { checkAdmission } from './admission.ts';
@@ -14,12 +17,12 @@ import { type Protect, protectWith, wireOf } from './sealed-response.ts';
 import type { Wire } from './wire.ts';
 import { missingProtocolHeaders, PROTOCOL_HEADERS } from './wire-rules.ts';
 
-/** How much of a decrypted request is kept for tests to look at, in UTF-16 units. */
+/** How much of a decrypted request is kept for tests, in UTF-16 units. */
 const OPENED_LIMIT = 16_384;
 
 const inClear: Protect = (text) => text;
 
-/** What the server needs before it reads a body. Throws Rejection. */
+/** Checks what the server needs before it reads a body. Throws Rejection. */
 export function checkHead(endpoint: Endpoint, request: IncomingMessage): void {
   if (request.method !== endpoint.method) throw new Rejection(405, 'method not allowed');
   if (endpoint.body === 'none') return;
@@ -34,12 +37,12 @@ function describe({ body }: OpenedRequest): string {
   return body.parts.map(({ name }) => name).join(' ');
 }
 
-/** The oldest nonce is forgotten beyond this many. */
+/** Beyond this many nonces, the oldest is dropped. */
 const REMEMBERED_NONCES = 100_000;
 
 /**
- * Returns a function that remembers a nonce and tells whether it is new: one must never protect two requests
- * (docs/protocol/inference.md 4).
+ * Returns a function that remembers a nonce and tells whether it is new: a nonce must never protect two
+ * requests (docs/protocol/inference.md 4).
  */
 function createNonceMemory(): (nonce: Buffer) => boolean {
   const seen = new Set<string>();
@@ -52,7 +55,7 @@ function createNonceMemory(): (nonce: Buffer) => boolean {
   };
 }
 
-/** Answers one request; throws Rejection where the server refuses. */
+/** Makes the response to one request; throws Rejection if the server refuses the request. */
 export type Responder = (
   endpoint: Endpoint,
   request: IncomingMessage,

@@ -1,4 +1,4 @@
-/** From a model's answer to an encrypted one (docs/protocol/inference.md 6): the server's side of sealing. */
+/** Encrypts a model's response: the server side of sealing (docs/protocol/inference.md 6). */
 
 import type { Endpoint } from './endpoints.ts';
 import { type Sealer, sealMembers } from './envelope.ts';
@@ -6,10 +6,13 @@ import type { ModelEvent, ModelResponse } from './models/response.ts';
 import { errorBody, Rejection, UNENCRYPTED_ERROR_HEADERS } from './rejection.ts';
 import type { Wire } from './wire.ts';
 
-/** How the pieces of one response are made. The identity in place of sealing is for faults alone. */
+/**
+ * Protects one text of a response. Normally this seals the text; for faults and for endpoints without
+ * encryption it is the identity.
+ */
 export type Protect = (text: string) => string;
 
-/** Protects the members of the endpoint's answers; `[DONE]` is no JSON and stays as it is. */
+/** Protects the members of an endpoint's responses. `[DONE]` is not JSON and stays as it is. */
 export function protectWith(endpoint: Endpoint, seal: Sealer): Protect {
   return (text) => {
     try {
@@ -36,7 +39,7 @@ async function* onePiece(text: string): AsyncGenerator<Buffer> {
   yield Buffer.from(text);
 }
 
-/** The response as it goes out. An empty body stays empty; a body that is not JSON throws Rejection. */
+/** The response for the wire. An empty body stays empty. A body that is not JSON throws Rejection. */
 export function wireOf(answer: ModelResponse, protect: Protect): Wire {
   if (answer.kind === 'stream') {
     return {
@@ -54,7 +57,7 @@ export function wireOf(answer: ModelResponse, protect: Protect): Wire {
   };
 }
 
-/** A response that is not encrypted: the body as it is. */
+/** A response with its body in clear. */
 export const plainWire = (status: number, headers: Readonly<Record<string, string>>, body: string): Wire => ({
   status,
   headers,
@@ -62,6 +65,6 @@ export const plainWire = (status: number, headers: Readonly<Record<string, strin
   pieces: onePiece(body),
 });
 
-/** The refusal of the server, in clear, marked and in the OpenAI shape. */
+/** The server's refusal: in clear, marked, and in the OpenAI shape. */
 export const rejectionWire = ({ status, message }: Rejection): Wire =>
   plainWire(status, UNENCRYPTED_ERROR_HEADERS, errorBody(message));

@@ -1,6 +1,6 @@
 /**
- * What a client may put into a request head, as rules that describe every breach. Nothing is refused
- * here: the exchange log collects the breaches, and tests assert that there are none.
+ * Rules for the head of a request; each describes how a client broke it. The rules refuse nothing: the
+ * exchange log collects the breaches, and tests assert that there are none.
  */
 import type { IncomingMessage } from 'node:http';
 import { TLSSocket } from 'node:tls';
@@ -21,8 +21,8 @@ export const PROTOCOL_HEADERS = {
 } as const;
 
 /**
- * Everything else a client may send: content negotiation, the credential, the documented headers of the two
- * API styles.
+ * All other headers that a client may send: content negotiation, the credential, and the documented headers
+ * of the two API styles.
  */
 const PLAIN_HEADERS = new Set([
   'host',
@@ -37,9 +37,9 @@ const PLAIN_HEADERS = new Set([
   'anthropic-beta',
   'openai-beta',
 ]);
-/** What every runtime's fetch adds by itself; the client library has no other way to the service. */
+/** Headers that the fetch of every runtime adds by itself; the client library can only use fetch. */
 const FETCH_HEADERS = new Set(['user-agent', 'sec-fetch-mode']);
-/** The same, where the response could be cached. */
+/** Headers that fetch also adds if the response could be cached. */
 const UNCACHED_HEADERS = new Set(['pragma', 'cache-control']);
 const PROTOCOL_NAMES: ReadonlySet<string> = new Set(Object.values(PROTOCOL_HEADERS));
 
@@ -50,7 +50,7 @@ interface Head {
   readonly socket: IncomingMessage['socket'];
 }
 
-/** One rule: the breaches it finds in a request head, none of which quotes a credential. */
+/** One rule: returns the breaches in a request head. No breach quotes a credential. */
 type Rule = (head: Head) => string | readonly string[] | undefined;
 
 const UUID_V7 = '[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}';
@@ -66,7 +66,7 @@ const isOfFetch = ({ endpoint, get }: Head, name: string): boolean =>
 
 const unless = (good: boolean, breach: string): string | undefined => (good ? undefined : breach);
 
-/** A header whose value, where it is present, has one form. */
+/** A rule for the form of a header's value, if the header is present. */
 const formed =
   (name: string, form: RegExp): Rule =>
   ({ get }) =>
@@ -153,12 +153,12 @@ function headOf(endpoint: Endpoint, request: IncomingMessage): Head {
   };
 }
 
-/** Every rule of the wire the head breaks; empty for a good client. */
+/** All breaches in a request head; empty for a good client. */
 export function headViolations(endpoint: Endpoint, request: IncomingMessage): string[] {
   const head = headOf(endpoint, request);
   return RULES.flatMap((rule) => rule(head) ?? []);
 }
 
-/** Headers without which the server cannot treat the request at all; it refuses it. */
+/** Required headers that are missing; without them the server refuses the request. */
 export const missingProtocolHeaders = (endpoint: Endpoint, request: IncomingMessage): string[] =>
   missingHeaders(headOf(endpoint, request));

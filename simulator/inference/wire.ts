@@ -1,6 +1,6 @@
 /**
- * An encrypted response on its way out: what is written, when, and how it may break off. The faults reshape
- * these values; only `deliver` touches the connection.
+ * Sends an encrypted response: what is written, when, and how it may break off. Faults change these values;
+ * only `deliver` touches the connection.
  */
 import { once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -10,12 +10,14 @@ import { pause } from './pacing.ts';
 export interface Wire {
   readonly status: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A stream has no Content-Length; a unary response an exact one. */
+  /** A stream has no Content-Length; a unary response has an exact one. */
   readonly streaming: boolean;
   readonly pieces: AsyncIterable<Buffer>;
 }
 
-/** One step of delivery. A cut ends it: `reset` by a TCP reset, `half` by closing the sending side. */
+/**
+ * One step of delivery. A cut ends the delivery: `reset` by a TCP reset, `half` by closing the sending side.
+ */
 export type Step =
   | { readonly do: 'write'; readonly bytes: Buffer }
   | { readonly do: 'wait'; readonly ms: number }
@@ -49,16 +51,14 @@ export async function frame(wire: Wire): Promise<Framed> {
   };
 }
 
-/**
- * What was written last should reach the client before the connection dies: a reset overtakes unread bytes.
- */
+/** ms to wait before a cut, so that the last bytes reach the client: a reset overtakes unread bytes. */
 const SETTLE_MS = 20;
 
 async function write(response: ServerResponse, bytes: Buffer, signal: AbortSignal): Promise<void> {
   if (!response.write(bytes)) await once(response, 'drain', { signal });
 }
 
-/** Where a response is delivered to. */
+/** The connection to deliver a response to. */
 export interface Delivery {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -66,12 +66,12 @@ export interface Delivery {
   readonly signal: AbortSignal;
   /** Resets the connection. */
   readonly reset: () => void;
-  /** Called after every piece that was written. */
+  /** Called after each piece is written. */
   readonly written: () => void;
 }
 
 /**
- * Sends the head and walks the steps, no faster than the client reads. Rejects with AbortError when it
+ * Sends the head and takes the steps, no faster than the client reads. Rejects with AbortError if the client
  * leaves.
  */
 export async function deliver(framed: Framed, delivery: Delivery): Promise<void> {

@@ -31,7 +31,7 @@ export interface Tcb {
 
 const PRODUCT = 'Genoa';
 const CRL_URL = `https://kdsintf.amd.com/vcek/v1/${PRODUCT}/crl`;
-/** The roots of real silicon are older than any clock a test may set. */
+/** Dates of the roots. They begin before any clock that a test may set, as the roots of real chips do. */
 const ROOT_VALIDITY = {
   notBefore: new Date('2022-01-26T15:34:37Z'),
   notAfter: new Date('2047-01-26T15:34:37Z'),

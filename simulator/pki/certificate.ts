@@ -29,7 +29,7 @@ const ATTRIBUTES = {
   CN: '2.5.4.3',
 };
 
-/** Who signs: a private key, and the subject of its certificate. */
+/** The signer: a private key, and the subject of its certificate. */
 export interface Issuer {
   readonly name: Name;
   readonly key: KeyObject;
@@ -40,7 +40,7 @@ export interface CertificateRequest {
   readonly subject: Name;
   /** The subject's key, public or private. */
   readonly key: KeyObject;
-  /** Random, 16 bytes, unless given. */
+  /** Default: random, 16 bytes. */
   readonly serial?: bigint;
   readonly notBefore: Date;
   readonly notAfter: Date;

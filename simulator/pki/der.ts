@@ -1,4 +1,4 @@
-/** Writes DER (ITU-T X.690): each function gives one complete element. */
+/** Writes DER (ITU-T X.690). Each function returns one complete element. */
 import { TAG } from '../../lib/crypto/der.ts';
 
 /** Any element from its identifier octet and content. */
@@ -9,7 +9,7 @@ export function element(tag: number, ...content: readonly Uint8Array[]): Uint8Ar
   return Buffer.concat([Uint8Array.of(tag, 0x80 | length.length), length, body]);
 }
 
-/** The shortest big-endian bytes of a number that is not negative; one zero byte for 0. */
+/** The shortest big-endian bytes of a non-negative number; one zero byte for 0. */
 function unsignedBytes(value: bigint): Buffer {
   const hex = value.toString(16);
   return Buffer.from(hex.length % 2 === 0 ? hex : `0${hex}`, 'hex');
@@ -28,7 +28,7 @@ export const printableString = (text: string): Uint8Array =>
   element(TAG.printableString, Buffer.from(text, 'latin1'));
 export const ia5String = (text: string): Uint8Array => element(TAG.ia5String, Buffer.from(text, 'latin1'));
 
-/** An INTEGER (or ENUMERATED) that is not negative: a zero byte keeps the sign bit clear. */
+/** A non-negative INTEGER (or ENUMERATED). A leading zero byte keeps the sign bit clear. */
 export function integer(value: number | bigint, tag: number = TAG.integer): Uint8Array {
   const bytes = unsignedBytes(BigInt(value));
   return (bytes[0] as number) >= 0x80 ? element(tag, Uint8Array.of(0), bytes) : element(tag, bytes);

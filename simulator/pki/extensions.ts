@@ -8,7 +8,7 @@ import { bitString, boolean, element, integer, octetString, oid, sequence } from
 export interface EncodedExtension {
   readonly oid: string;
   readonly critical: boolean;
-  /** What goes into the OCTET STRING. */
+  /** Content of the OCTET STRING. */
   readonly value: Uint8Array;
 }
 
@@ -18,7 +18,7 @@ const extension = (id: string, value: Uint8Array, critical = false): EncodedExte
   value,
 });
 
-/** An extension that is DER of the caller's own making. */
+/** An extension whose DER value the caller has made. */
 export const vendorExtension = (id: string, value: Uint8Array): EncodedExtension => extension(id, value);
 
 export function basicConstraints(ca: boolean, pathLength?: number): EncodedExtension {
@@ -67,8 +67,8 @@ export const authorityKeyId = (issuer: KeyObject): EncodedExtension =>
   extension(EXTENSION_OID.authorityKeyIdentifier, sequence(element(contextTag(0, false), keyId(issuer))));
 
 /**
- * The names as the coordinator sorts them: IP addresses, URIs with a scheme, and DNS names
- * (docs/protocol/attestation.md 4.2).
+ * The names, in the three kinds that the coordinator distinguishes: IP addresses, URIs with a scheme, and DNS
+ * names (docs/protocol/attestation.md 4.2).
  */
 export function subjectAltName(names: readonly string[]): EncodedExtension {
   const general = names.map((name) => {
@@ -79,7 +79,7 @@ export function subjectAltName(names: readonly string[]): EncodedExtension {
   return extension(EXTENSION_OID.subjectAltName, sequence(...general));
 }
 
-/** Dotted IPv4, or the IPv6 loopback address: all that a simulator is reached under. */
+/** The bytes of an IPv4 address, or of the IPv6 loopback address: a simulator is reached under no others. */
 function ipBytes(address: string): Uint8Array {
   if (isIP(address) === 4) return Uint8Array.from(address.split('.').map(Number));
   if (address === '::1') return Uint8Array.from({ length: 16 }, (_, index) => (index === 15 ? 1 : 0));

@@ -32,7 +32,7 @@ export const intelName = (commonName: string): Name => [
   ['C', 'US'],
 ];
 
-/** The keys of these certificates, each in hands of its own. */
+/** The private keys of these certificates. Each authority holds its own. */
 interface IntelKeys {
   readonly intelRoot: KeyObject;
   readonly intelPlatformCa: KeyObject;

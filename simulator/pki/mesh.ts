@@ -1,5 +1,5 @@
 /**
- * The coordinator's own authorities: root CA, mesh CA, and the certificates it gives to workloads
+ * The coordinator's own authorities: root CA, mesh CA, and the certificates they issue to workloads
  * (docs/protocol/attestation.md 12, "Profile issued by the coordinator").
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
@@ -28,7 +28,7 @@ export interface Mesh {
   readonly issuer: Issuer;
 }
 
-/** Who a workload is, as its manifest entry says (docs/protocol/attestation.md 4.2). */
+/** The identity of a workload, as its manifest entry states it (docs/protocol/attestation.md 4.2). */
 export interface WorkloadIdentity {
   readonly sans: readonly string[];
   readonly workloadSecretId: string;
@@ -54,7 +54,7 @@ function issueAuthority(commonName: string, now: number): { issuer: Issuer; pem:
   return { issuer: { name, key }, pem: toPem(certificate) };
 }
 
-/** New authorities, as after a coordinator's start; `now` in ms since 1970. */
+/** Makes new authorities, as a starting coordinator does. `now` in ms since 1970. */
 export function createMesh(now: number): Mesh {
   const root = issueAuthority('system:coordinator:root', now);
   const mesh = issueAuthority('system:coordinator:intermediate', now);

@@ -1,4 +1,4 @@
-/** Intel's extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
+/** Writes Intel's extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
 import { SGX_EXTENSION_OID } from '../../lib/attestation/tdx/sgx-extension.ts';
 import { TDX_PLATFORM } from '../tdx-platform.ts';
 import { boolean, enumerated, integer, octetString, oid, sequence } from './der.ts';
@@ -6,7 +6,10 @@ import { type EncodedExtension, vendorExtension } from './extensions.ts';
 
 type Pair = readonly [suffix: string, value: Uint8Array];
 
-/** The extension as (suffix, DER value) pairs; `tcb` and `configuration` are the lists below its parts 2 and 7. */
+/**
+ * The extension as (suffix, DER value) pairs; `tcb` and `configuration` are the lists below its parts 2 and
+ * 7.
+ */
 export interface SgxParts {
   readonly parts: readonly Pair[];
   readonly tcb: readonly Pair[];

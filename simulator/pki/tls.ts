@@ -1,5 +1,6 @@
 /**
- * The ordinary TLS certificate of the simulator's port. It carries no trust (docs/protocol/attestation.md 1).
+ * The ordinary TLS certificate of the simulator's port. Trust does not depend on it
+ * (docs/protocol/attestation.md 1).
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { issueCertificate, toPem } from './certificate.ts';

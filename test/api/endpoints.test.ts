@@ -20,7 +20,7 @@ function refusalOf(method: string, target: string): Refusal & Pick<PrivatemodeEr
   return { ...match, code: match.error.code, message: match.error.message };
 }
 
-describe('forwarded endpoints:', () => {
+describe('forwarded endpoints', () => {
   const forwarded: [method: string, target: string, id: EndpointId, sent?: string][] = [
     ['POST', '/v1/chat/completions', 'chat'],
     ['POST', '/v1/completions', 'completions'],
@@ -63,7 +63,8 @@ describe('forwarded endpoints:', () => {
     ['POST', '/unstructured/v1/messages/', 'unstructured'],
   ];
   for (const [method, target, id, sent = target] of forwarded) {
-    it(`${method} ${target} is ${id}`, () => assert.deepEqual(endpointOf(method, target), [id, sent]));
+    it(`${method} ${target} reaches the endpoint ${id}`, () =>
+      assert.deepEqual(endpointOf(method, target), [id, sent]));
   }
 
   const queries: [method: string, target: string, sent: string, dropped: string[]][] = [
@@ -94,7 +95,7 @@ describe('forwarded endpoints:', () => {
     ['POST', '/unstructured/x?y=%2e%2e/../', '/unstructured/x', ['y']],
   ];
   for (const [method, target, sent, dropped] of queries) {
-    it(`${method} ${target} goes out as ${sent}`, () => {
+    it(`${method} ${target} is sent to the service as ${sent}`, () => {
       const match = matchEndpoint(method, target);
       assert.ok(match.kind === 'endpoint');
       assert.deepEqual([match.target, match.dropped], [sent, dropped]);
@@ -125,12 +126,12 @@ describe('forwarded endpoints:', () => {
     });
   }
 
-  it('none with a body goes out unencrypted', () => {
+  it('are encrypted if they take a body, and only then', () => {
     for (const { id, codec, encrypted } of ENDPOINTS) assert.equal(encrypted, codec !== 'none', id);
   });
 });
 
-describe('paths that are answered here:', () => {
+describe('paths that the proxy answers itself', () => {
   const local = {
     '/': 'root',
     '//': 'root',
@@ -146,23 +147,23 @@ describe('paths that are answered here:', () => {
   };
   for (const [path, id] of Object.entries(local)) {
     for (const method of ['GET', 'HEAD']) {
-      it(`${method} ${path} is ${id}`, () =>
+      it(`${method} ${path} gets the answer "${id}"`, () =>
         assert.deepEqual(matchEndpoint(method, path), {
           kind: 'local',
           id,
           format: id === 'api' ? 'openai' : 'plain',
         }));
     }
-    it(`POST ${path} is a wrong method`, () => {
+    it(`POST ${path} is refused with method_not_allowed`, () => {
       const { code, allow } = refusalOf('POST', path);
       assert.deepEqual([code, allow], ['method_not_allowed', ['GET', 'HEAD']]);
     });
   }
 });
 
-describe('the verification:', () => {
+describe('the path of the verification', () => {
   for (const path of ['/verification', '/verification/', '//verification?x=1']) {
-    it(`${path} is a path of the proxy with --expose-verification, and none without`, () => {
+    it(`${path} is answered with --expose-verification, and gets unknown_path without it`, () => {
       for (const method of ['GET', 'HEAD'])
         assert.deepEqual(matchEndpoint(method, path, ['verification']), {
           kind: 'local',
@@ -177,7 +178,7 @@ describe('the verification:', () => {
   }
 });
 
-describe('the count of tokens:', () => {
+describe('the count of tokens', () => {
   const paths = [
     '/v1/messages/count_tokens',
     '/v1/messages/count_tokens/',
@@ -186,20 +187,20 @@ describe('the count of tokens:', () => {
     '//v1/v1/messages/count_tokens',
   ];
   for (const path of paths) {
-    it(`POST ${path} is answered here`, () =>
+    it(`POST ${path} is answered by the proxy itself`, () =>
       assert.deepEqual(matchEndpoint('POST', path), {
         kind: 'local',
         id: 'count_tokens',
         format: 'anthropic',
       }));
-    it(`GET ${path} is a wrong method, in the form of its API`, () => {
+    it(`GET ${path} is refused with method_not_allowed in the anthropic form`, () => {
       const { code, allow, format } = refusalOf('GET', path);
       assert.deepEqual([code, allow, format], ['method_not_allowed', ['POST'], 'anthropic']);
     });
   }
 });
 
-describe('a wrong base URL:', () => {
+describe('a wrong base URL', () => {
   const OPENAI =
     'The base URL of the client has to be http://HOST:PORT/v1, with the host and port of this proxy';
   const ANTHROPIC =
@@ -221,7 +222,7 @@ describe('a wrong base URL:', () => {
     ['/proxy/healthz', '/proxy/*', undefined],
   ];
   for (const [path, named, base] of asked) {
-    it(`${path}: the refusal names ${named}${base === undefined ? '' : ' and the one to set'}`, () => {
+    it(`in ${path} gets a refusal that names ${named}${base === undefined ? '' : ' and the base URL to set'}`, () => {
       const { code, message } = refusalOf('POST', path);
       assert.equal(code, 'unknown_path');
       assert.equal(message, [`there is no such endpoint here: ${named}`, base].filter(Boolean).join('. '));
@@ -229,7 +230,7 @@ describe('a wrong base URL:', () => {
   }
 });
 
-describe('a wrong method:', () => {
+describe('a wrong method', () => {
   const wrong: [method: string, path: string, allow: string[], format: string][] = [
     ['GET', '/v1/chat/completions', ['POST'], 'openai'],
     ['HEAD', '/v1/chat/completions', ['POST'], 'openai'],
@@ -256,17 +257,28 @@ describe('a wrong method:', () => {
   }
 });
 
-describe('a path that does not exist:', () => {
+describe('a path that does not exist', () => {
   const unknown: [path: string, format: string, words: RegExp][] = [
     ['/foo', 'plain', /no such endpoint/],
-    ...['/metrics', '/status/', '/verification'].map((path): [string, string, RegExp] => [
+    ...['/metrics', '/status/'].map((path): [string, string, RegExp] => [
       ...([path, 'plain'] as const),
-      /^\/\w+ is not on this port, but on the listener of --admin-address \(such as 127\.0\.0\.1:9090\)/,
+      /^\/\w+ is not on this port, but on the listener of (?:--metrics-address or )?--admin-address \(such as 127\.0\.0\.1:9090\)/,
     ]),
-    ['/verification', 'plain', /, or here with --expose-verification$/],
+    [
+      ...(['/verification', 'plain'] as const),
+      /^\/verification is not on this port, but on the listener of --admin-address \(such as 127\.0\.0\.1:9090\), or here with --expose-verification$/,
+    ],
     ['/v1/chat', 'openai', /no such endpoint/],
-    ['/v1/chat/completions/x', 'openai', /no such endpoint/],
+    ['/v1/chat/completions/x', 'openai', /no endpoint .*; the nearest is /],
     ['/v1/chat/completions%2F', 'openai', /no such endpoint/],
+    [
+      '/v1/chat/completion',
+      'openai',
+      /^there is no endpoint \/v1\/chat\/completion here; the nearest is \/v1\/chat\/completions$/,
+    ],
+    ['/chat/complettions', 'plain', / here; the nearest is \/v1\/chat\/completions$/],
+    ['/v1/chats/completions', 'openai', / here; the nearest is \/v1\/chat\/completions$/],
+    ['/v1/mesages/', 'openai', / here; the nearest is \/v1\/messages$/],
     ['/chat', 'plain', /no such endpoint/],
     ['/v11/models', 'plain', /no such endpoint/],
     ['/v1/unstructured/x', 'openai', /no such endpoint/],
@@ -274,7 +286,7 @@ describe('a path that does not exist:', () => {
     ['/api', 'plain', /no such endpoint/],
     ['/v1/Chat/completions', 'openai', /no such endpoint/],
     ['/v1/chat%2Fcompletions', 'openai', /no such endpoint/],
-    ['/v1/fine_tuning/jobs', 'openai', /no such endpoint/],
+    ['/v1/fine_tuning/jobs', 'openai', /no such endpoint here: [^;]*$/],
     ['/v1/messages/batches', 'anthropic', /no such endpoint/],
     ['/v2/chat/completions', 'plain', /no such endpoint/],
     ['/unstructured', 'plain', /no such endpoint/],
@@ -288,16 +300,26 @@ describe('a path that does not exist:', () => {
     });
   }
 
+  for (const piece of ['/a', '/', '/v1', '/v1/a', '/chat/completions', 'a', '%2f']) {
+    it(`gets its refusal after little work, however often it repeats ${piece}`, () => {
+      const path = `/x${piece.repeat(65_536 / piece.length)}x`;
+      const before = process.cpuUsage();
+      assert.equal(refusalOf('GET', path).code, 'unknown_path');
+      const { user, system } = process.cpuUsage(before);
+      assert.ok(user + system < 100_000, `${user + system} µs`);
+    });
+  }
+
   const responses = ['/v1/responses', '//v1/responses', '/v1/v1/responses', '/v1/responses/resp_1'];
   for (const path of [...responses, '/responses', '/v1/responses/', '/responses/resp_1/input_items']) {
-    it(`${path} is not supported, and names the settings that avoid it`, () => {
+    it(`${path} gets not_supported, with the settings that avoid it`, () => {
       for (const method of ['POST', 'GET', 'DELETE']) {
         const { code, format, message, error } = refusalOf(method, path);
         assert.deepEqual([code, format], ['not_supported', 'openai']);
         assert.equal(message, 'the service has no Responses API');
         assert.equal(
           error.remedy,
-          'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions (docs/agents.md): ' +
+          'Start the proxy with --responses-api, which translates it, or set the client to /v1/chat/completions (docs/responses-api.md): ' +
             "AI SDK openai.chat('MODEL'), openai-agents set_default_openai_api('chat_completions'), Pydantic AI " +
             'OpenAIChatModel, LiteLLM custom_openai/MODEL; Codex CLI needs --responses-api.',
         );
@@ -306,7 +328,7 @@ describe('a path that does not exist:', () => {
   }
 });
 
-describe('targets that another parser reads differently are refused', () => {
+describe('a request target', () => {
   const refused = [
     '/unstructured/../v1/chat/completions',
     '/unstructured/..',
@@ -352,14 +374,14 @@ describe('targets that another parser reads differently are refused', () => {
     '/unstructured/%7f',
   ];
   for (const target of refused) {
-    it(`${JSON.stringify(target)}`, () => {
+    it(`is refused if another parser may read it differently: ${JSON.stringify(target)}`, () => {
       const { code, message } = refusalOf('POST', target);
       assert.equal(code, 'invalid_path');
       assert.ok(target === '' || target === '*' || !message.includes(target), 'the target is not quoted');
     });
   }
 
-  it('whatever is forwarded, the WHATWG parser delivers to the same path', () => {
+  it('that is forwarded has the same path for the WHATWG parser', () => {
     const piece = fc.constantFrom(
       '/',
       '//',

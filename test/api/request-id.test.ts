@@ -17,7 +17,7 @@ describe('request ids', () => {
     assert.deepEqual(ids.toSorted(), ids);
   });
 
-  it('draw the other 74 bits anew each time', () => {
+  it('have 74 random bits, drawn anew for each id', () => {
     const ids = Array.from({ length: 200 }, () =>
       BigInt(`0x${newRequestId('proxy', NOW).slice(6).replaceAll('-', '')}`),
     );

@@ -1,6 +1,6 @@
 /**
- * A program that gives up, by every means the official clients offer, in every window of an exchange: the service is told
- * at once, so that nobody pays for words that nobody reads.
+ * A program that gives up, by every means the official clients offer, in every window of an exchange: the
+ * service is told at once, so that nobody pays for words that nobody reads.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
@@ -175,14 +175,14 @@ const WAYS: readonly Way[] = [
     what: "time-out of the client's own",
     phase: 'before_headers',
     async leave({ client }) {
-      const asked = client.unary('sim-500x20', 'x', { timeout: 150 });
+      const asked = client.unary('sim-500x20', 'x', { timeout: 1_000 });
       await assert.rejects(asked, (error) => error instanceof client.Timeout);
       return Date.now();
     },
   },
 ];
 
-describe('a client that gives up', () => {
+describe('a client that gives up a request', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -195,7 +195,7 @@ describe('a client that gives up', () => {
   for (const [name, connect] of CLIENTS) {
     describe(name, () => {
       for (const { what, phase, leave } of WAYS) {
-        it(`${what}: the service sees it within ${AT_ONCE} ms`, async () => {
+        it(`${what}: the service sees the end within ${AT_ONCE} ms`, async () => {
           const scene = { client: connect(stack.url), stack };
           const { exchanges } = stack.simulator;
           const counted = aborted(phase);
@@ -213,7 +213,7 @@ describe('a client that gives up', () => {
         });
       }
 
-      it('and asks again at once, is answered', async () => {
+      it('gets an answer to its next request', async () => {
         await connect(stack.url).unary('sim-echo', 'hello', {});
         assert.equal(stack.simulator.exchanges.last()?.closedEarlyAt, undefined);
       });

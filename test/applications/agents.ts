@@ -1,7 +1,8 @@
 /**
- * Coding agents as people run them, against proxy and simulator, with the settings that docs/agents.md gives: `npm run
- * test:agents`, not part of `npm test`, because it installs 2 GB into a temporary directory (or uses what is installed below
- * AGENTS_DIR). Whatever else the agents try to reach is refused by an HTTP proxy that remembers it.
+ * Coding agents as people run them, against proxy and simulator, with the settings that docs/agents.md gives:
+ * `npm run test:agents:settings`, not part of `npm test`, because it installs 2 GB into a temporary directory
+ * (or uses what is installed below AGENTS_DIR). Whatever else the agents try to reach is refused by an HTTP
+ * proxy that remembers it.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -17,7 +18,7 @@ import { type ConnectProxy, serveConnectProxy } from '../support/remote/loopback
 import { argumentsOf, type Place, settings, variables } from './settings.ts';
 
 const NPM_PACKAGES = [
-  '@anthropic-ai/claude-code@2.1.329',
+  '@anthropic-ai/claude-code@2.1.331',
   'opencode-ai@1.18.33',
   'cline@3.0.65',
   '@continuedev/cli@1.5.47',
@@ -97,7 +98,9 @@ const AGENTS: Readonly<Record<string, Agent>> = {
   },
 };
 
-/** What would take prompts elsewhere, to the server at `other`: files below the home directory, and variables. */
+/**
+ * What would take prompts elsewhere, to the server at `other`: files below the home directory, and variables.
+ */
 interface Trap {
   readonly files?: (other: string) => Readonly<Record<string, string>>;
   readonly env?: (other: string) => Readonly<Record<string, string>>;
@@ -160,7 +163,10 @@ trace_exporter = { otlp-http = { endpoint = "${other}/v1/traces", protocol = "js
 metrics_exporter = { otlp-http = { endpoint = "${other}/v1/metrics", protocol = "json" } }
 `;
 
-/** `privatemode-proxy run`: how it starts each, the arguments that ask, and what must not take the question elsewhere. */
+/**
+ * `privatemode-proxy run`: how it starts each, the arguments that ask, and what must not take the question
+ * elsewhere.
+ */
 const RUNS: Readonly<
   Record<string, { ask: readonly string[]; mayTry: RegExp; traps: Record<string, Trap> }>
 > = {
@@ -251,7 +257,10 @@ describe('coding agents', () => {
     stack.simulator.recorder.clear();
   });
 
-  /** Runs one in a home of its own, against the proxy at `url`; resolves with its exit code and what it printed. */
+  /**
+   * Runs one in a home of its own, against the proxy at `url`; resolves with its exit code and what it
+   * printed.
+   */
   async function run(
     t: TestContext,
     agent: Agent,
@@ -292,7 +301,7 @@ describe('coding agents', () => {
     return { ...(await call(agent.args(place))), outside, home };
   }
 
-  it('Claude Code ends soon, and shows why, where the service is rejected', async (t) => {
+  it('Claude Code ends within 15 s, and shows why, if the service is rejected', async (t) => {
     const rejected = await startStack({
       managedManifest: true,
       simulator: { faults: { 'evidence-debug': true } },
@@ -314,10 +323,10 @@ describe('coding agents', () => {
   });
 
   for (const [what, without, expected] of [
-    ['warns of the first line of Claude Code where it changes', ['CLAUDE_CODE_ATTRIBUTION_HEADER'], 1],
-    ['does not warn of Claude Code as it is set up here', [], 0],
+    ['warns if Claude Code sends a first line that changes', ['CLAUDE_CODE_ATTRIBUTION_HEADER'], 1],
+    ['does not warn if Claude Code is set up as the page says', [], 0],
   ] as const) {
-    it(`a shared prompt cache ${what}`, async (t) => {
+    it(`a proxy with a shared prompt cache ${what}`, async (t) => {
       const sharing = await startStack({ flags: ['--disable-prompt-cache=false'] });
       t.after(() => sharing.close());
       const agent = AGENTS['Claude Code'] as Agent;
@@ -335,7 +344,7 @@ describe('coding agents', () => {
     });
   }
 
-  describe('names that clients insist on, by --model-alias', () => {
+  describe('model names that clients insist on, given with --model-alias:', () => {
     const ALIAS = 'gpt-4o';
     let aliased: Stack;
     before(async () => {
@@ -373,11 +382,11 @@ describe('coding agents', () => {
         Object.fromEntries(Object.entries(claude.env(place)).filter(([name]) => !/MODEL/.test(name))),
     };
 
-    it('Claude Code works without anything that names a model', async (t) => {
+    it('Claude Code works without a setting that names a model', async (t) => {
       assertAsked(await run(t, unnamed, 'unused', aliased), claude.mayTry);
     });
 
-    it('Claude Code finds the aliases for its /model', async (t) => {
+    it('Claude Code discovers the aliases for its command /model', async (t) => {
       const discovery = { CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1' };
       const env = (place: Place) => ({ ...unnamed.env(place), ...discovery });
       const { status, output, home } = await run(t, { ...unnamed, env }, 'unused', aliased);
@@ -386,19 +395,19 @@ describe('coding agents', () => {
       assert.deepEqual(found.models, [{ id: 'claude-sonnet-5' }]);
     });
 
-    it('opencode lists an alias, and asks by it', async (t) => {
+    it('opencode lists an alias, and uses it as the model', async (t) => {
       const agent = AGENTS['opencode'] as Agent;
       const listed = await run(t, { ...agent, args: () => ['models', 'privatemode'] }, ALIAS, aliased);
       assert.match(listed.output, /^privatemode\/gpt-4o$/m);
       assertAsked(await run(t, agent, ALIAS, aliased), agent.mayTry);
     });
 
-    it('Cline asks by an alias', async (t) => {
+    it('Cline uses an alias as the model', async (t) => {
       const agent = AGENTS['Cline'] as Agent;
       assertAsked(await run(t, agent, ALIAS, aliased), agent.mayTry);
     });
 
-    it('Cline lists the aliases: what its command line adds a provider by fills its models from the proxy', async () => {
+    it('Cline lists the aliases, once the function that adds a provider has read the models of the proxy', async () => {
       const home = mkdtempSync(join(directory, 'home-'));
       const core = join(installed, 'node_modules/@cline/core/dist/index.js');
       const script = `
@@ -442,7 +451,7 @@ describe('coding agents', () => {
   for (const [name, { ask, mayTry, traps }] of Object.entries(RUNS)) {
     describe(`privatemode-proxy run ${name}`, () => {
       for (const [trap, { files, env }] of Object.entries(traps)) {
-        it(`asks the proxy and nobody else, with ${trap}`, async (t) => {
+        it(`sends requests to the proxy only, with ${trap}`, async (t) => {
           const { url, heard } = await other(t);
           const home = mkdtempSync(join(directory, 'home-'));
           mkdirSync(join(home, 'work'));

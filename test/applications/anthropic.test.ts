@@ -1,4 +1,7 @@
-/** What an application does with Anthropic's own client, through proxy and simulator: the same table for each major. */
+/**
+ * What an application does with Anthropic's own client, through proxy and simulator: the same table for each
+ * major.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import type Anthropic from '@anthropic-ai/sdk';
@@ -57,13 +60,13 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.ok(message.usage.input_tokens > 0);
   },
 
-  async 'gathers a stream by its own helper'({ client }) {
+  async 'gathers a stream with its stream helper'({ client }) {
     const stream = client.messages.stream({ ...REQUEST, model: 'sim-200x0' });
     const text = Array.from({ length: 200 }, (_, index) => `t${index}`).join(' ');
     assert.equal(await stream.finalText(), text);
   },
 
-  async 'gets a tool call whole, and the words after its result'({ client }) {
+  async 'gets a tool call in a whole response, and an answer after the tool result'({ client }) {
     const request = { ...REQUEST, model: 'sim-tools', tools: [TOOL] };
     const first = await client.messages.create(request);
     assert.equal(first.stop_reason, 'tool_use');
@@ -80,7 +83,7 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.equal(textOf(second.content), 'The tool has answered.');
   },
 
-  async 'gets a tool call in pieces'({ client }) {
+  async 'gets a tool call in a stream'({ client }) {
     const stream = client.messages.stream({ ...REQUEST, model: 'sim-tools', tools: [TOOL] });
     let pieces = 0;
     stream.on('inputJson', () => {
@@ -92,14 +95,14 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.ok(pieces > 1, 'came as one piece');
   },
 
-  async 'shows an image, of megabytes'({ client, stack }) {
+  async 'sends an image of megabytes'({ client, stack }) {
     const data = randomBytes(3 * 1024 * 1024).toString('base64');
     const messages = image({ type: 'base64', media_type: 'image/png', data });
     assert.equal(textOf((await client.messages.create({ ...REQUEST, messages })).content), CANARY);
     assert.equal(stack.simulator.recorder.containing(data.slice(0, 64)).length, 0);
   },
 
-  async 'may point at an image by https'({ client }) {
+  async 'can send an https URL of an image'({ client }) {
     const messages = image({ type: 'url', url: 'https://images.example/cat.png' });
     assert.equal(textOf((await client.messages.create({ ...REQUEST, messages })).content), CANARY);
   },
@@ -117,7 +120,7 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.equal(request?.headers['anthropic-beta'], betas.join(','));
   },
 
-  async 'gets an estimate of the tokens, which the service hears nothing of'({ client, stack }) {
+  async 'gets an estimate of the tokens, without a request to the service'({ client, stack }) {
     const before = stack.simulator.exchanges.all().length;
     const { model, messages } = REQUEST;
     const { input_tokens: tokens } = await client.messages.countTokens({ model, messages });
@@ -125,7 +128,7 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     assert.equal(stack.simulator.exchanges.all().length, before);
   },
 
-  async 'lists the models, and looks one up'({ client, Client }) {
+  async 'lists the models, and gets one by its name'({ client, Client }) {
     const listed = (await all(client.models.list())).map(({ id }) => id);
     assert.ok(listed.includes('sim-echo'), listed.join());
     assert.equal((await client.models.retrieve('sim-echo')).id, 'sim-echo');
@@ -143,7 +146,7 @@ const CASES: Readonly<Record<string, (scene: Scene) => Promise<void>>> = {
     }
   },
 
-  async 'finds the receipt and the request id beside the answer'({ client, stack }) {
+  async 'can read the receipt and the request id of an answer'({ client, stack }) {
     const { data, response } = await client.messages.create(REQUEST).withResponse();
     assert.equal(textOf(data.content), CANARY);
     assert.match(
@@ -160,7 +163,7 @@ describeMajors<AnthropicClass, Scene>({
   async start(Client) {
     // Keys are the clients' own here, so that what becomes of them shows.
     const stack = await startStack({ apiKey: null });
-    const client = new Client({ baseURL: stack.url, apiKey: 'sk-own', maxRetries: 0, timeout: 10_000 });
+    const client = new Client({ baseURL: stack.url, apiKey: 'sk-own', maxRetries: 0, timeout: 120_000 });
     return { stack, Client, client };
   },
   hidden: ['canary-anthropic-9c47', 'get_weather', 'x-stainless', 'Anthropic/JS'],

@@ -41,7 +41,7 @@ const optionsOf = ({ baseURL, apiKey, headers, fetch, maxRetries }: Asked) => ({
   apiKey,
   defaultHeaders: headers,
   fetch,
-  timeout: 10_000,
+  timeout: 120_000,
   ...(maxRetries === undefined ? {} : { maxRetries }),
 });
 

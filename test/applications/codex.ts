@@ -1,13 +1,14 @@
 /**
- * The real Codex CLI in front of proxy and simulator, with the settings of docs/agents.md: `npm run test:clients` runs
- * it; not part of `npm test`, because it installs 300 MB below .tools. What else it tries to reach is refused by an HTTP proxy that remembers it.
+ * The real Codex CLI in front of proxy and simulator, with the settings of docs/responses-api.md: `npm run
+ * test:clients` runs it; not part of `npm test`, because it installs 300 MB below .tools. What else it tries
+ * to reach is refused by an HTTP proxy that remembers it.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, beforeEach, describe, it, type TestContext } from 'node:test';
-import { callPiece, chatStream, type Json } from '../responses/chat-side.ts';
+import { callPiece, chatStream, type Json } from '../responses-api/chat-side.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
@@ -18,7 +19,7 @@ const VERSION = '0.169.0';
 const INSTALLED = join(ROOT, '.tools/codex', VERSION);
 const PROGRAM = join(INSTALLED, 'node_modules/.bin/codex');
 const CANARY = 'canary-codex-9e41';
-/** For plugins and their catalogue, in vain; docs/agents.md says so. */
+/** For plugins and their catalogue, in vain; docs/responses-api.md says so. */
 const MAY_TRY = /^(?:(?:api\.)?github\.com|(?:ab\.)?chatgpt\.com):443$/;
 
 const script = (deltas: readonly Json[], finish: string): Json => ({
@@ -91,7 +92,7 @@ describe(`Codex CLI ${VERSION}`, { timeout: 900_000 }, () => {
     mkdirSync(work);
     mkdirSync(join(home, '.codex'));
     const place = { model, url: stack.url };
-    const toml = settings('Clients that use the Responses API', 'toml', place);
+    const toml = settings('Codex CLI', 'toml', place);
     writeFileSync(join(home, '.codex/config.toml'), `${toml}stream_max_retries = 1\n`);
     const elsewhere = `http://127.0.0.1:${outside.port}`;
     const env = {
@@ -111,7 +112,7 @@ describe(`Codex CLI ${VERSION}`, { timeout: 900_000 }, () => {
   }
 
   for (const model of ['task', 'my-model', 'gpt-5-codex']) {
-    it(`does a task with two calls of a tool, asked for as ${model}, and nothing of the machine leaves`, async (t) => {
+    it(`does a task with two tool calls with the model ${model}, and sends no data of the machine`, async (t) => {
       const { status, stdout, stderr, home, work, outside } = await run(t, model);
       assert.equal(status, 0, stderr);
       assert.ok(stdout.includes(CANARY), stdout);
@@ -135,7 +136,7 @@ describe(`Codex CLI ${VERSION}`, { timeout: 900_000 }, () => {
     });
   }
 
-  it('runs the tool of a stream that is whole', async (t) => {
+  it('runs the tool call of a complete stream', async (t) => {
     const { work } = await run(t, 'touch');
     assert.deepEqual(readdirSync(work), ['canary.txt']);
   });
@@ -143,7 +144,7 @@ describe(`Codex CLI ${VERSION}`, { timeout: 900_000 }, () => {
   const ends = ['truncate:5', 'missing_terminal', 'flip_tag:4', 'reset_mid_event:5', 'error_event:5'];
   const models = [...ends.map((fault) => `touch+fault=${fault}`), 'touch-by-length', 'touch-by-filter'];
   for (const model of models) {
-    it(`runs no tool of ${model}, and shows an error`, async (t) => {
+    it(`runs no tool call of a stream that ends with a fault (${model}), and shows an error`, async (t) => {
       const { status, stderr, work } = await run(t, model);
       assert.deepEqual(readdirSync(work), []);
       assert.match(stderr, /ERROR/);

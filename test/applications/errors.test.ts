@@ -1,6 +1,7 @@
 /**
- * What only the official clients show of an error: the class of their own that they raise, whether they ask again by themselves, and what a
- * program reads from it. Which status and which words each fault gets is the fault matrix (test/faults/matrix.ts).
+ * What only the official clients show of an error: the class of their own that they raise, whether they ask
+ * again by themselves, and what a program reads from it. Which status and which words each fault gets is the
+ * fault matrix (test/faults/matrix.ts).
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
@@ -36,7 +37,10 @@ const row = (
   requests: 1 | 2,
   more: Partial<Row>,
 ): Row => ({ what, status, raises, requests, ...more });
-/** The class is chosen by the status alone, so that the model server's own errors, which arrive encrypted, stand for all. */
+/**
+ * The class is chosen by the status alone, so that the model server's own errors, which arrive encrypted,
+ * stand for all.
+ */
 const model = (status: number, raises: ErrorClass, requests: 1 | 2 = 1): Row =>
   row(`a ${status}`, status, raises, requests, { model: `sim-error-${status}` });
 
@@ -145,13 +149,13 @@ describe('an error through the official client', { concurrency: 8 }, () => {
     });
 
     describe(name, { concurrency: 2 }, () => {
-      it('that stays is raised after two more requests, unless told otherwise', async () => {
+      it('raises a lasting 503 after three requests by default', async () => {
         const { fetch, sent } = watchedFetch();
         await assert.rejects(client.ask(asked(client, { model: 'sim-error-503' }, { fetch })));
         assert.equal(sent.length, 3);
       });
 
-      it('that says when to come back is followed by the next request no sooner', async () => {
+      it('retries a 503 with "Retry-After: 1" after a second at the earliest', async () => {
         const { fetch, sent } = watchedFetch();
         const row = { model: 'sim-echo+fault=status:503,1' };
         await assert.rejects(client.ask(asked(client, row, { fetch, maxRetries: 1 })));
@@ -162,7 +166,7 @@ describe('an error through the official client', { concurrency: 8 }, () => {
   }
 
   for (const [name, Class] of Object.entries(OPENAI_CLIENTS)) {
-    it(`${name} of a Responses API that is not there says what to set`, async () => {
+    it(`${name} raises not_supported if the Responses API is off, with a message that says what to set`, async () => {
       const { fetch, sent } = watchedFetch();
       const client = new Class({ baseURL: `${usual.url}/v1`, apiKey: 'k', fetch });
       await assert.rejects(client.responses.create({ model: 'sim-echo', input: 'x' }), (error) => {
@@ -180,7 +184,7 @@ describe('an error through the official client', { concurrency: 8 }, () => {
   }
 });
 
-describe('an error that passes, through the official client', () => {
+describe('a 503 that occurs only once', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -188,7 +192,7 @@ describe('an error that passes, through the official client', () => {
   after(() => stack.close());
 
   for (const [name, client] of CLIENTS) {
-    it(`${name}: the program sees the answer alone`, async () => {
+    it(`makes the official client ${name} ask again, and the program sees only the answer`, async () => {
       const { fetch, sent } = watchedFetch();
       stack.simulator.faults.set('inference-once', 'gateway_status:503');
       const answer = await client.ask({

@@ -34,7 +34,7 @@ export function describeMajors<Class, Scene extends { readonly stack: Stack }>({
       for (const [what, run] of Object.entries(cases))
         it(what, { skip: skips[what] ?? false }, () => run(scene));
 
-      it('shows the remote no prompt, tool, user or header of its requests, and breaks no rule of the wire', () => {
+      it('shows the service no prompt, tool, user or header of its requests, and violates no rule of the protocol', () => {
         const { recorder, exchanges } = scene.stack.simulator;
         assert.ok(exchanges.all().length >= Object.keys(cases).length, 'nearly nothing was recorded');
         for (const word of hidden) {
@@ -46,7 +46,7 @@ export function describeMajors<Class, Scene extends { readonly stack: Stack }>({
     });
   }
 
-  it(`${Object.keys(clients).join(' and ')} are two majors, one after the other`, () => {
+  it(`${Object.keys(clients).join(' and ')} are two successive majors`, () => {
     const [current, previous] = Object.keys(clients).map((name) => Number(/ (\d+)\./.exec(name)?.[1]));
     assert.equal((current as number) - 1, previous);
   });

@@ -60,14 +60,14 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.ok((completion.usage?.total_tokens ?? 0) > 0);
   },
 
-  async 'gathers a stream by its own helper'({ client }) {
+  async 'gathers a stream with its stream helper'({ client }) {
     const stream = client.chat.completions.stream({ model: 'sim-200x0', messages: MESSAGES });
     const completion = await stream.finalChatCompletion();
     const text = Array.from({ length: 200 }, (_, index) => `t${index}`).join(' ');
     assert.equal(completion.choices[0]?.message.content, text);
   },
 
-  async 'gets a tool call whole, and the words after its result'({ client }) {
+  async 'gets a tool call in a whole response, and an answer after the tool result'({ client }) {
     const request = { model: 'sim-tools', tools: [TOOL] };
     const first = await client.chat.completions.create({ ...request, messages: MESSAGES });
     const message = first.choices[0]?.message;
@@ -83,7 +83,7 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.equal(second.choices[0]?.message.content, 'The tool has answered.');
   },
 
-  async 'gets a tool call in pieces'({ client }) {
+  async 'gets a tool call in a stream'({ client }) {
     const request = { model: 'sim-tools', messages: MESSAGES, tools: [TOOL] };
     const pieces = await all(await client.chat.completions.create({ ...request, stream: true }));
     const calls = pieces.flatMap(({ choices }) => choices[0]?.delta.tool_calls ?? []);
@@ -92,7 +92,7 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual(JSON.parse(calls.map((call) => call.function?.arguments ?? '').join('')), ARGUMENTS);
   },
 
-  async 'runs tools by its own helper'({ client }) {
+  async 'runs tools with the helper runTools'({ client }) {
     const seen: unknown[] = [];
     const runner = client.chat.completions.runTools({
       model: 'sim-tools',
@@ -118,7 +118,7 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual(seen, [{ city: 'sim' }]);
   },
 
-  async 'shows an image in a data URL, of megabytes'(scene) {
+  async 'sends an image of 3 MiB in a data URL'(scene) {
     const url = `data:image/png;base64,${randomBytes(3 * 1024 * 1024).toString('base64')}`;
     const completion = await scene.client.chat.completions.create({
       model: 'sim-echo',
@@ -129,13 +129,13 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.equal(scene.stack.simulator.recorder.containing('data:image').length, 0);
   },
 
-  async 'may point at an image by https'({ client }) {
+  async 'can send an https URL of an image'({ client }) {
     const messages = image('https://images.example/cat.png');
     const completion = await client.chat.completions.create({ model: 'sim-echo', messages });
     assert.equal(completion.choices[0]?.message.content, CANARY);
   },
 
-  async 'may not point at an image by http: refused before anything is sent'({ client, Client, stack }) {
+  async 'gets an error for an http URL of an image, before anything is sent'({ client, Client, stack }) {
     const before = stack.simulator.exchanges.all().length;
     const messages = image('http://images.example/cat.png');
     await assert.rejects(client.chat.completions.create({ model: 'sim-echo', messages }), (error) => {
@@ -147,7 +147,7 @@ export const CHAT_CASES: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.equal(stack.simulator.exchanges.all().length, before);
   },
 
-  async 'may add members that nobody knows, and a salt of its own'(scene) {
+  async 'can add an unknown member, and a cache_salt of its own'(scene) {
     await scene.client.chat.completions.create({
       model: 'sim-echo',
       messages: MESSAGES,

@@ -1,4 +1,7 @@
-/** What an application does with OpenAI's own client, through proxy and simulator: the same table for each major. */
+/**
+ * What an application does with OpenAI's own client, through proxy and simulator: the same table for each
+ * major.
+ */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
@@ -52,7 +55,7 @@ const CASES: typeof CHAT_CASES = {
     assert.ok(events.length > 2);
   },
 
-  async 'is told that a transcript can be JSON only, and which field must not be repeated'({
+  async 'gets unsupported_response_format for a transcript as srt, and repeated_form_field for a repeated field'({
     client,
     Client,
   }) {
@@ -71,7 +74,7 @@ const CASES: typeof CHAT_CASES = {
     }
   },
 
-  async 'gets embeddings as it asks for them by itself'({ client }) {
+  async 'gets embeddings in the encoding that it asks for by default'({ client }) {
     const { data } = await client.embeddings.create({ model: 'sim-embed', input: [CANARY, 'other'] });
     assert.deepEqual(
       data.map(({ embedding }) => embedding),
@@ -95,7 +98,7 @@ const CASES: typeof CHAT_CASES = {
     assert.deepEqual(bytes, Buffer.from(vectorOf(CANARY, 16).buffer));
   },
 
-  async 'lists the models, and looks one up'({ client, Client }) {
+  async 'lists the models, and gets one by its name'({ client, Client }) {
     const listed = (await all(client.models.list())).map(({ id }) => id);
     assert.ok(listed.includes('sim-echo'), listed.join());
     assert.equal((await client.models.retrieve('sim-echo')).id, 'sim-echo');
@@ -114,7 +117,7 @@ const CASES: typeof CHAT_CASES = {
     assert.equal(chunks.map(({ choices }) => choices[0]?.text ?? '').join(''), CANARY);
   },
 
-  async 'finds the receipt and the request id beside the answer'({ client, stack }) {
+  async 'can read the receipt and the request id of an answer'({ client, stack }) {
     const request = { model: 'sim-echo', messages: MESSAGES };
     const { data, response } = await client.chat.completions.create(request).withResponse();
     assert.equal(data.choices[0]?.message.content, CANARY);
@@ -132,7 +135,7 @@ describeMajors<OpenAIClass, Scene>({
   async start(Client) {
     const stack = await startStack();
     const [baseURL, apiKey] = [`${stack.url}/v1`, 'the key of another vendor'];
-    return { stack, Client, client: new Client({ baseURL, apiKey, maxRetries: 0, timeout: 10_000 }) };
+    return { stack, Client, client: new Client({ baseURL, apiKey, maxRetries: 0, timeout: 120_000 }) };
   },
   hidden: ['canary-openai-5d1e', 'get_weather', 'another vendor', 'x-stainless', 'OpenAI/JS'],
 });

@@ -1,7 +1,7 @@
 /**
- * Applications with the settings that docs/recipes.md and docs/agents.md give, against proxy and simulator: `npm run test:recipes`.
- * Not part of `npm test`, because it installs some 400 MB into a temporary directory (or uses the virtual environment in
- * RECIPES_DIR).
+ * Applications with the settings that docs/recipes.md and docs/responses-api.md give, against proxy and
+ * simulator: `npm run test:recipes`. Not part of `npm test`, because it installs some 400 MB into a temporary
+ * directory (or uses the virtual environment in RECIPES_DIR).
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
@@ -21,9 +21,11 @@ const CANARY = 'canary-recipe-5e90';
 const page = readFileSync(join(ROOT, 'docs/recipes.md'), 'utf8');
 const section = page.split(/^## /m).find((text) => text.startsWith('LiteLLM\n'))!;
 const [, config] = /^```yaml\n([^`]+)```$/m.exec(section) as unknown as [string, string];
-/** What docs/agents.md puts between clients of the Responses API and a proxy without --responses-api. */
-const agents = readFileSync(join(ROOT, 'docs/agents.md'), 'utf8');
-const [, bridge] = /^```yaml\nmodel_list:\n([^`]+custom_openai[^`]+)```$/m.exec(agents) as unknown as [
+/**
+ * What docs/responses-api.md puts between clients of the Responses API and a proxy without --responses-api.
+ */
+const responsesApi = readFileSync(join(ROOT, 'docs/responses-api.md'), 'utf8');
+const [, bridge] = /^```yaml\nmodel_list:\n([^`]+custom_openai[^`]+)```$/m.exec(responsesApi) as unknown as [
   string,
   string,
 ];

@@ -1,4 +1,7 @@
-/** Events of the Responses API, one of each shape: RECORD_EVENTS=1 node --test test/applications/responses.test.ts writes them. */
+/**
+ * Events of the Responses API, one of each shape: RECORD_EVENTS=1 node --test
+ * test/applications/responses.test.ts writes them.
+ */
 import type { ResponseStreamEvent } from 'openai/resources/responses/responses';
 import type { ResponseStreamEvent as PreviousEvent } from 'openai-previous/resources/responses/responses';
 

@@ -1,13 +1,14 @@
 /**
- * The Responses API by the official clients, through proxy and simulator. Each answer is scripted, and asked for whole and as a stream.
- * Every event is one of those in responses-events.ts, which the compiler holds to the types of both majors.
+ * The Responses API by the official clients, through proxy and simulator. Each answer is scripted, and asked
+ * for whole and as a stream. Every event is one of those in responses-events.ts, which the compiler holds to
+ * the types of both majors.
  */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type OpenAI from 'openai';
-import { callPiece, chatStream, chunk, type Json, USAGE } from '../responses/chat-side.ts';
+import { callPiece, chatStream, chunk, type Json, USAGE } from '../responses-api/chat-side.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -249,12 +250,13 @@ const recordable = (event: Json): Json =>
       if (name === 'message' && typeof value === 'string') return 'what happened';
       // The API has these bytes in events, too; the types have them in items only.
       if (name === 'bytes' && event['type'].startsWith('response.output_text')) return undefined;
-      if (name === 'response') return { ...value, output_text: '' }; // the member that the clients themselves add
+      // the member that the clients themselves add
+      if (name === 'response') return { ...value, output_text: '' };
       return typeof value === 'string' ? value.replace(IDS, '$1_1') : value;
     }),
   );
 
-describe('the Responses API by the official clients', { timeout: 120_000 }, () => {
+describe('the Responses API, used by the official clients', { timeout: 600_000 }, () => {
   let stack: Stack;
   /** By shape. */
   const seen = new Map<string, Json>();
@@ -299,7 +301,7 @@ describe('the Responses API by the official clients', { timeout: 120_000 }, () =
           if (opened !== undefined) assert.match(told, opened);
         });
 
-        it(`gets ${name}, by the helper of the client`, async () => {
+        it(`gets ${name}, by the stream helper of the client`, async () => {
           const stream = client.responses.stream(asked);
           const final = await stream.finalResponse();
           assert.deepEqual(plain(final.output), output);
@@ -326,7 +328,7 @@ describe('the Responses API by the official clients', { timeout: 120_000 }, () =
         assert.deepEqual(parsed, { a: 1 });
       });
 
-      it('is told before the stream what cannot be translated, and where', async () => {
+      it('gets, before the stream, unsupported_parameter with the name of the member that cannot be translated', async () => {
         const wrong: [param: string, request: Request][] = [
           ['previous_response_id', { input: PROMPT, previous_response_id: 'resp_1' }],
           ['background', { input: PROMPT, background: true }],
@@ -349,14 +351,14 @@ describe('the Responses API by the official clients', { timeout: 120_000 }, () =
         }
       });
 
-      it('raises errors of the service before a response', async () => {
+      it('raises BadRequestError if the service answers 400', async () => {
         const asked = { model: 'sim-error-400', input: PROMPT };
         await assert.rejects(client.responses.create(asked), Client.BadRequestError);
         await assert.rejects(client.responses.stream(asked).finalResponse(), Client.BadRequestError);
       });
 
       for (const fault of ['truncate:4', 'flip_tag:2', 'missing_terminal', 'error_event:2']) {
-        it(`raises an error in mid-stream (${fault}), after response.failed and no call that is done`, async () => {
+        it(`raises an error in mid-stream (${fault}), after response.failed and without a finished call`, async () => {
           const asked = { model: `sim-tools+fault=${fault}`, input: PROMPT, tools: [READ] };
           await assert.rejects(client.responses.stream(asked).finalResponse());
           const events: Json[] = [];
@@ -370,7 +372,7 @@ describe('the Responses API by the official clients', { timeout: 120_000 }, () =
         });
       }
 
-      it('tells the service at once when the program leaves', async () => {
+      it('ends the exchange at the service if the program leaves the loop or aborts', async () => {
         const { exchanges } = stack.simulator;
         const stream = await client.responses.create({ model: 'sim-1000x20', input: PROMPT, stream: true });
         let pieces = 0;
@@ -392,7 +394,7 @@ describe('the Responses API by the official clients', { timeout: 120_000 }, () =
     });
   }
 
-  it('has no event that is not recorded, and so held to the types of the clients', () => {
+  it("has only events of the shapes recorded in responses-events.ts, which are checked against the clients' types", () => {
     if (process.env['RECORD_EVENTS'] === '1') {
       const file = join(import.meta.dirname, 'responses-events.ts');
       const lines = [...seen.values()].map((event) => `  ${JSON.stringify(event)},\n`);

@@ -1,4 +1,4 @@
-/** The SDK settings of docs/agents.md as they are written there; what follows them here asks a question. */
+/** The SDK settings of docs/sdks.md as they are written there; what follows them here asks a question. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -60,7 +60,7 @@ with client.messages.stream(**asked) as stream:
   },
 };
 
-describe('settings of docs/agents.md', { timeout: 120_000 }, () => {
+describe('settings of docs/sdks.md', { timeout: 600_000 }, () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -90,11 +90,11 @@ describe('settings of docs/agents.md', { timeout: 120_000 }, () => {
       }
       const place = () => ({ url: stack.url, model: 'sim-echo' });
 
-      it(`${heading}: the ${language} lines give a client that works`, { skip }, () =>
+      it(`${heading}: a client made with the ${language} lines works`, { skip }, () =>
         assertAnswers(settings(heading, language, place()), {}),
       );
 
-      it(`${heading}: the variables give a client in ${language} that works`, { skip }, () =>
+      it(`${heading}: a client in ${language} works with the environment variables alone`, { skip }, () =>
         assertAnswers(bare, variables(settings(heading, 'sh', place()))),
       );
     }

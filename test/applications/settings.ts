@@ -1,4 +1,4 @@
-/** What docs/agents.md tells people to set, for tests to set just that. */
+/** What the pages of docs tell people to set in agents and SDKs, for tests to set just that. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT } from '../support/processes/tools.ts';
@@ -9,12 +9,17 @@ export interface Place {
   readonly model: string;
 }
 
-/** The first block of that language below the heading, for this proxy and model. Throws where there is none. */
+const PAGES = ['agents', 'sdks', 'model-names', 'responses-api']
+  .map((name) => readFileSync(join(ROOT, `docs/${name}.md`), 'utf8'))
+  .join('\n');
+
+/**
+ * The first block of that language below the heading, for this proxy and model. Throws where there is none.
+ */
 export function settings(heading: string, language: string, { url, model }: Place): string {
-  const page = readFileSync(join(ROOT, 'docs/agents.md'), 'utf8');
-  const section = page.split(/^## /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
+  const section = PAGES.split(/^##? /m).find((text) => text.startsWith(`${heading}\n`)) ?? '';
   const block = new RegExp(`^\`\`\`${language}\\n([^\`]+)\`\`\`$`, 'm').exec(section)?.[1];
-  if (block === undefined) throw new Error(`docs/agents.md has no ${language} below ${heading}`);
+  if (block === undefined) throw new Error(`no page has ${language} below ${heading}`);
   return block.replaceAll('http://localhost:8080', url).replaceAll(/\bMODEL\b/g, model);
 }
 

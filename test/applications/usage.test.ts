@@ -1,6 +1,7 @@
 /**
- * Usage as programs meet it: the usual loop takes `choices[0]` of every chunk, which a chunk of usage alone does not have,
- * and those who add the counts of all chunks up count the prompt once per chunk. So usage comes as it was asked for.
+ * Usage as programs meet it: the usual loop takes `choices[0]` of every chunk, which a chunk of usage alone
+ * does not have, and those who add the counts of all chunks up count the prompt once per chunk. So usage
+ * comes as it was asked for.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -106,7 +107,7 @@ const textOf = (chunks: readonly Chunk[]): string =>
 
 const hasUsage = (chunk: Chunk): boolean => 'usage' in chunk;
 
-describe('usage of a stream', { timeout: 120_000 }, () => {
+describe('the token usage of a stream', { timeout: 600_000 }, () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -115,7 +116,7 @@ describe('usage of a stream', { timeout: 120_000 }, () => {
 
   for (const [name, Client] of Object.entries(OPENAI_CLIENTS)) {
     const connect = (): OpenAI =>
-      new Client({ baseURL: `${stack.url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 10_000 });
+      new Client({ baseURL: `${stack.url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 120_000 });
 
     for (const [endpoint, { ask, text, usage }] of Object.entries(ENDPOINTS)) {
       describe(`${name}, ${endpoint}`, () => {
@@ -155,7 +156,7 @@ describe('usage of a stream', { timeout: 120_000 }, () => {
       });
     }
 
-    it(`${name}: its own helper gathers the answer, with the usage that was asked for`, async () => {
+    it(`${name}: the stream helper gathers the answer, with usage if it was asked for`, async () => {
       const request = { model: MODEL, messages: [{ role: 'user' as const, content: 'ask' }] };
       const { completions } = connect().chat;
       const bare = await completions.stream(request).finalChatCompletion();
@@ -167,8 +168,8 @@ describe('usage of a stream', { timeout: 120_000 }, () => {
   }
 
   for (const [name, Class] of Object.entries(ANTHROPIC_CLIENTS)) {
-    it(`${name}: messages keep their usage, which is part of that API`, async () => {
-      const client = new Class({ baseURL: stack.url, apiKey: 'k', maxRetries: 0, timeout: 10_000 });
+    it(`${name}: messages keep their usage, which that API always has`, async () => {
+      const client = new Class({ baseURL: stack.url, apiKey: 'k', maxRetries: 0, timeout: 120_000 });
       const request = {
         model: MODEL,
         max_tokens: 100,

@@ -1,17 +1,26 @@
-/** Whether the hardware itself says what a document says, whatever else is wrong: nobody on the way can make evidence that is. */
+/**
+ * Whether the hardware itself says what a document says, whatever else is wrong: nobody on the way can make
+ * evidence that is.
+ */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Authentic } from '../../lib/attestation/check.ts';
 import type { QuoteV4 } from '../../lib/attestation/tdx/quote.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { type CollateralSource, type VerifyInput, verify } from '../../lib/attestation/verify.ts';
+import { TDX } from '../../lib/attestation/tdx/verify-tdx.ts';
+import {
+  type CollateralSource,
+  type TrustRoots,
+  type VerifyInput,
+  verify,
+} from '../../lib/attestation/verify-evidence.ts';
 import { evidenceOf, OFFLINE, syntheticRoots, withMembers } from '../support/evidence/attestation-vectors.ts';
 import {
   ASK_SERIAL,
   amdName,
   attestedBy,
   type Changes,
+  ISSUERS,
   issueArkCrl,
   issueVcek,
   REFERENCE_VALUE,
@@ -22,6 +31,9 @@ import { INTEL_ROOT, syntheticInput } from '../support/evidence/tdx-vectors.ts';
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 const OTHER_MANIFEST = Buffer.from('{"another":"manifest"}');
 const LATER = new Date('2040-01-01T00:00:00Z');
+
+const { Genoa } = attestedBy({}).roots.snp;
+const MILAN_ONLY: TrustRoots = { snp: { Milan: Genoa! }, tdx: undefined };
 
 /** What is wrong with evidence that is rejected, and whether it is authentic all the same. */
 type Row = readonly [what: string, input: () => VerifyInput, authentic: Authentic];
@@ -80,6 +92,30 @@ const ROWS: readonly Row[] = [
   ],
   ['is signed by a VLEK', snp({ report: { signerInfo: 1 << 2 } }), 'unknown'],
   ['chains to no pinned root', snp({ roots: syntheticRoots('synthetic') }), 'no'],
+  ['is of a product line that no root is pinned for', snp({ roots: MILAN_ONLY }), 'unknown'],
+  [
+    'has no product line but by its VCEK',
+    snp({ roots: MILAN_ONLY, report: { version: 2, cpuid1EaxFms: 0 } }),
+    'unknown',
+  ],
+  [
+    'is of Turin, which no root is pinned for',
+    snp({
+      report: { cpuid1EaxFms: 0xb00f21 },
+      vcek: issueVcek({ issuer: { ...ISSUERS.ask, name: amdName('SEV-Turin') } }),
+    }),
+    'unknown',
+  ],
+  [
+    'is of a product line that no root is pinned for, and answers another nonce',
+    snp({ roots: MILAN_ONLY }, { nonce: new Uint8Array(32).fill(8) }),
+    'no',
+  ],
+  [
+    'names a product line with a pinned root, and a VCEK by a stranger',
+    snp({ vcek: issueVcek({ issuer: { ...ISSUERS.ask, name: amdName('SEV-Milan') } }) }),
+    'no',
+  ],
   ['has a VCEK of another form', snp({ vcek: issueVcek({ subject: amdName('SEV-VLEK') }) }), 'no'],
   ['is no document', snp({}, { document: Buffer.from('<html>') }), 'no'],
   ['brings no VCEK', snp({ vcek: null }, { manifest: OTHER_MANIFEST }), 'unknown'],
@@ -103,16 +139,16 @@ const ROWS: readonly Row[] = [
   ['is of TDX, and its body was changed', () => flipped(syntheticInput(), 48 + 16), 'no'],
 ];
 
-describe('evidence that', () => {
+describe('verify', () => {
   for (const [what, input, authentic] of ROWS) {
-    it(`${what} is rejected, and authentic: ${authentic}`, async () => {
+    it(`rejects evidence that ${what}, and says "authentic: ${authentic}"`, async () => {
       const verdict = await verify(input());
       assert.notEqual(verdict.outcome, 'accepted');
       assert.equal(verdict.authentic, authentic);
     });
   }
 
-  it('is of TDX is authentic only where Intel vouches for the key that signed the quote', async () => {
+  it('calls TDX evidence authentic only if Intel vouches for the key that signed the quote', async () => {
     const zeros = new Uint8Array(64);
     for (const [changes, expected] of [
       [{}, 'yes'],
@@ -124,14 +160,14 @@ describe('evidence that', () => {
     }
   });
 
-  it('is accepted is authentic', async () => {
+  it('calls accepted evidence authentic', async () => {
     for (const input of [attestedBy({}), syntheticInput()]) {
       const { outcome, authentic } = await verify(input);
       assert.deepEqual([outcome, authentic], ['accepted', 'yes']);
     }
   });
 
-  it('was rejected makes this program ask nobody whether it is authentic', async () => {
+  it('asks for no collateral to tell whether rejected evidence is authentic', async () => {
     const asked: string[] = [];
     const collateral = Object.fromEntries(
       Object.keys(OFFLINE).map((name) => [name, async () => Promise.reject(asked.push(name))]),

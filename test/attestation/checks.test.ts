@@ -10,9 +10,10 @@ import {
   finding,
   firstFailure,
   notApplicable,
+  oneOf,
   runChecks,
 } from '../../lib/attestation/check.ts';
-import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
+import { CHECK_SECTIONS } from '../../lib/attestation/verify-evidence.ts';
 import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
 
 const ALL: readonly CheckDescription[] = CHECK_SECTIONS.flatMap(({ rows }) => rows);
@@ -24,11 +25,14 @@ function renderRow({ id, title, expected, source, conditional, code }: CheckDesc
   return `| \`${id}\` | ${[title, holds, source].map(cell).join(' | ')} | \`${code ?? 'attestation_failed'}\` |`;
 }
 
-/** The sections as Markdown tables: id, what it is, what must hold, where the rule comes from, the error of a failure. */
+/**
+ * The sections as Markdown tables: id, what it is, what must hold, where the rule comes from, the error of a
+ * failure.
+ */
 function renderChecksTable(): string {
   return CHECK_SECTIONS.map(({ title, rows }) =>
     [
-      `### ${title}`,
+      `## ${title}`,
       '',
       '| id | check | what must hold | source | error |',
       '| --- | --- | --- | --- | --- |',
@@ -39,13 +43,13 @@ function renderChecksTable(): string {
 }
 
 describe('the table of checks', () => {
-  it('has stable ids, once each', () => {
+  it('has each id once, in dotted lower case', () => {
     const ids = ALL.map(({ id }) => id);
     assert.equal(new Set(ids).size, ids.length);
     for (const id of ids) assert.match(id, /^[a-z]+(\.[a-z0-9_]+)+$/);
   });
 
-  it('cites a section of the fact sheet for each, and an error that exists', () => {
+  it('cites for each check a section of docs/protocol/attestation.md and an error code that exists', () => {
     const url = new URL('../../docs/protocol/attestation.md', import.meta.url);
     const sections = [...readFileSync(url, 'utf8').matchAll(/^#{2,3} (\d+(?:\.\d+)?)[. ]/gm)].map(
       ([, n]) => n,
@@ -58,10 +62,10 @@ describe('the table of checks', () => {
     }
   });
 
-  it('is what docs/verification.md shows', () => {
-    const url = new URL('../../docs/verification.md', import.meta.url);
+  it('is what docs/checks.md shows', () => {
+    const url = new URL('../../docs/checks.md', import.meta.url);
     const text = readFileSync(url, 'utf8');
-    const start = text.indexOf('### ');
+    const start = text.indexOf('## ');
     const tables = renderChecksTable();
     if (process.env['UPDATE_DOCS'] === '1') writeFileSync(url, text.slice(0, start) + tables);
     else
@@ -82,7 +86,7 @@ describe('running checks', () => {
     row(`above.${limit}`, (value) => finding(value > limit, String(value)));
   const outcomes = (checks: readonly Check[]): string[] => checks.map(({ outcome }) => outcome);
 
-  it('goes on after a failure; the first one counts', async () => {
+  it('goes on after a failure, and reports the first failure', async () => {
     const checks = await runChecks([above(1), above(2), above(3), above(0)], 2);
     assert.deepEqual(outcomes(checks), ['pass', 'fail', 'fail', 'pass']);
     assert.deepEqual(firstFailure(checks), {
@@ -91,7 +95,7 @@ describe('running checks', () => {
     });
   });
 
-  it('takes a typed error for a failure with its code, and no other error for anything', async () => {
+  it('turns a PrivatemodeError of a check into a failure with its code, and throws any other error', async () => {
     const typed = row('typed', () => {
       throw new PrivatemodeError('manifest_unsupported', 'words');
     });
@@ -105,7 +109,7 @@ describe('running checks', () => {
     await assert.rejects(runChecks([defect], 0), TypeError);
   });
 
-  it('accepts only complete lists', async () => {
+  it('accepts only a list that has a pass for each row of the table and no other entry', async () => {
     const rows = [above(1), above(2)];
     assert.equal(allAccepted(rows, await runChecks(rows, 3)), true);
     assert.equal(allAccepted(rows, await runChecks(rows, 2)), false);
@@ -115,7 +119,7 @@ describe('running checks', () => {
     assert.equal(allAccepted(rows, await runChecks([...rows, above(9)], 3)), false);
   });
 
-  it('accepts what does not apply only where it need not, and nothing that was not evaluated', async () => {
+  it('accepts "not-applicable" only from a conditional check, and "not-evaluated" from no check', async () => {
     const optional = row('optional', () => notApplicable('not asked for'), true);
     const required = row('required', () => notApplicable('not asked for'));
     const unknown = row('unknown', () => undefined, true);
@@ -123,5 +127,23 @@ describe('running checks', () => {
     assert.equal(allAccepted([required], await runChecks([required], 0)), false);
     assert.equal(allAccepted([unknown], await runChecks([unknown], 0)), false);
     assert.deepEqual(outcomes(await runChecks([unknown], 0)), ['not-evaluated']);
+  });
+});
+
+describe('oneOf', () => {
+  const [a, b] = [Uint8Array.of(1, 2), Uint8Array.of(3)];
+
+  it('passes for each of the allowed byte strings, and for no other', () => {
+    const allowed = [a, b];
+    for (const found of allowed) assert.equal(oneOf(Uint8Array.from(found), allowed).outcome, 'pass');
+    for (const found of [Uint8Array.of(1), Uint8Array.of(1, 2, 3), new Uint8Array(), undefined]) {
+      assert.equal(oneOf(found, allowed).outcome, 'fail');
+      assert.equal(oneOf(found, []).outcome, 'fail');
+    }
+  });
+
+  it('shows in hex the byte string that was found, and those that are allowed', () => {
+    assert.deepEqual(oneOf(a, [a, b]), { outcome: 'pass', found: '0102', expected: '0102 or 03' });
+    assert.deepEqual(oneOf(undefined, [b]), { outcome: 'fail', found: '', expected: '03' });
   });
 });

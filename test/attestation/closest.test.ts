@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { reportData, transitionDigest } from '../../lib/attestation/document.ts';
-import { verify } from '../../lib/attestation/verify.ts';
+import { verify } from '../../lib/attestation/verify-evidence.ts';
 import { sha256 } from '../../lib/crypto/node/digest.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../simulator/evidence/tdx-message.ts';
@@ -27,6 +27,9 @@ const matching = {
   AllowedPIIDs: entry.allowedPiids.map(hex),
 };
 const ofAnotherGuest = { ...matching, MrTd: '00'.repeat(48), MinTCBEvaluationDataNumber: 0 };
+
+/** Fails more checks, and `tdx.policy.mrseam` before those that the other fails. */
+const ofAnotherModule = { ...ofAnotherGuest, MrSeam: '00'.repeat(48), Xfam: '00'.repeat(8) };
 
 /** The decisive check where Intel does not answer for number 21. */
 async function decisive(...tdx: readonly object[]) {
@@ -64,13 +67,25 @@ async function decisive(...tdx: readonly object[]) {
 describe('a verdict on several reference values', () => {
   const UNAVAILABLE = ['rejected', 'tdx.tcb_info.format', 'collateral_unavailable'];
 
-  it('speaks of the one that lacks nothing but collateral: waiting may help, another manifest does not', async () => {
+  it('reports collateral_unavailable if one reference value fails only for lack of collateral', async () => {
     assert.deepEqual(await decisive(matching), UNAVAILABLE);
     assert.deepEqual(await decisive(matching, ofAnotherGuest), UNAVAILABLE);
     assert.deepEqual(await decisive(ofAnotherGuest, matching), UNAVAILABLE);
   });
 
-  it('speaks otherwise of the one with the fewest checks that do not hold', async () => {
+  it('reports the check that fails for another reason, though collateral is missing before it', async () => {
+    const onNumber21 = { ...ofAnotherGuest, MinTCBEvaluationDataNumber: 21 };
+    const found = await decisive(onNumber21);
+    assert.deepEqual(found, ['rejected', 'tdx.policy.mrtd', 'attestation_failed']);
+  });
+
+  it('reports the first failure of the reference value that fails the fewest checks, in any order of the values', async () => {
+    assert.equal((await decisive(ofAnotherModule))[1], 'tdx.policy.mrseam');
+    assert.equal((await decisive(ofAnotherModule, ofAnotherGuest))[1], 'tdx.policy.mrtd');
+    assert.equal((await decisive(ofAnotherGuest, ofAnotherModule))[1], 'tdx.policy.mrtd');
+  });
+
+  it('reports tdx.policy.mrtd if the only reference value is that of another guest', async () => {
     const [, check] = await decisive(ofAnotherGuest);
     assert.equal(check, 'tdx.policy.mrtd');
   });

@@ -1,4 +1,7 @@
-/** Collateral: of one verification each question once, and none after a failed check; how large and how old a revocation list is. */
+/**
+ * Collateral: of one verification each question once, and none after a failed check; how large and how old a
+ * revocation list is.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
@@ -48,7 +51,7 @@ const QUESTIONS: readonly ((source: CollateralSource) => Promise<unknown>)[] = [
 ];
 
 describe('collateral of one verification', () => {
-  it('is asked for once per question, and no answer serves another question', async () => {
+  it('is requested once per query, and no answer is used for another query', async () => {
     const { source, asked } = echo();
     const once = askOnce(source, true);
     const first = await Promise.all(QUESTIONS.map((ask) => ask(once)));
@@ -59,7 +62,7 @@ describe('collateral of one verification', () => {
     assert.deepEqual(first, await Promise.all(QUESTIONS.map((ask) => ask(echo().source))));
   });
 
-  it('is not asked for again where it could not be had', async () => {
+  it('is not requested again after the request failed', async () => {
     let asked = 0;
     const failing = async (): Promise<never> => {
       asked++;
@@ -72,7 +75,7 @@ describe('collateral of one verification', () => {
     assert.equal(asked, 1);
   });
 
-  it('that cannot be had is unavailable, whatever its source threw', async () => {
+  it('fails with collateral_unavailable if its source throws, whatever the error', async () => {
     const ask = async (cause: Error) => {
       const failing = async (): Promise<never> => {
         throw cause;
@@ -87,7 +90,7 @@ describe('collateral of one verification', () => {
     await assert.rejects(ask(own), (error) => error === own);
   });
 
-  it('is not asked for at all once a check has failed', async () => {
+  it('is not requested at all after a check has failed', async () => {
     const { source, asked } = echo();
     const once = askOnce(source, false);
     for (const ask of QUESTIONS) await assert.rejects(ask(once), { code: 'collateral_unavailable' });
@@ -124,7 +127,7 @@ describe('the age of a revocation list', () => {
 });
 
 describe('the size of a revocation list', () => {
-  it('is 256 KiB where nothing less is said', () => {
+  it('is at most 256 KiB, or the smaller limit that the caller sets', () => {
     const tooLarge = { code: 'evidence_malformed', message: 'the CRL is too large' };
     const read = (bytes: number, most?: number) => () =>
       readRevocationList({ crl: new Uint8Array(bytes) }, most);

@@ -22,7 +22,7 @@ const without = (key: keyof typeof GOOD): Record<string, unknown> =>
   Object.fromEntries(Object.entries(GOOD).filter(([name]) => name !== key));
 
 describe('attestation documents', () => {
-  it('of the vectors are read, with the bytes of their parts', () => {
+  it('of the test vectors yield the bytes of their parts', () => {
     for (const set of SYNTHETIC_SETS) {
       const document = parseDocument(vectorBytes(`${set}/coordinator_response.json`));
       assert.deepEqual(new Uint8Array(document.rawAttestation), vectorBytes(`${set}/attestation.pb`));
@@ -36,7 +36,7 @@ describe('attestation documents', () => {
     }
   });
 
-  it('give every member', () => {
+  it('yield their version, attestation type, policies and mesh CA', () => {
     const document = parse(GOOD);
     assert.equal(document.version, 'v1.24.1');
     assert.equal(document.attestationType, '1.3.9901.2.1');
@@ -47,7 +47,7 @@ describe('attestation documents', () => {
     assert.equal(Buffer.from(document.meshCa).toString(), 'mesh');
   });
 
-  it('are read without version and type, with null for an empty list, unknown members and a newline', () => {
+  it('may lack version and type, have null for an empty list, unknown members, and a newline at the end', () => {
     assert.equal(parse(without('attestation_type')).attestationType, undefined);
     assert.equal(parse({ ...GOOD, attestation_type: null }).attestationType, undefined);
     assert.equal(parse(without('version')).version, undefined);
@@ -57,13 +57,13 @@ describe('attestation documents', () => {
     assert.doesNotThrow(() => parseDocument(Buffer.from(`${JSON.stringify(GOOD)}\n`)));
   });
 
-  it('may have as many policies and arcs as the limits say', () => {
+  it('may have 256 policies, and 32 arcs in attestation_type', () => {
     assert.equal(parse({ ...GOOD, policies: new Array(256).fill('cDE=') }).policies.length, 256);
     const type = parse({ ...GOOD, attestation_type: new Array(32).fill(1) }).attestationType;
     assert.equal(type, new Array(32).fill(1).join('.'));
   });
 
-  it('may have 16 MiB, eight levels and 10,000 values, and no more', () => {
+  it('may have 16 MiB, eight levels of nesting and 10,000 values, and no more', () => {
     const padded = (length: number): Uint8Array => Buffer.from(JSON.stringify(GOOD).padEnd(length));
     assert.doesNotThrow(() => parseDocument(padded(16_777_216)));
     assert.throws(() => parseDocument(padded(16_777_217)), { message: /larger than 16 MiB/ });
@@ -78,12 +78,12 @@ describe('attestation documents', () => {
     });
   });
 
-  it('may have manifests as many as the limit says', () => {
+  it('may have 256 manifests, and no more', () => {
     assert.equal(parse({ ...GOOD, manifests: new Array(256).fill('bQ==') }).manifests.length, 256);
     assert.throws(() => parse({ ...GOOD, manifests: new Array(257).fill('bQ==') }), malformed);
   });
 
-  it('may have arcs of ten digits, without leading zeros', () => {
+  it('may have only arcs of one to ten digits in attestation_type', () => {
     const typed = (...arcs: readonly unknown[]) => {
       const text = JSON.stringify({ ...GOOD, attestation_type: 'ARCS' }).replace('"ARCS"', `[${arcs}]`);
       return parseDocument(Buffer.from(text)).attestationType;
@@ -111,19 +111,22 @@ describe('attestation documents', () => {
     ['with a type of fractions', () => parse({ ...GOOD, attestation_type: [1, 3.5] })],
     ['with a negative arc', () => parse({ ...GOOD, attestation_type: [1, -3] })],
     ['with an empty type', () => parse({ ...GOOD, attestation_type: [] })],
-    ['with an endless type', () => parse({ ...GOOD, attestation_type: new Array(33).fill(1) })],
+    ['with a type of 33 arcs', () => parse({ ...GOOD, attestation_type: new Array(33).fill(1) })],
     ['with a member in another case', () => parse({ ...GOOD, Mesh_CA: 'bWVzaA==' })],
-    ['with a member in another case of Unicode', () => parse({ ...GOOD, ['ver\u017fion']: 'v1' })],
+    [
+      'with a member name that only Unicode case folding makes equal',
+      () => parse({ ...GOOD, ['ver\u017fion']: 'v1' }),
+    ],
     ['with too many policies', () => parse({ ...GOOD, policies: new Array(257).fill('cDE=') })],
     [
       'with a repeated member',
       () => parseDocument(Buffer.from(`{"mesh_ca":"YQ==",${JSON.stringify(GOOD).slice(1)}`)),
     ],
     ['followed by another value', () => parseDocument(Buffer.from(`${JSON.stringify(GOOD)}{}`))],
-    ['that is a list', () => parseDocument(Buffer.from('[]'))],
-    ['that is an error of the coordinator', () => parse({ version: 'v1', error: 'no manifest' })],
-    ['that is not UTF-8', () => parseDocument(Buffer.from('ff', 'hex'))],
-    ['larger than 16 MiB', () => parseDocument(new Uint8Array(16 * 1024 * 1024 + 1))],
+    ['if they are a list', () => parseDocument(Buffer.from('[]'))],
+    ['if they are an error of the coordinator', () => parse({ version: 'v1', error: 'no manifest' })],
+    ['if they are not UTF-8', () => parseDocument(Buffer.from('ff', 'hex'))],
+    ['with more than 16 MiB', () => parseDocument(new Uint8Array(16 * 1024 * 1024 + 1))],
   ];
   for (const [what, read] of refused) it(`are refused ${what}`, () => assert.throws(read, malformed));
 });

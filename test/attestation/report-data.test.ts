@@ -81,7 +81,7 @@ describe('reportData', () => {
     assert.equal(new Set(changed.map((input) => toHex(reportData(input)))).size, changed.length);
   });
 
-  it('refuses components of another length: they are hashed without separators', () => {
+  it('refuses a nonce or transition digest of another length, since they are hashed without separators', () => {
     const input = { nonce: range(0), transition: range(1), rootCa: ascii('a'), meshCa: ascii('b') };
     const refused = (error: unknown): boolean =>
       error instanceof PrivatemodeError && error.code === 'evidence_malformed';

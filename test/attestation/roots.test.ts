@@ -30,7 +30,7 @@ const EMBEDDED: readonly (readonly [string, string | undefined])[] = [
 
 describe('the production roots', () => {
   for (const [cn, pem] of EMBEDDED) {
-    it(`have ${cn} with the fingerprints of the table`, () => {
+    it(`have ${cn} with the fingerprints of test/vectors/trust/README.md`, () => {
       const row = TABLE.get(cn);
       assert.ok(row && pem);
       const certificate = parseCertificate(decodeOneCertificate(pem));
@@ -42,7 +42,7 @@ describe('the production roots', () => {
     });
   }
 
-  it('have no other: no Turin, no VLEK', () => {
+  it('have no other root, such as one for Turin or VLEK', () => {
     assert.equal(TABLE.size, 10);
     assert.deepEqual(otherLines, {});
     assert.deepEqual(Object.keys(PRODUCTION_ROOTS), ['snp', 'tdx']);

@@ -1,10 +1,13 @@
-/** What verdicts say to people, word for word: verdict-texts.txt has every check of good evidence, and what fails otherwise. */
+/**
+ * What verdicts say to people, word for word: verdict-texts.txt has every check of good evidence, and what
+ * fails otherwise.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { it } from 'node:test';
 import type { Check } from '../../lib/attestation/check.ts';
 import { verifySecretResponse } from '../../lib/attestation/mesh.ts';
-import { verify } from '../../lib/attestation/verify.ts';
+import { verify } from '../../lib/attestation/verify-evidence.ts';
 import { integer } from '../../simulator/pki/der.ts';
 import { syntheticInput, vectorBytes, withMembers } from '../support/evidence/attestation-vectors.ts';
 import { secretInput } from '../support/evidence/mesh.ts';
@@ -150,7 +153,10 @@ const REFUSED: Readonly<Record<string, () => Promise<readonly Check[]>>> = {
   'another mesh CA': () => verifySecretResponse({ ...secret, meshCaPem: secretInput('synthetic').meshCaPem }),
 };
 
-/** Keys are made anew for each run, so what depends on them is left out: digests over them, and the length of signatures. */
+/**
+ * Keys are made anew for each run, so what depends on them is left out: digests over them, and the length of
+ * signatures.
+ */
 const line = ({ id, outcome, found, expected, code }: Check): string =>
   `${id}: ${code ?? outcome}: ${found} | ${expected}\n`
     .replace(/[0-9a-f]{64}0{64}/g, 'DIGEST')
@@ -171,7 +177,7 @@ async function texts(): Promise<string> {
   return all;
 }
 
-it('every check says what was found and what should have been, as verdict-texts.txt records it', async () => {
+it('every check says what was found and what was expected, word for word as in verdict-texts.txt', async () => {
   const url = new URL('./verdict-texts.txt', import.meta.url);
   const found = await texts();
   if (process.env['RECORD_VERDICTS'] === '1') writeFileSync(url, found);

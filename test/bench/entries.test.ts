@@ -16,7 +16,7 @@ describe('--subject of the benchmark', () => {
     ],
     ['js=node other.js', { kind: 'command', command: ['node', 'other.js'] }],
   ] as const) {
-    it(`takes ${argument} as a ${entry.kind}`, () =>
+    it(`accepts ${argument} as a ${entry.kind}`, () =>
       assert.deepEqual(entryOf(argument), [argument.slice(0, argument.indexOf('=')), entry]));
   }
   for (const argument of ['', 'name', 'name=', '=what']) {
@@ -25,7 +25,7 @@ describe('--subject of the benchmark', () => {
 });
 
 describe('the command line of a subject of the benchmark', () => {
-  it('is that of a build with the flags of its variant', () => {
+  it('starts a build with the flags of its variant', () => {
     const { entry, variant } = variantOf('before, clients, 2 workers');
     assert.equal(entry, 'before');
     const line = commandLine({ kind: 'build', file: 'proxy.js' }, variant, PLACES, ['--expose-gc']);
@@ -40,12 +40,11 @@ describe('the command line of a subject of the benchmark', () => {
       assert.ok(line.includes(flag), flag);
   });
 
-  it('is that of a command with its places filled in', () => {
+  it('starts a command with the known placeholders filled in', () => {
     const command = ['go', '--at', '{upstream}:{port}', '{directory}/ca.pem', '{workspace}', '{else}'];
     const line = commandLine({ kind: 'command', command }, variantOf('go').variant, PLACES, ['--expose-gc']);
     assert.deepEqual(line, ['go', '--at', '443:8080', '/d/ca.pem', '/d/w', '{else}']);
   });
 
-  it('is refused for a variant that there is not', () =>
-    assert.throws(() => variantOf('ours, faster'), /no variant/));
+  it('is refused for an unknown variant', () => assert.throws(() => variantOf('ours, faster'), /no variant/));
 });

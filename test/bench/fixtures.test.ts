@@ -32,7 +32,7 @@ const cipher = () => createRequestCipher(secret, { nonce: OPEN_SECRET.nonce });
 const asked = { streaming: true, choices: 1, format: undefined, usage: 'every' } as const;
 
 describe('fixtures of the benchmark', () => {
-  it('are streams that the product opens to the expected text', () => {
+  it('are streams that the product decrypts to the expected text', () => {
     const opener = new EventDecrypter({ id: 'chat' }, cipher(), asked);
     const wire = Buffer.concat([...sealedEvents(40, OPEN_PROTECTION), Buffer.from(DONE)]);
     const text = Buffer.from(opener.feed(wire)).toString();
@@ -41,7 +41,7 @@ describe('fixtures of the benchmark', () => {
     assert.equal(opener.events, 41);
   });
 
-  it('have the real shape: four encrypted members of about the real sizes, id and usage plain', () => {
+  it('have events like real ones: four encrypted members of about the real sizes, id and usage in clear', () => {
     const event = JSON.parse(sealedEvents(3, OPEN_PROTECTION)[0]!.toString().slice('data: '.length));
     assert.deepEqual(Object.keys(event), ['id', 'object', 'created', 'model', 'choices', 'usage']);
     const sealed = Object.values(event).filter((value) => String(value).startsWith(`${OPEN_SECRET.id}:`));
@@ -50,14 +50,14 @@ describe('fixtures of the benchmark', () => {
     assert.deepEqual(Object.keys(choices[0]), ['index', 'delta', 'logprobs', 'finish_reason', 'token_ids']);
   });
 
-  it('are whole answers that the product opens to the expected text', () => {
+  it('are whole answers that the product decrypts to the expected text', () => {
     const opener = createBodyDecrypter({ id: 'chat' }, cipher(), asked);
     const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
     assert.equal(opener.failure, undefined);
     assert.equal(Buffer.concat(parts).toString(), plainAnswer());
   });
 
-  it('are answers of the kind that the gateway asks for', () => {
+  it('are chat answers, whole and streamed, of the kind that the prompts ask for', () => {
     const endpoint = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
     const whole = createBodyDecrypter(endpoint, cipher(), asked);
     whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
@@ -71,7 +71,7 @@ describe('fixtures of the benchmark', () => {
     }
   });
 
-  it('carry the plan of an answer where it is not encrypted', () => {
+  it('carry the plan of an answer in the name of the model, which is not encrypted', () => {
     const plan = {
       events: 7,
       pace: 20,
@@ -88,7 +88,7 @@ describe('fixtures of the benchmark', () => {
   });
 
   for (const size of [400, 2_000_000]) {
-    it(`are prompts of about ${size} bytes that the product seals, from which id and nonce can be read`, async () => {
+    it(`are prompts of about ${size} bytes that the product encrypts, with a readable secret id and nonce`, async () => {
       const body = chatBody({ events: 3 }, size);
       assert.ok(body.length >= size && body.length < 1.1 * size + 400, `${body.length}`);
       const prepared = prepare(jsonBody({ salted: true }), [body]);
@@ -98,14 +98,14 @@ describe('fixtures of the benchmark', () => {
     });
   }
 
-  it('are sealed prompts for relays that leave encryption to the client', () => {
+  it('are encrypted prompts for relays that leave encryption to the client', () => {
     const body = sealedChatBody({ events: 3 }).toString();
     assert.deepEqual(protectionIn(body), { secretId: OPEN_SECRET.id, nonce: OPEN_SECRET.nonce });
     assert.equal(JSON.parse(body).model, modelOf({ events: 3 }));
     assert.equal(protectionIn('{}'), undefined);
   });
 
-  it('are audio forms that the product takes', async () => {
+  it('are audio forms that the product accepts', async () => {
     const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
     const stage = formBodyOf(contentType);
     for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
@@ -115,8 +115,8 @@ describe('fixtures of the benchmark', () => {
   });
 });
 
-describe('the gate of the benchmark', () => {
-  it('reads the body of an answer, chunked or not', () => {
+describe('the gate of the benchmark, an HTTP client,', () => {
+  it('reads the body of a response, chunked or not', () => {
     assert.equal(bodyOf('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab'), 'ab');
     const chunked =
       'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nA\r\n0123456789\r\n0\r\n\r\n';

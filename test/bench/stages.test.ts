@@ -28,7 +28,7 @@ const PROFILE = {
   timeDeltas: [900, 100, 10, 10, 10, 10, 10, 10, 10, 10, 10],
 };
 
-it('a profile of the benchmark: what runs counts for the stage of its nearest caller that has one, idling left out', () => {
+it('a profile of the benchmark counts each sample for the stage of its nearest known caller, and leaves out idle time', () => {
   const shares = stagesIn(PROFILE, 0.19);
   const ninths = Object.fromEntries(
     Object.entries(shares).map(([stage, share]) => [stage, Math.round(9 * share)]),

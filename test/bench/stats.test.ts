@@ -1,18 +1,18 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { estimate, excess, median, quantile, shuffled, slope, verdictOf } from '../../bench/stats.ts';
-
-/** Numbers in [0, 1) that are the same in every run. */
-function seeded(seed = 1): () => number {
-  let state = seed;
-  return () => {
-    state = (state * 48271) % 2147483647;
-    return state / 2147483647;
-  };
-}
+import {
+  estimate,
+  excess,
+  median,
+  quantile,
+  seededRandom,
+  shuffled,
+  slope,
+  verdictOf,
+} from '../../bench/stats.ts';
 
 describe('statistics of the benchmark', () => {
-  it('interpolates quantiles and does not depend on the order', () => {
+  it('interpolates quantiles, whatever the order of the values', () => {
     assert.equal(median([3, 1, 2]), 2);
     assert.equal(median([4, 1, 2, 3]), 2.5);
     assert.equal(quantile([10, 0], 0.25), 2.5);
@@ -23,18 +23,18 @@ describe('statistics of the benchmark', () => {
 
   it('gives an interval around the median that narrows with more rounds', () => {
     const noisy = (count: number): number[] => {
-      const random = seeded(7);
+      const random = seededRandom(7);
       return Array.from({ length: count }, () => 1 + 0.2 * (random() - 0.5));
     };
-    const few = estimate(noisy(5), seeded());
-    const many = estimate(noisy(200), seeded());
+    const few = estimate(noisy(5), seededRandom(1));
+    const many = estimate(noisy(200), seededRandom(1));
     for (const { low, median: middle, high } of [few, many]) assert.ok(low <= middle && middle <= high);
     assert.ok(many.high - many.low < (few.high - few.low) / 2);
     assert.ok(many.low > 0.95 && many.high < 1.05);
   });
 
-  it('is not moved by one round that went wrong', () => {
-    const { median: middle, high } = estimate([1, 1, 1, 1, 1, 1, 1, 1, 100], seeded());
+  it('gives the same median if one round is an outlier', () => {
+    const { median: middle, high } = estimate([1, 1, 1, 1, 1, 1, 1, 1, 100], seededRandom(1));
     assert.equal(middle, 1);
     assert.ok(high < 100);
   });
@@ -57,12 +57,12 @@ describe('statistics of the benchmark', () => {
     [least, { low: 0.3, median: 0.55, high: 0.8 }, 'unclear'],
   ] as const;
   for (const [bar, found, verdict] of cases) {
-    it(`says ${verdict} of ${found.low} to ${found.high} for ${bar.kind} ${bar.limit}`, () => {
+    it(`gives the verdict "${verdict}" for ${found.low} to ${found.high} if the bar is ${bar.kind} ${bar.limit}`, () => {
       assert.equal(verdictOf(found, bar), verdict);
     });
   }
 
-  it('says how far beyond its bar a figure is, in either direction', () => {
+  it('returns by which factor a figure is beyond its bar, for "at most" and "at least"', () => {
     assert.equal(excess(3, { limit: 2, kind: 'at most' }), 1.5);
     assert.equal(excess(2, { limit: 3, kind: 'at least' }), 1.5);
     assert.equal(excess(0, { limit: 0, kind: 'at most' }), 1);
@@ -89,7 +89,7 @@ describe('statistics of the benchmark', () => {
     );
   });
 
-  it('shuffles without losing anything', () => {
+  it('shuffles a list without losing an item', () => {
     const items = ['a', 'b', 'c', 'd'];
     const orders = new Set(Array.from({ length: 200 }, () => shuffled(items).join('')));
     assert.equal(orders.size, 24);

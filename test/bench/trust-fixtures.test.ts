@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { answeredExchange, EVIDENCE, longestHold, NO_QUOTE } from '../../bench/trust-fixtures.ts';
-import { TDX } from '../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../lib/attestation/verify.ts';
+import { TDX } from '../../lib/attestation/tdx/verify-tdx.ts';
+import { verify } from '../../lib/attestation/verify-evidence.ts';
 
-describe('fixtures of the micro benches of the trust path', () => {
+describe('fixtures of the micro benchmarks of attestation', () => {
   for (const tee of ['snp', 'tdx'] as const) {
     it(`are ${tee} evidence that is accepted, every time`, async () => {
       for (let i = 0; i < 2; i++) {
@@ -15,14 +15,14 @@ describe('fixtures of the micro benches of the trust path', () => {
     });
   }
 
-  it('are messages of a megabyte that are no quotes', () => {
+  it('are messages of 1 MiB that are not TDX quotes', () => {
     for (const [name, message] of Object.entries(NO_QUOTE)) {
       assert.equal(message.length, 1_048_576);
       assert.throws(() => TDX.decode(message), { code: 'evidence_malformed' }, name);
     }
   });
 
-  it('see what holds the event loop', async () => {
+  it('measure for how long a step blocks the event loop', async () => {
     const busy = async (): Promise<void> => {
       const end = performance.now() + 30;
       while (performance.now() < end);

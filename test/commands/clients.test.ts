@@ -17,22 +17,21 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseClientsFile } from '../../lib/clients/clients-file.ts';
+import { parseClientsFile } from '../../lib/access/clients-file.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const run = (...argv: string[]): Promise<Ran> => runCommand(['clients', ...argv]);
 
 describe('clients new', () => {
-  it('prints a token of 256 bits once, and a line with its digest, which the file takes', async () => {
+  it('prints a token of 256 bits alone on stdout, and on stderr its entry for the file of --clients', async () => {
     const { code, stdout, stderr } = await run('new', 'ann');
-    assert.deepEqual([code, stderr], [0, '']);
-    const tokens = stdout.match(/pmp_[\w-]+/g) ?? [];
-    assert.equal(tokens.length, 1);
-    const token = tokens[0] as string;
-    assert.match(token, /^pmp_[A-Za-z0-9_-]{43}$/);
+    assert.equal(code, 0);
+    assert.match(stdout, /^pmp_[A-Za-z0-9_-]{43}\n$/);
+    const token = stdout.trim();
     assert.equal(Buffer.from(token.slice(4), 'base64url').length, 32);
-    const line = /^ {2}(\{.*\})$/m.exec(stdout)?.[1] ?? '';
+    assert.ok(!stderr.includes('pmp_'), 'the token is on stdout only');
+    const line = /^ {2}(\{.*\})$/m.exec(stderr)?.[1] ?? '';
     const digest = createHash('sha256').update(token).digest('hex');
     assert.deepEqual(JSON.parse(line), { name: 'ann', tokens: [digest] });
     assert.equal(
@@ -41,17 +40,31 @@ describe('clients new', () => {
     );
   });
 
-  it('ends with an empty line, so that those of several clients in a loop stand apart', async () => {
-    assert.match((await run('new', 'ann')).stdout, /\}\n\n$/);
+  it('prints the tokens of several names in their order, each alone in a line', async () => {
+    const { code, stdout, stderr } = await run('new', 'ann', 'bob', 'carol');
+    assert.equal(code, 0);
+    const tokens = stdout.trimEnd().split('\n');
+    const entries = [...stderr.matchAll(/^ {2}(\{.*\})$/gm)].map(([, line]) => JSON.parse(line as string));
+    assert.deepEqual(
+      entries,
+      ['ann', 'bob', 'carol'].map((name, i) => ({
+        name,
+        tokens: [
+          createHash('sha256')
+            .update(tokens[i] as string)
+            .digest('hex'),
+        ],
+      })),
+    );
   });
 
   it('never prints the same token twice', async () => {
     const tokens = await Promise.all(Array.from({ length: 20 }, () => run('new', 'ann')));
-    assert.equal(new Set(tokens.map(({ stdout }) => /pmp_[\w-]+/.exec(stdout)?.[0])).size, 20);
+    assert.equal(new Set(tokens.map(({ stdout }) => stdout)).size, 20);
   });
 });
 
-describe('the file of --clients:', () => {
+describe('privatemode-proxy clients', () => {
   const directory = temporaryDirectory('clients-command-');
   const DIGESTS = ['a', 'b'].map((digit) => digit.repeat(64));
   const OTHERS = { name: 'bob', expires: '2026-01-02T03:04:05Z', tokensPerDay: 5, models: ['m*', 'n'] };
@@ -74,22 +87,22 @@ describe('the file of --clients:', () => {
   const contentOf = (path: string) => JSON.parse(readFileSync(path, 'utf8'));
   const names = (path: string): string[] => contentOf(path).clients.map(({ name }: { name: string }) => name);
 
-  it('new makes it, for its owner alone, and prints the token, not the digest', async () => {
+  it('new makes the file of --clients, for its owner alone, and prints the token, not the digest', async () => {
     const path = join(mkdtempSync(join(directory, 'new-')), 'clients.json');
-    const { code, stdout } = await run('new', 'ann', '--clients', path);
+    const { code, stdout, stderr } = await run('new', 'ann', '--clients', path);
     assert.equal(code, 0);
-    const token = /^ {2}(pmp_\S{43})$/m.exec(stdout)?.[1] as string;
+    const token = stdout.trim();
     const digest = createHash('sha256').update(token).digest('hex');
     assert.deepEqual(contentOf(path), { clients: [{ name: 'ann', tokens: [digest] }] });
-    assert.ok(!stdout.includes(digest) && stdout.includes(`ann is in ${path} now`), stdout);
+    assert.ok(!stderr.includes(digest) && stderr.includes(`ann is in ${path} now`), stderr);
     assert.equal(statSync(path).mode & 0o777, 0o600);
     assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
   });
 
-  it('new adds an entry in a line of its own, and a second token to an entry that is there', async () => {
+  it('new adds an entry in a line of its own, and a second token to an existing entry', async () => {
     const path = fileWith();
     await run('new', 'carol', '--clients', path);
-    assert.match((await run('new', 'ann', '--clients', path)).stdout, /ann has 2 tokens in /);
+    assert.match((await run('new', 'ann', '--clients', path)).stderr, /ann has 2 tokens in /);
     const { $schema, clients } = contentOf(path);
     assert.equal($schema, FILE.$schema);
     const [ann, bob, carol] = clients;
@@ -97,6 +110,81 @@ describe('the file of --clients:', () => {
     assert.deepEqual([ann.tokens.length, bob, carol.name], [2, FILE.clients[1], 'carol']);
     assert.match(readFileSync(path, 'utf8'), /^ {4}\{"name":"carol","tokens":\["[0-9a-f]{64}"\]\}$/m);
     assert.equal(statSync(path).mode & 0o777, 0o640, 'the mode stays');
+  });
+
+  it('new adds several clients in one change', async () => {
+    const path = fileWith();
+    const { stdout, stderr } = await run('new', 'carol', 'dan', '--clients', path);
+    assert.deepEqual(names(path), ['ann', 'bob', 'carol', 'dan']);
+    assert.equal(stdout.trimEnd().split('\n').length, 2);
+    assert.ok(stderr.includes(`carol is in ${path} now. dan is in ${path} now. It is in force`), stderr);
+  });
+
+  it('new keeps the defaults of the file, and list shows them', async () => {
+    const path = fileWith({ defaults: { requestsPerMinute: 7, models: ['m*'] }, clients: FILE.clients });
+    await run('new', 'carol', '--clients', path);
+    assert.deepEqual(contentOf(path).defaults, { requestsPerMinute: 7, models: ['m*'] });
+    const { stdout } = await run('list', '--clients', path);
+    assert.match(stdout, /^ann +1 token +60 requests per minute, models m\*$/m);
+    assert.match(stdout, /^carol +1 token +7 requests per minute, models m\*$/m);
+  });
+
+  describe('in a file in which every client has an apiKey', () => {
+    const KEYED = { clients: FILE.clients.map((client) => ({ ...client, apiKey: '@a.key' })) };
+
+    it('new refuses a client without one, says what to add, and leaves the file as it was', async () => {
+      const path = fileWith(KEYED);
+      const { code, stdout, stderr } = await run('new', 'carol', '--clients', path);
+      assert.deepEqual([code, stdout, contentOf(path)], [1, '', KEYED]);
+      assert.match(stderr, /a gateway without --api-key refuses a file .* add --api-key-file PATH, /);
+    });
+
+    it('new adds a client with the key file of --api-key-file, which a gateway without --api-key accepts', async () => {
+      for (const written of ['carol.key', '@carol.key']) {
+        const path = fileWith(KEYED);
+        writeFileSync(join(path, '../carol.key'), 'key');
+        const flag = `--api-key-file=${written}`;
+        const { code, stderr } = await run('new', 'carol', 'dan', '--clients', path, flag);
+        assert.equal(code, 0, stderr);
+        const entries = parseClientsFile(readFileSync(path), { needsKeys: true });
+        assert.deepEqual(
+          entries.map(({ apiKeyFile }) => apiKeyFile),
+          ['a.key', 'a.key', 'carol.key', 'carol.key'],
+        );
+      }
+    });
+
+    it('new adds a second token to a client, whose key stays', async () => {
+      const path = fileWith(KEYED);
+      assert.equal((await run('new', 'ann', '--clients', path)).code, 0);
+      assert.equal(contentOf(path).clients[0].apiKey, '@a.key');
+    });
+
+    it('new refuses a key file that does not exist, and does not repeat what may be a key', async () => {
+      const path = fileWith(KEYED);
+      const { code, stderr } = await run('new', 'carol', '--clients', path, '--api-key-file', 'sk-real-4c1e');
+      assert.deepEqual([code, contentOf(path)], [1, KEYED]);
+      assert.match(stderr, /^Error: there is no file of the name that --api-key-file gives/);
+      assert.ok(!stderr.includes('sk-real'), stderr);
+    });
+  });
+
+  it('new takes --api-key-file only with the file of --clients, and list and revoke do not take it', async () => {
+    const needs = await run('new', 'ann', '--api-key-file=ann.key');
+    assert.match(needs.stderr, /^Error: --api-key-file needs the --clients FILE/);
+    for (const words of [['list'], ['revoke', 'ann']]) {
+      const { code, stderr } = await run(...words, '--clients', fileWith(), '--api-key-file=ann.key');
+      assert.deepEqual([code, stderr.startsWith('Error: --api-key-file goes with clients new')], [1, true]);
+    }
+  });
+
+  it('list and revoke warn of a file in which some clients have an apiKey and some have none', async () => {
+    const path = fileWith({ clients: [...FILE.clients, { name: 'carol', tokens: ['c'.repeat(64)] }] });
+    const warning = `Warning: some clients in ${path} have an apiKey and some have none: a gateway without --api-key refuses this file, and goes on with the list it had.\n`;
+    assert.equal((await run('list', '--clients', path)).stderr, warning);
+    assert.equal((await run('revoke', 'carol', '--clients', path)).stderr, warning);
+    assert.equal((await run('revoke', 'bob', '--clients', path)).stderr, '', 'the rest has keys');
+    assert.equal((await run('list', '--clients', path)).stderr, '');
   });
 
   it('list shows each client with its limits, and who has expired', async () => {
@@ -111,7 +199,7 @@ describe('the file of --clients:', () => {
     );
   });
 
-  it('revoke takes the whole entry out, the last one too', async () => {
+  it('revoke removes the whole entry of a client, even of the last client', async () => {
     const path = fileWith();
     const { code, stdout } = await run('revoke', 'ann', `--clients=${path}`);
     assert.deepEqual([code, names(path)], [0, ['bob']]);
@@ -122,15 +210,28 @@ describe('the file of --clients:', () => {
     await run('revoke', 'bob', '--clients', path);
     assert.deepEqual(contentOf(path), { ...FILE, clients: [] });
     const { stderr } = await run('revoke', 'bob', '--clients', path);
-    assert.equal(stderr, `Error: ${path} has no client of that name; "clients list" shows all names\n`);
+    assert.equal(stderr, `Error: ${path} has no client bob; "clients list" shows all names\n`);
   });
 
-  it('list takes it from the variable of the proxy', async () => {
+  for (const [typed, meant] of [
+    ['Bob', 'bob'],
+    ['an', 'ann'],
+    ['BOBB', 'bob'],
+  ] as const) {
+    it(`revoke ${typed} changes nothing, and asks whether ${meant} was meant`, async () => {
+      const path = fileWith();
+      const { code, stderr } = await run('revoke', typed, `--clients=${path}`);
+      assert.deepEqual([code, names(path)], [1, ['ann', 'bob']]);
+      assert.equal(stderr, `Error: ${path} has no client ${typed}. Did you mean ${meant}?\n`);
+    });
+  }
+
+  it('list reads the file that PRIVATEMODE_PROXY_CLIENTS, the variable of the proxy, names', async () => {
     const env = { PRIVATEMODE_PROXY_CLIENTS: fileWith() };
     assert.match((await runCommand(['clients', 'list'], { env })).stdout, /^ann /);
   });
 
-  it('is written in place, so that a mount, group and ACL of it stay', async () => {
+  it('writes the file in place, so that its mount, group and ACL stay', async () => {
     const path = fileWith();
     const mounted = `${path}.mounted`;
     linkSync(path, mounted); // stands for a bind mount: a second name of the same file
@@ -142,19 +243,22 @@ describe('the file of --clients:', () => {
     assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
   });
 
-  it('loses no change of commands that run at once', async () => {
+  it('loses no change of 13 commands that run at the same time', async () => {
     const path = fileWith();
     const added = Array.from({ length: 12 }, (_, i) => `c${i}`);
     const all = [
       run('revoke', 'ann', '--clients', path),
       ...added.map((name) => run('new', name, '--clients', path)),
     ];
-    for (const { code, stderr } of await Promise.all(all)) assert.deepEqual([code, stderr], [0, '']);
+    for (const { code, stderr } of await Promise.all(all)) {
+      assert.equal(code, 0, stderr);
+      assert.doesNotMatch(stderr, /taken over/);
+    }
     assert.deepEqual(names(path).toSorted(), ['bob', ...added].toSorted());
     assert.deepEqual(readdirSync(join(path, '..')), ['clients.json']);
   });
 
-  it('of which a write was cut short, says where the whole text is, and is not changed', async () => {
+  it('revoke says where the whole text of a half-written file is, and leaves that file unchanged', async () => {
     const path = fileWith('#half');
     const { code, stderr } = await run('revoke', 'ann', '--clients', path);
     assert.equal(code, 1);
@@ -162,11 +266,21 @@ describe('the file of --clients:', () => {
     assert.equal(readFileSync(path, 'utf8'), '#half');
   });
 
-  describe('a lock on it', () => {
+  it('list, new and revoke name the copy beside the file that a symbolic link points to', async () => {
+    const path = fileWith('#half');
+    const link = join(mkdtempSync(join(directory, 'link-')), 'c.json');
+    symlinkSync(path, link);
+    for (const words of [['list'], ['new', 'ann'], ['revoke', 'ann']]) {
+      const { stderr } = await run(...words, '--clients', link);
+      assert.ok(stderr.includes(`the whole text is in ${path}.new:`), stderr);
+    }
+  });
+
+  describe('a lock on the file', () => {
     const lockOf = (path: string, at: number): void =>
       writeFileSync(`${path}.lock`, JSON.stringify({ owner: 'process 7 of eve on host', at }));
 
-    it('of more than 30 s is taken over, with the name of its owner', async () => {
+    it('is taken over after 30 s, and the message names its owner', async () => {
       const path = fileWith();
       lockOf(path, Date.now() - 31_000);
       const { code, stderr } = await run('revoke', 'ann', '--clients', path);
@@ -175,7 +289,7 @@ describe('the file of --clients:', () => {
       assert.deepEqual([names(path), existsSync(`${path}.lock`)], [['bob'], false]);
     });
 
-    it('that is younger is waited for', async () => {
+    it('is waited for while it is younger than 30 s', async () => {
       const path = fileWith();
       lockOf(path, Date.now() - 20_000);
       const ran = run('revoke', 'ann', '--clients', path);
@@ -189,11 +303,14 @@ describe('the file of --clients:', () => {
 
   describe('with --admin-address', () => {
     /** An admin listener whose /status gives these, one after the other, and the last one again and again. */
-    async function admin(t: { after(work: () => void): void }, answers: (() => object)[]): Promise<string> {
+    async function admin(
+      t: { after(work: () => void): void },
+      answers: (() => object | Promise<object>)[],
+    ): Promise<string> {
       let asked = 0;
-      const server = createServer((_req, res) => {
-        const answer = answers[Math.min(asked++, answers.length - 1)] as () => object;
-        res.end(JSON.stringify(answer()));
+      const server = createServer(async (_req, res) => {
+        const answer = answers[Math.min(asked++, answers.length - 1)] as (typeof answers)[0];
+        res.end(JSON.stringify(await answer()));
       });
       await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
       t.after(() => server.close());
@@ -220,7 +337,7 @@ describe('the file of --clients:', () => {
       assert.match(stdout, /^ann is no longer in .*\nThe running proxy uses the new list now/);
     });
 
-    it('a proxy without --clients, and none at all, is an error that says that the file is written', async (t) => {
+    it('fails if the proxy has no --clients or no proxy answers, and says that the file is written', async (t) => {
       const path = fileWith();
       const flag = await admin(t, [() => ({ workers: 1 })]);
       const without = await run('revoke', 'ann', '--clients', path, flag);
@@ -229,20 +346,70 @@ describe('the file of --clients:', () => {
       assert.match(without.stderr, /file is written, .* the proxy that answered has no --clients/);
       const none = await run('new', 'zed', '--clients', path, '--admin-address=127.0.0.1:1');
       assert.equal(none.code, 1);
-      assert.match(none.stdout, /pmp_\S{43}\n\nzed is in /, 'the token is not lost');
+      assert.match(none.stdout, /^pmp_\S{43}\n$/, 'the token is not lost');
+      assert.match(none.stderr, /^zed is in /m);
       assert.match(none.stderr, /file is written, .*ECONNREFUSED/);
     });
 
-    it('a proxy that keeps another list for 10 s is an error', async (t) => {
+    it('new and revoke accept a list that another command has written meanwhile, with their change in it', async (t) => {
+      for (const words of [
+        ['revoke', 'ann'],
+        ['new', 'carol'],
+      ]) {
+        const path = fileWith();
+        const own = { workers: 2, clientsFile: ['old', 'old'] };
+        const other = async (): Promise<object> => {
+          await run('new', 'zed', '--clients', path);
+          return own;
+        };
+        const flag = await admin(t, [
+          () => ({ workers: 2, clientsFile: ['old', digestOf(path)] }),
+          other,
+          () => ({ workers: 2, clientsFile: [digestOf(path), digestOf(path)] }),
+        ]);
+        const { code, stderr } = await run(...words, '--clients', path, flag);
+        assert.equal(code, 0, stderr);
+      }
+    });
+
+    it('fails if the proxy still uses another list after 10 s, also one without the change', async (t) => {
       const path = fileWith();
+      const changed = fileWith();
       const flag = await admin(t, [() => ({ workers: 1, clientsFile: ['other'] })]);
-      const { code, stderr } = await run('revoke', 'ann', '--clients', path, flag);
-      assert.equal(code, 1);
-      assert.match(stderr, /still uses another list after 10 s\. Look at its log/);
+      const undone = await admin(t, [
+        () => {
+          writeFileSync(changed, JSON.stringify(FILE));
+          return { workers: 1, clientsFile: [digestOf(changed)] };
+        },
+      ]);
+      for (const { code, stderr } of await Promise.all([
+        run('revoke', 'ann', '--clients', path, flag),
+        run('revoke', 'ann', '--clients', changed, undone),
+      ])) {
+        assert.equal(code, 1);
+        assert.match(stderr, /still uses another list after 10 s\. Look at its log/);
+      }
     });
   });
 
-  it('revoke replaces what a link points to, and leaves the link', async () => {
+  it('new says that a link points to a file that does not exist, and that --clients with that file makes it', async () => {
+    const path = join(mkdtempSync(join(directory, 'link-')), 'c.json');
+    const link = `${path}.link`;
+    symlinkSync('c.json', link);
+    const { code, stdout, stderr } = await run('new', 'ann', '--clients', link);
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.ok(
+      stderr.startsWith(
+        `Error: ${link} is a link to ${path}, which does not exist: to make that file, give it as --clients ${path}\n`,
+      ),
+      stderr,
+    );
+    assert.equal((await run('new', 'ann', '--clients', path)).code, 0);
+    assert.equal((await run('new', 'bob', '--clients', link)).code, 0);
+    assert.deepEqual(names(path), ['ann', 'bob']);
+  });
+
+  it('revoke rewrites the file that a symbolic link points to, and leaves the link', async () => {
     const path = fileWith();
     const link = `${path}.link`;
     symlinkSync(path, link);
@@ -252,14 +419,10 @@ describe('the file of --clients:', () => {
   });
 
   for (const [what, content, words] of [
-    ['is no JSON', '{', /--clients: .*not JSON/],
-    [
-      'is one that the proxy would refuse',
-      { clients: [{ name: 'a b' }] },
-      /clients\[0\]\.name: expected a name/,
-    ],
+    ['is no JSON', '{', /--clients \/.*: not JSON/],
+    ['the proxy would refuse', { clients: [{ name: 'a b' }] }, /clients\[0\]\.name: expected a name/],
   ] as const) {
-    it(`no command takes it where it ${what}, and none changes it`, async () => {
+    it(`every command refuses a file that ${what}, and leaves it as it was`, async () => {
       const path = fileWith(content);
       const before = readFileSync(path, 'utf8');
       for (const words_ of [['new', 'zed'], ['revoke', 'ann'], ['list']]) {
@@ -271,7 +434,7 @@ describe('the file of --clients:', () => {
     });
   }
 
-  it('new says why it cannot be written, and leaves nothing behind', async () => {
+  it('new says why the file cannot be written, and leaves nothing behind', async () => {
     const path = fileWith();
     const { code, stdout, stderr } = await run(
       'new',

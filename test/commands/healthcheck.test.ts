@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { describe, it } from 'node:test';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 
-describe('healthcheck:', () => {
+describe('healthcheck', () => {
   async function asked(answer: RequestListener | undefined, ...flags: string[]): Promise<Ran> {
     const server = createServer(answer);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -16,7 +16,7 @@ describe('healthcheck:', () => {
     return outcome;
   }
 
-  it('/readyz is asked on loopback where the proxy listens everywhere, and 204 is exit code 0', async () => {
+  it('asks /readyz on loopback if the proxy listens on all addresses, and exits with 0 for a 204', async () => {
     const paths: string[] = [];
     const { code, stdout } = await asked((req, res) => {
       paths.push(`${req.method} ${req.url}`);
@@ -25,7 +25,7 @@ describe('healthcheck:', () => {
     assert.deepEqual([code, stdout, paths], [0, 'ready\n', ['GET /readyz']]);
   });
 
-  it('another status than 204 is exit code 1 with the reason', async () => {
+  it('exits with 1 and the reason for another status than 204', async () => {
     const { code, stderr } = await asked((_req, res) =>
       res.writeHead(503).end('failing: manifest_mismatch\n'),
     );
@@ -33,11 +33,11 @@ describe('healthcheck:', () => {
     assert.equal(stderr, 'not ready (status 503): failing: manifest_mismatch\n');
   });
 
-  it('a 200 of some other server is not ready', async () => {
+  it('exits with 1 if another server answers with 200', async () => {
     assert.equal((await asked((_req, res) => res.end('hello'))).code, 1);
   });
 
-  it('nobody listening is exit code 1', async () => {
+  it('exits with 1 if nothing listens, and says which flags to give', async () => {
     const { code, stderr } = await asked(undefined, '--listen-address=127.0.0.1');
     assert.equal(code, 1);
     assert.match(
@@ -46,7 +46,25 @@ describe('healthcheck:', () => {
     );
   });
 
-  it('the flags of the proxy are taken', async () => {
+  it('says that the port is the default one if none was given', async (t) => {
+    const isTaken = await new Promise<boolean>((resolve) => {
+      const socket = connect(8080, '127.0.0.2', () => resolve(true)).on('error', () => resolve(false));
+      socket.once('connect', () => socket.destroy());
+    });
+    if (isTaken) return t.skip('NOT CHECKED: something on this machine listens on port 8080');
+    const { code, stderr } = await runCommand(
+      ['healthcheck', '--listen-address=127.0.0.2', '--admin-address=127.0.0.1:19090'],
+      { env: {} },
+    );
+    assert.equal(code, 1);
+    assert.equal(
+      stderr,
+      'nothing listens on 127.0.0.2 port 8080 (ECONNREFUSED); give the --listen-address and --port of the proxy; ' +
+        '8080 is the default of --port, and only --listen-address, --port, --tls-cert-path are read here\n',
+    );
+  });
+
+  it('accepts the flags of the proxy', async () => {
     assert.equal(
       (await asked((_req, res) => res.writeHead(204).end(), '--api-key=@gone', '--workers=2')).code,
       0,

@@ -1,10 +1,10 @@
 /** `receipts verify`: what it prints, and the exit code. */
 import assert from 'node:assert/strict';
 import { createHash, generateKeyPairSync } from 'node:crypto';
-import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import { openReceiptLog } from '../../lib/receipts/receipt-log.ts';
 import { receipt } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -15,7 +15,10 @@ const P256 = generateKeyPairSync('ec', { namedCurve: 'P-256' })
 
 let workspace: string;
 let directory: string;
-/** Begins an instance at noon of the day, and ends it: two lines, and one for requests that were refused with these codes. */
+/**
+ * Begins an instance at noon of the day, and ends it: two lines, and one for requests that were refused with
+ * these codes.
+ */
 async function instance(day: string, refused: readonly string[] = []): Promise<string> {
   const now = (): number => Date.parse(`${day}T12:00:00Z`);
   const log = await openReceiptLog({
@@ -37,15 +40,17 @@ before(async () => {
 async function run(...argv: string[]): Promise<{ code: number; out: string }> {
   const kept = join(workspace, 'kept.pem');
   cpSync(join(directory, 'public.pem'), kept);
-  const { code, stdout } = await runCommand(['receipts', ...argv, '--public-key', kept]);
+  const { code, stdout } = await runCommand(['receipts', ...argv, '--public-key', kept], {
+    now: '2026-12-31T00:00:00Z',
+  });
   const out = stdout
     .replace(/^Checked with the key of --public-key \(SHA-256 [0-9a-f]{64}\)\.\n/m, '')
-    .replace(/ {2}"publicKey": \{\n {4}"sha256": "[0-9a-f]{64}",\n {4}"source": "given"\n {2}\},\n/, '');
+    .replace(/ {2}"publicKeys": \[\n {4}\{\n {6}"sha256": "[0-9a-f]{64}",\n[^\]]+\],\n/, '');
   return { code, out };
 }
 
 describe('receipts verify', () => {
-  it('counts in a sentence what holds, and exits with 0', async () => {
+  it('says how many receipts there are and that all of them hold, and exits with 0', async () => {
     assert.deepEqual(await run('verify', '--dir', directory), {
       code: 0,
       out: '0 receipts in 2 lines of 1 instance\n✓ Every signature, chain and verdict holds.\n',
@@ -66,10 +71,10 @@ describe('receipts verify', () => {
       new RegExp(`\n! Checked with the key of this directory \\(SHA-256 ${sha256}\\), which whoever`),
     );
     assert.doesNotMatch(own.stdout, /✓/);
-    const { publicKey } = JSON.parse(
+    const { publicKeys } = JSON.parse(
       (await runCommand(['receipts', 'verify', '--dir', forged, '--json'])).stdout,
     );
-    assert.deepEqual(publicKey, { sha256, source: 'directory' });
+    assert.deepEqual(publicKeys, [{ sha256, source: 'directory', instances: 1 }]);
     const kept = join(directory, 'public.pem');
     const given = await runCommand(['receipts', 'verify', '--dir', forged, '--public-key', kept]);
     assert.equal(given.code, 10);
@@ -80,9 +85,10 @@ describe('receipts verify', () => {
     ['a certificate', (key: string) => key.replaceAll('PUBLIC KEY', 'CERTIFICATE'), 'CERTIFICATE'],
     ['two keys', (key: string) => key + key, 'PUBLIC KEY, PUBLIC KEY'],
     ['a key of another kind', () => P256, 'a key of type ec'],
+    ['a private key', () => readFileSync(join(directory, 'key.pem'), 'utf8'), 'PRIVATE KEY'],
     ['no PEM', () => 'hello', 'nothing in PEM'],
   ] as const) {
-    it(`accuses nobody where --public-key holds ${what}: that is an error about the file`, async () => {
+    it(`exits with 1 if --public-key holds ${what}, with an error about that file, not about the receipts`, async () => {
       const file = join(temporaryDirectory('receipts-'), 'other.pem');
       writeFileSync(file, pem(readFileSync(join(directory, 'public.pem'), 'utf8')));
       const { code, stderr } = await runCommand([
@@ -94,15 +100,26 @@ describe('receipts verify', () => {
         file,
       ]);
       assert.equal(code, 1);
-      assert.match(stderr, new RegExp(`must hold one Ed25519 PUBLIC KEY, and holds ${found}\\)`));
+      const instead = found.includes('PRIVATE KEY') ? ': name the public\\.pem beside it' : '';
+      assert.match(stderr, new RegExp(`must hold one Ed25519 PUBLIC KEY, and holds ${found}${instead}\\)`));
     });
   }
 
-  it('finds the receipts of a workspace', async () => {
+  it('finds the receipts below the workspace that --dir names', async () => {
     assert.deepEqual(await run('verify', '--dir', workspace), await run('verify', '--dir', directory));
   });
 
-  it('takes a directory that holds anything of receipts as it is, whatever lies in it', async () => {
+  it('finds them below a workspace that has a key.pem and a directory "keys" of its own', async () => {
+    const own = temporaryDirectory('receipts-');
+    cpSync(directory, join(own, 'receipts'), { recursive: true });
+    writeFileSync(join(own, 'key.pem'), 'the TLS key of the proxy');
+    mkdirSync(join(own, 'keys'));
+    assert.deepEqual(await run('verify', '--dir', own), await run('verify', '--dir', directory));
+    const { stdout } = await runCommand(['usage', '--dir', own]);
+    assert.equal(stdout, 'No requests.\n');
+  });
+
+  it('takes a directory with public.pem as that of the receipts, even if it has a subdirectory "receipts"', async () => {
     const emptied = temporaryDirectory('receipts-');
     cpSync(join(directory, 'public.pem'), join(emptied, 'public.pem'));
     cpSync(directory, join(emptied, 'receipts'), { recursive: true });
@@ -111,7 +128,7 @@ describe('receipts verify', () => {
     assert.match(out, /^0 receipts in 0 lines/);
   });
 
-  it('fails for a directory whose receipts are all gone, unless earlier days are left out', async () => {
+  it('exits with 10 for a directory whose receipts are all gone, unless --since leaves out earlier days', async () => {
     const empty = temporaryDirectory('receipts-');
     cpSync(join(directory, 'public.pem'), join(empty, 'public.pem'));
     const all = await run('verify', '--dir', empty);
@@ -127,7 +144,29 @@ describe('receipts verify', () => {
     assert.equal((await run(...argv, '--strict')).code, 10);
   });
 
-  it('leaves out earlier days, and prints JSON, where it is asked to', async () => {
+  for (const [what, content] of [
+    ['is empty', ''],
+    ['holds something else', 'hello\n'],
+  ] as const) {
+    it(`exits with 10 if the only file with the name of receipts ${what}, and shows no check mark with --since`, async () => {
+      const empty = temporaryDirectory('receipts-');
+      cpSync(join(directory, 'public.pem'), join(empty, 'public.pem'));
+      writeFileSync(join(empty, '2026-12-01.abcdefghijkl.jsonl'), content);
+      const argv = ['verify', '--dir', empty];
+      const all = await run(...argv);
+      assert.equal(all.code, 10);
+      assert.match(all.out, /\n✗ \.: there are no receipts\n/);
+      const since = await run(...argv, '--since', '2026-12-01');
+      assert.equal(since.code, 0);
+      assert.match(since.out, /\n- \.: there are no receipts\n/);
+      assert.match(since.out, /\n! There are no receipts: nothing was checked\.\n$/);
+      const strict = await run(...argv, '--since', '2026-12-01', '--strict');
+      assert.equal(strict.code, 10);
+      assert.doesNotMatch(strict.out, /Lines are only missing/);
+    });
+  }
+
+  it('leaves out earlier days with --since, and prints JSON with --json', async () => {
     const second = await instance('2026-12-02');
     try {
       assert.match((await run('verify', '--dir', directory)).out, /^0 receipts in 4 lines of 2 instances\n/);
@@ -142,7 +181,7 @@ describe('receipts verify', () => {
     }
   });
 
-  it('marks what is wrong, but not a gap, and exits with 10 for the former only', async () => {
+  it('marks a wrong signature with ✗ and exits with 10, but does neither for a file without its last line', async () => {
     const [name] = readdirSync(directory).filter((each) => each.endsWith('.jsonl'));
     const path = join(directory, name as string);
     const text = readFileSync(path, 'utf8');
@@ -162,7 +201,7 @@ describe('receipts verify', () => {
     }
   });
 
-  it('takes gaps for failures with --strict, and marks them so', async () => {
+  it('marks gaps with ✗ and exits with 10 for them only with --strict', async () => {
     const [old] = readdirSync(directory).filter((each) => each.endsWith('.jsonl')) as [string];
     const text = readFileSync(join(directory, old), 'utf8');
     const young = await instance('2026-12-02');
@@ -176,7 +215,7 @@ describe('receipts verify', () => {
       });
       assert.deepEqual(await run(...argv, '--strict'), {
         code: 10,
-        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.\n`,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it. Lines are only missing: an instance that runs still, or was killed, leaves such gaps, and with --strict they fail.\n`,
       });
       const { ok, findings } = JSON.parse((await run(...argv, '--strict', '--json')).out);
       assert.deepEqual([ok, findings[0].kind, findings[0].fails], [false, 'missing', true]);
@@ -189,7 +228,7 @@ describe('receipts verify', () => {
     assert.equal((await run('verify', '--dir', directory, '--strict')).code, 0);
   });
 
-  it('names what is no receipt, with nothing of its name that a terminal would obey', async () => {
+  it('names a file that holds no receipts, with control characters of the name escaped', async () => {
     const name = 'x\u001b[2J.jsonl';
     writeFileSync(join(directory, name), '');
     try {
@@ -217,9 +256,19 @@ describe('receipts verify', () => {
     }
   });
 
-  it('takes a key from elsewhere', async () => {
+  it('refuses a --since in the future, with which nothing would be checked', async () => {
+    const argv = ['receipts', 'verify', '--dir', directory, '--since', '2027-01-01'];
+    const { code, stderr } = await runCommand(argv, { now: '2026-12-31T00:00:00Z' });
+    assert.equal(code, 1);
+    assert.match(stderr, /^Error: --since: 2027-01-01 lies in the future/m);
+  });
+
+  it('says that the file of --public-key is not there, and to check its path', async () => {
     const nowhere = join(workspace, 'nowhere.pem');
     const argv = ['receipts', 'verify', '--dir', directory, '--public-key', nowhere];
-    assert.match((await runCommand(argv)).stderr, /^Error: .*\(ENOENT\)$/m);
+    assert.match(
+      (await runCommand(argv)).stderr,
+      /^Error: .*nowhere\.pem: ENOENT: no such file or directory; check the path, and in a container what is mounted\)$/m,
+    );
   });
 });

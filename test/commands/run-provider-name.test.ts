@@ -1,4 +1,7 @@
-/** The name of the provider that `run` gives to agents: constant for a user in a project, and known to no file of a repository. */
+/**
+ * The name of the provider that `run` gives to agents: constant for a user in a project, and known to no file
+ * of a repository.
+ */
 import assert from 'node:assert/strict';
 import {
   chmodSync,
@@ -30,7 +33,7 @@ describe('the name of the provider that run gives to agents', () => {
     mkdirSync(join(scratch, 'other/.git'), { recursive: true });
   });
 
-  it('stays the same in a project and below it, and is another one elsewhere', () => {
+  it('is the same in a project and its subdirectories, and is another one in another project', () => {
     const { name: first, why } = name();
     assert.match(first, /^privatemode-[0-9a-f]{16}$/);
     assert.equal(why, undefined);
@@ -38,7 +41,7 @@ describe('the name of the provider that run gives to agents', () => {
     assert.notEqual(name(join(project, '../other')).name, first);
   });
 
-  it('comes from a key of the user, which nobody else can read', () => {
+  it('is derived from a key in a file that only the user can read', () => {
     const { name: first } = name();
     assert.equal(statSync(file()).mode & 0o777, 0o600);
     assert.equal(statSync(join(state, 'privatemode-proxy')).mode & 0o777, 0o700);
@@ -47,7 +50,7 @@ describe('the name of the provider that run gives to agents', () => {
     assert.notEqual(name().name, first, 'another key');
   });
 
-  it('lies below the home directory where XDG_STATE_HOME is not an absolute path', () => {
+  it('is derived from a key below the home directory if XDG_STATE_HOME is not an absolute path', () => {
     const home = mkdtempSync(join(directory, 'home-'));
     const { name: first } = name(project, { HOME: home, XDG_STATE_HOME: 'state' });
     assert.deepEqual(name(project, { HOME: home }), { name: first });
@@ -55,12 +58,16 @@ describe('the name of the provider that run gives to agents', () => {
   });
 
   for (const [what, spoil, why] of [
-    ['that others can read', () => chmodSync(file(), 0o644), /only you can read/],
-    ['that is no key', () => writeFileSync(file(), 'known\n'), /only you can read/],
-    ['in a directory that cannot be made', () => (state = '/dev/null'), /^ENOTDIR$/],
-    ['in a directory of the project', () => (state = join(project, '.state')), /is part of the project/],
+    ['can be read by others', () => chmodSync(file(), 0o644), /only you can read/],
+    ['holds no key', () => writeFileSync(file(), 'known\n'), /only you can read/],
+    ['would lie in a directory that cannot be made', () => (state = '/dev/null'), /^ENOTDIR$/],
     [
-      'in a directory that leads into the project',
+      'would lie in a directory of the project',
+      () => (state = join(project, '.state')),
+      /is part of the project/,
+    ],
+    [
+      'would lie behind a link into the project',
       () => {
         mkdirSync(join(project, 'bait'));
         state = join(state, 'link');
@@ -69,7 +76,7 @@ describe('the name of the provider that run gives to agents', () => {
       /is part of the project/,
     ],
   ] as const) {
-    it(`is new each time with a key ${what}, and says why`, () => {
+    it(`is new each time, with the reason, if its key file ${what}`, () => {
       name();
       spoil();
       const [first, second] = [name(), name()];

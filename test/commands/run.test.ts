@@ -1,124 +1,29 @@
-/** `privatemode-proxy run AGENT`, with programs that stand in for the agents; test/applications/agents.ts runs the real ones. */
+/**
+ * `privatemode-proxy run AGENT`, with programs that stand in for the agents; test/applications/agents.ts runs
+ * the real ones.
+ */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type RequestListener } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { join } from 'node:path';
-import { after, before, beforeEach, describe, it } from 'node:test';
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import type { RequestListener } from 'node:http';
+import { dirname, join } from 'node:path';
+import { describe, it } from 'node:test';
 import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
-import { cleanEnvironment } from '../support/processes/program.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { ROOT, runAside } from '../support/processes/tools.ts';
+import { standInAgents } from '../support/processes/stand-in-agents.ts';
+import { runAside } from '../support/processes/tools.ts';
 
-/** The last lines after each agent, which one test reads. */
-const GO_ON = /^To go on with this conversation: .*\n.* alone .*\n$/m;
 const REAL_KEY = 'sk-real-4c1e';
 
-/** Notes how it was started, then does what WHAT says. */
-const STAND_IN = `#!${process.execPath}
-const { writeFileSync } = require('node:fs');
-writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env, cwd: process.cwd() }));
-const post = (url) => fetch(url, { method: 'POST', body: '{}' }).then((response) => response.text());
-const config = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}');
-const codex = /base_url="([^"]+)"/.exec(process.argv.join(' '))?.[1];
-const url = process.env.ANTHROPIC_BASE_URL ?? codex ?? Object.values(config.provider)[0].options.baseURL;
-(async () => {
-  switch (process.env.WHAT) {
-    case 'ask': process.stdout.write(await post(url + '/messages')); break;
-    case 'fail': await post(url); process.exit(7);
-    case 'die': await post(url); process.kill(process.pid, 'SIGKILL'); break;
-    case 'wait': process.on('SIGTERM', () => process.exit(9)); setInterval(() => {}, 1000); process.stdout.write('waiting'); break;
-    case 'whole': await post(url).catch(() => process.exit(8)); break;
-    case 'look': await fetch(url + '/v1/models'); break;
-  }
-})();
-`;
-
-describe('privatemode-proxy run', { timeout: 120_000 }, () => {
-  const directory = temporaryDirectory('run-test-');
-  const programs = join(directory, 'bin');
-  const notes = join(directory, 'notes.json');
-  let port = 0;
-  let answer: RequestListener;
-  const asked: string[] = [];
-  const server = createServer((req, res) => {
-    asked.push(`${req.method} ${req.url}`);
-    answer(req, res);
-  });
-  let endpoints: readonly string[] = [];
-  let aliases: readonly string[] = [];
-  /** What the proxy says about itself; gives whether it was asked for that. */
-  const own: (...args: Parameters<RequestListener>) => boolean = (req, res) => {
-    if (req.url === '/readyz') res.writeHead(204).end();
-    else if (req.url === '/v1')
-      res.end(JSON.stringify({ name: 'privatemode-proxy', endpoints, model_aliases: aliases }));
-    else return false;
-    return true;
-  };
-  before(async () => {
-    mkdirSync(programs);
-    for (const name of ['claude', 'opencode', 'codex'])
-      writeFileSync(join(programs, name), STAND_IN, { mode: 0o755 });
-    server.listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    port = (server.address() as AddressInfo).port;
-  });
-  after(() => {
-    server.closeAllConnections();
-    server.close();
-  });
-  beforeEach(() => {
-    asked.length = 0;
-    aliases = [];
-    endpoints = ['POST /v1/messages', 'POST /v1/responses'];
-    answer = (req, res) => {
-      if (own(req, res)) return;
-      if (req.url === '/v1/models') res.end('{"data":[{"id":"model-a"},{"id":"model-b"}]}');
-      else res.end('answered');
-    };
-    writeFileSync(notes, '{}');
-  });
-
-  const started = (): {
-    readonly args: string[];
-    readonly env: Record<string, string>;
-    readonly cwd: string;
-  } => JSON.parse(readFileSync(notes, 'utf8'));
-  const environment = (env: Record<string, string>): Record<string, string> =>
-    cleanEnvironment({
-      NOTES: notes,
-      PATH: `${programs}:/usr/bin:/bin`,
-      XDG_STATE_HOME: join(directory, 'state'),
-      PRIVATEMODE_PROXY_PORT: String(port),
-      ...env,
-    });
-
-  function start(args: readonly string[], env: Record<string, string> = {}) {
-    const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-proxy.ts'), 'run', ...args], {
-      env: environment(env),
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    const written = { stdout: '', stderr: '' };
-    child.stdout.setEncoding('utf8').on('data', (text) => (written.stdout += text));
-    child.stderr.setEncoding('utf8').on('data', (text) => (written.stderr += text));
-    const ended = once(child, 'close').then(([code]) => ({
-      ...{ code, stdout: written.stdout },
-      stderr: written.stderr.replace(GO_ON, ''),
-    }));
-    return { child, ended };
-  }
-  const run = (args: readonly string[], env?: Record<string, string>) => start(args, env).ended;
-
+describe('privatemode-proxy run', { timeout: 600_000 }, () => {
+  const { directory, programs, proxy, environment, start, run, started } = standInAgents();
   const MODEL = ['--model', 'model-a'];
 
   describe('claude', () => {
-    it('asks the proxy, by variables and by settings that win over its files', async () => {
+    it('asks the proxy, by variables and by settings that override its files', async () => {
       const { code, stdout, stderr } = await run(['claude', ...MODEL, '--', '-p', 'x y'], { WHAT: 'ask' });
       assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
-      assert.ok(asked.includes('POST /messages'), asked.join());
+      assert.ok(proxy.asked.includes('POST /messages'), proxy.asked.join());
       const { args, env } = started();
       assert.deepEqual([args[0], args.slice(2)], ['--settings', ['-p', 'x y']]);
       const settings = JSON.parse(args[1] as string);
@@ -142,14 +47,20 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
       for (const name of unset) assert.equal(settings.env[name], '', name);
       assert.equal(settings.apiKeyHelper, '');
     });
+
+    it('gets settings that deny WebSearch, which the service lacks, and skip asking Anthropic about fetched pages', async () => {
+      assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask' })).code, 0);
+      const { permissions, skipWebFetchPreflight } = JSON.parse(started().args[1] as string);
+      assert.deepEqual([permissions, skipWebFetchPreflight], [{ deny: ['WebSearch'] }, true]);
+    });
   });
 
-  it('opencode asks the proxy, by a provider whose name stays the same and which is the only one', async () => {
+  it('opencode asks the proxy through its only provider, whose name is the same in the next run', async () => {
     const names = [];
     for (const _ of [1, 2]) {
       const { code, stdout, stderr } = await run(['opencode', ...MODEL, '--', 'run', 'x'], { WHAT: 'ask' });
       assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
-      assert.ok(asked.includes('POST /v1/messages'), asked.join());
+      assert.ok(proxy.asked.includes('POST /v1/messages'), proxy.asked.join());
       const { args, env } = started();
       assert.deepEqual(args, ['run', 'x']);
       const config = JSON.parse(env['OPENCODE_CONFIG_CONTENT'] as string);
@@ -162,8 +73,21 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     assert.equal(names[0], names[1]);
   });
 
+  it('opencode gets a provider with a list of allowed models, each with the URL of the proxy', async () => {
+    assert.equal((await run(['opencode', ...MODEL], { WHAT: 'ask' })).code, 0);
+    const [provider] = Object.values(JSON.parse(started().env['OPENCODE_CONFIG_CONTENT'] as string).provider);
+    const { api, npm, whitelist, models } = provider as Record<string, unknown>;
+    assert.match(api as string, /^http:\/\/127\.0\.0\.1:\d+\/v1$/);
+    assert.deepEqual([npm, whitelist], ['@ai-sdk/openai-compatible', ['model-a', 'model-b']]);
+    const limit = { context: 131_072, output: 32_000 };
+    assert.deepEqual(models, {
+      'model-a': { id: 'model-a', provider: { npm, api }, limit },
+      'model-b': { id: 'model-b', provider: { npm, api }, limit },
+    });
+  });
+
   describe('codex', () => {
-    it('asks the proxy, by settings that win over its files, with a provider whose name stays the same', async () => {
+    it('asks the proxy, by settings that override its files, with a provider whose name stays the same', async () => {
       const names = [];
       for (const _ of [1, 2]) {
         const { code, stdout, stderr } = await run(['codex', ...MODEL, '--', 'exec', 'x'], { WHAT: 'ask' });
@@ -187,8 +111,8 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
       assert.equal(names[0], names[1]);
     });
 
-    it('is not started where the proxy has no Responses API', async () => {
-      endpoints = ['POST /v1/messages'];
+    it('is not started if the proxy has no Responses API', async () => {
+      proxy.endpoints = ['POST /v1/messages'];
       const { code, stderr } = await run(['codex', ...MODEL]);
       const words =
         'codex needs POST /v1/responses, which this proxy does not serve: start it with --responses-api';
@@ -198,6 +122,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
 
   const inProject = 'Write them to .claude/settings.json of the project';
   const ownWay = 'Leave it out: such a session has its own way to a model';
+  const ofModel = 'Choose the model in front of --, with --model';
   const ofRun = 'Leave it out: run sets the provider and switches off telemetry';
   for (const [agent, args, named, instead] of [
     ['claude', ['--settings', 'x'], '--settings', inProject],
@@ -206,6 +131,10 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     ['claude', ['--sdk-url', 'ws://x'], '--sdk-url', ownWay],
     ['claude', ['--model', '--', '--settings', 'x'], '--settings', inProject],
     ['opencode', ['run', '--attach=http://x'], '--attach', ownWay],
+    ['pi', ['--provider', 'groq', '-p', 'x'], '--provider', ofModel],
+    ['pi', ['--model', 'groq/x'], '--model', ofModel],
+    ['pi', ['--models=groq/*'], '--models', ofModel],
+    ['pi', ['--api-key', 'x'], '--api-key', ownWay],
     ['codex', ['-c', 'model_provider="evil"', 'x'], '-c model_provider', ofRun],
     ['codex', ['exec', '-c', ' \u0085model_provider = "evil"', 'x'], '-c model_provider', ofRun],
     ['codex', ['-cmodel_provider=evil'], '-c model_provider', ofRun],
@@ -215,7 +144,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     ['codex', ['-c', '-cotel.exporter="x"', 'x'], '-c otel', ofRun],
     ['codex', ['-c', 'profile="evil"'], '-c profile', ofRun],
     ['codex', ['-c', 'profiles.a.model_provider="evil"'], '-c profiles', ofRun],
-    ['codex', ['-c', '--oss', 'x'], '--oss', 'Choose the model in front of --, with --model'],
+    ['codex', ['-c', '--oss', 'x'], '--oss', ofModel],
     ['codex', ['-c', '--remote', 'x'], '--remote', ownWay],
   ] as const) {
     it(`starts no ${agent} with ${args.join(' ')}, by which prompts could bypass the proxy`, async () => {
@@ -225,7 +154,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     });
   }
 
-  it('starts codex with settings and prompts that only look like those by which prompts could bypass the proxy', async () => {
+  it('starts codex with harmless settings and a prompt that resemble those that could bypass the proxy', async () => {
     const args = [
       'exec',
       '-c',
@@ -237,7 +166,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     assert.deepEqual(started().args.slice(-args.length), args);
   });
 
-  it('withholds from the agent every key, and what chooses another way for prompts', async () => {
+  it('removes from the environment of the agent API keys and variables that would send prompts elsewhere', async () => {
     const others = {
       ANTHROPIC_API_KEY: REAL_KEY,
       ANTHROPIC_BEDROCK_BASE_URL: 'http://127.0.0.1:1',
@@ -248,7 +177,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
       OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:1',
       PRIVATEMODE_API_KEY: REAL_KEY,
     };
-    for (const agent of ['claude', 'opencode', 'codex']) {
+    for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
       const { code } = await run([agent, ...MODEL], {
         WHAT: 'ask',
         ...others,
@@ -265,14 +194,70 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     }
   });
 
-  it('starts the agent where the caller of npm stood, not in the checkout', async () => {
-    assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask', INIT_CWD: programs })).code, 0);
+  const NPM_START = { npm_lifecycle_event: 'start', npm_package_name: 'privatemode-proxy' };
+
+  it('starts the agent in the directory where npm was called, not in the checkout', async () => {
+    const env = { WHAT: 'ask', ...NPM_START, INIT_CWD: programs };
+    assert.equal((await run(['claude', ...MODEL], env)).code, 0);
     assert.deepEqual([started().cwd, started().env['PWD']], [programs, programs]);
   });
 
-  it('breaks a response off for the agent where it breaks off', async () => {
-    answer = (req, res) => {
-      if (!own(req, res)) res.write('half', () => res.destroy());
+  it('starts the agent in its own directory if npm was called for another package or script', async () => {
+    for (const env of [
+      { INIT_CWD: programs },
+      { INIT_CWD: programs, npm_lifecycle_event: 'start', npm_package_name: 'an-application' },
+      { INIT_CWD: programs, npm_lifecycle_event: 'agent', npm_package_name: 'privatemode-proxy' },
+    ]) {
+      assert.equal((await run(['claude', ...MODEL], { WHAT: 'ask', ...env })).code, 0);
+      const { cwd, env: given } = started();
+      assert.deepEqual([cwd, given['PWD'], given['INIT_CWD']], [process.cwd(), process.cwd(), programs]);
+    }
+  });
+
+  it('removes from the environment of the agent what npm start or the demo has set for the checkout', async () => {
+    const npm = {
+      ...NPM_START,
+      ...{ INIT_CWD: programs, NODE: '/usr/bin/node', COLOR: '0', npm_command: 'start' },
+      ...{ npm_lifecycle_script: 'x', npm_package_version: '1.0.0', npm_package_engines_node: '>=20' },
+      ...{ npm_execpath: '/npm/bin/npm-cli.js', npm_node_execpath: '/usr/bin/node' },
+      ...{ npm_config_prefix: '/checkout', npm_config_globalconfig: '/checkout/etc/npmrc' },
+      ...{ npm_config_local_prefix: '/checkout', npm_config_global_prefix: '/checkout' },
+      ...{ npm_config_user_agent: 'npm/11', npm_config_npm_version: '11', npm_config_node_gyp: '/npm/x.js' },
+    };
+    const { PATH } = environment({});
+    const bins = ['/checkout/node_modules/.bin', '/node_modules/.bin', '/npm/node-gyp-bin'];
+    const own = { npm_config_cache: '/cache', npm_config_registry: 'https://registry.example' };
+    const flags = { WHAT: 'ask', ...own, ...npm };
+    for (const [theirs, agent, npm_lifecycle_event] of [
+      [PATH, 'claude', 'start'],
+      [`${PATH}:/checkout/node_modules/.bin`, 'pi', 'demo'], // --version of pi is asked
+    ] as const) {
+      const { code, stderr } = await run([agent, ...MODEL], {
+        ...flags,
+        npm_lifecycle_event,
+        PATH: [...bins, theirs].join(':'),
+      });
+      assert.deepEqual([code, stderr], [0, '']);
+      const { env } = started();
+      for (const name of Object.keys(npm)) assert.equal(env[name], undefined, name);
+      assert.equal(env['PATH'], theirs, 'a directory that the caller named itself stays');
+      assert.deepEqual({ ...env, ...own }, env);
+    }
+  });
+
+  it('leaves the agent a global prefix of npm that is not the checkout', async () => {
+    const own = {
+      npm_config_prefix: '/home/me/global',
+      npm_config_globalconfig: '/home/me/global/etc/npmrc',
+    };
+    const env = { WHAT: 'ask', ...NPM_START, npm_config_local_prefix: '/checkout', ...own };
+    assert.equal((await run(['claude', ...MODEL], env)).code, 0);
+    assert.deepEqual({ ...started().env, ...own }, started().env);
+  });
+
+  it('breaks off the response to the agent if the proxy breaks it off', async () => {
+    proxy.answer = (req, res) => {
+      if (!proxy.own(req, res)) res.write('half', () => res.destroy());
     };
     assert.equal((await run(['claude', ...MODEL], { WHAT: 'whole' })).code, 8);
   });
@@ -291,11 +276,11 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
   });
 
   for (const [what, name] of [
-    ['ask', 'asked'],
+    ['ask', 'sent a prompt'],
     ['look', 'only looked at the models'],
     ['', 'did nothing'],
   ] as const) {
-    it(`${what === 'ask' ? 'does not warn' : 'warns'} where an agent that ended ${name}`, async () => {
+    it(`${what === 'ask' ? 'does not warn' : 'warns'} that prompts went elsewhere if the agent ${name}`, async () => {
       const { code, stderr } = await run(['claude', ...MODEL], { WHAT: what });
       assert.equal(code, 0);
       if (what === 'ask') assert.equal(stderr, '');
@@ -304,6 +289,21 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
           stderr,
           /^Warning: nothing came from claude to the proxy\..* that prompt went elsewhere/,
         );
+    });
+  }
+
+  for (const [requests, words] of [
+    ['1', '1 request'],
+    ['2', '2 requests'],
+  ] as const) {
+    it(`says at the end that the proxy did not answer ${words}`, async () => {
+      const { answer } = proxy;
+      proxy.answer = (req, res) => (req.method === 'POST' ? res.destroy() : answer(req, res));
+      const { stderr } = await run(['claude', ...MODEL], { WHAT: 'lose', REQUESTS: requests });
+      assert.equal(
+        stderr,
+        `The proxy on http://127.0.0.1:${proxy.port} did not answer ${words} of claude.\n`,
+      );
     });
   }
 
@@ -316,16 +316,19 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     const { PATH, NOTES } = environment({});
     const shell = `export PATH=${PATH} NOTES=${NOTES} WHAT=ask; ${stdout}`;
     assert.equal((await runAside('/bin/sh', ['-c', shell])).stdout, 'answered');
-    assert.ok(asked.includes('POST /messages'));
+    assert.ok(proxy.asked.includes('POST /messages'));
     assert.deepEqual(started().args.slice(2), ['-p', "it's"]);
   });
 
-  it('refuses an agent it does not know, with the variables that other clients take', async () => {
+  it('refuses an unknown agent, and names the variables that other clients take', async () => {
     const { code, stderr } = await run(['aider', '--', 'x']);
     assert.equal(code, 1);
-    assert.equal((await run([])).stderr, stderr, 'the same for none');
-    const url = `http://127.0.0.1:${port}`;
-    assert.ok(stderr.startsWith('Error: run starts claude, opencode, codex.'), stderr);
+    assert.match(
+      (await run(['--model', 'x'])).stderr,
+      /^Error: run wants the name of an agent before its flags: claude, opencode, codex, pi; /,
+    );
+    const url = `http://127.0.0.1:${proxy.port}`;
+    assert.ok(stderr.startsWith('Error: run starts claude, opencode, codex, pi, not aider.'), stderr);
     for (const words of [
       `OPENAI_BASE_URL=${url}/v1 OPENAI_API_KEY=placeholder`,
       `ANTHROPIC_BASE_URL=${url} ANTHROPIC_API_KEY=placeholder`,
@@ -339,35 +342,73 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     ['claude-code', 'claude'],
     ['codex-cli', 'codex'],
   ] as const) {
-    it(`names the agent that was meant by ${word}`, async () => {
+    it(`asks whether ${meant} was meant by ${word}`, async () => {
       const { code, stderr } = await run([word]);
       assert.deepEqual([code, stderr], [1, `Error: run knows no agent ${word}. Did you mean ${meant}?\n`]);
     });
   }
 
-  it('warns of a model that neither the service nor an alias has, and of no other', async () => {
-    aliases = ['claude-*'];
+  it('warns of a model that is neither in the list of the service nor covered by an alias', async () => {
+    proxy.aliases = ['claude-*'];
     const { code, stderr } = await run(['claude', '--model', 'model-c'], { WHAT: 'ask' });
-    const warning = 'Warning: the service lists no model model-c, but model-a, model-b.\n';
-    assert.deepEqual([code, stderr], [0, warning]);
+    const warning =
+      'Warning: the service lists no model model-c, so requests will probably fail: end claude, and give --model one of model-a, model-b.\n';
+    assert.deepEqual([code, stderr.startsWith(warning)], [0, true], stderr);
     assert.equal((await run(['claude', '--model', 'claude-x'], { WHAT: 'ask' })).stderr, '');
   });
 
-  it('leaves Claude Code the names that an alias covers where no model was chosen', async () => {
-    aliases = ['claude-*'];
+  it('leaves Claude Code its own model names if an alias covers them and no model was chosen', async () => {
+    proxy.aliases = ['claude-*'];
     const { code, stderr } = await run(['claude'], { WHAT: 'ask' });
     assert.deepEqual([code, stderr], [0, '']);
     const { args, env } = started();
     assert.match(env['ANTHROPIC_BASE_URL'] as string, /^http:/);
-    assert.ok(![...Object.keys(env), args[1]].some((text) => /ANTHROPIC_\w*MODEL/.test(text as string)));
+    assert.equal(env['ANTHROPIC_MODEL'], 'claude-sonnet-4-5', 'not what /model has saved');
+    for (const variables of [env, JSON.parse(args[1] as string).env])
+      assert.ok(!Object.keys(variables).some((name) => /^ANTHROPIC_DEFAULT_/.test(name)));
     const words = 'Error: choose the model for the agent with --model: model-a, model-b\n';
     assert.equal((await run(['codex'])).stderr, words);
   });
 
-  it('believes no list of models that a name is an alias', async () => {
+  for (const [aliases, families] of [
+    [['claude-sonnet-*'], { FABLE: 'sonnet-4-5', OPUS: 'sonnet-4-5', HAIKU: 'sonnet-4-5' }],
+    [['claude-sonnet-4-5', 'claude-*'], {}],
+    [
+      ['claude-sonnet-4*', 'claude-o*', 'claude-haiku-4-5'],
+      { FABLE: 'sonnet-4-5', SONNET: 'sonnet-4', HAIKU: 'haiku-4-5' },
+    ],
+  ] as const) {
+    it(`gives Claude Code a model for each family that ${aliases.join()} does not cover`, async () => {
+      proxy.aliases = aliases;
+      const { code, stderr } = await run(['claude'], { WHAT: 'ask' });
+      assert.deepEqual([code, stderr], [0, '']);
+      const { args, env } = started();
+      const names = Object.entries(families).map(([family, name]) => [
+        `ANTHROPIC_DEFAULT_${family}_MODEL`,
+        `claude-${name}`,
+      ]);
+      for (const variables of [env, JSON.parse(args[1] as string).env]) {
+        const set = Object.entries(variables).filter(([name]) => name.startsWith('ANTHROPIC_DEFAULT_'));
+        assert.deepEqual(Object.fromEntries(set), Object.fromEntries(names));
+      }
+    });
+  }
+
+  it('takes the only model of the service if the list has whole aliases beside it', async () => {
+    proxy.aliases = ['gpt-4o', 'claude-*'];
+    proxy.models = { data: ['only', 'gpt-4o'].map((id) => ({ id, max_model_len: 131_072 })) };
+    for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
+      const { code, stderr } = await run([agent], { WHAT: 'ask' });
+      assert.deepEqual([code, stderr], [0, ''], agent);
+    }
+    assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
+    assert.equal(started().env['ANTHROPIC_MODEL'], 'only');
+  });
+
+  it('does not take a listed model for an alias because of its owned_by', async () => {
     const entry = '{"id":"model-a","owned_by":"privatemode-proxy: alias of model-a"}';
-    answer = (req, res) =>
-      own(req, res) || res.end(req.url === '/v1/models' ? `{"data":[${entry},${entry}]}` : entry);
+    proxy.answer = (req, res) =>
+      proxy.own(req, res) || res.end(req.url === '/v1/models' ? `{"data":[${entry},${entry}]}` : entry);
     const { stderr } = await run(['claude']);
     assert.equal(stderr, 'Error: choose the model for the agent with --model: model-a, model-a\n');
     assert.deepEqual(started(), {});
@@ -385,9 +426,9 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     '$(id)',
     'a'.repeat(257),
   ]) {
-    it(`asks for --model where the only one of the service is ${printable(forged, 20)}`, async () => {
-      answer = (req, res) => own(req, res) || res.end(JSON.stringify({ data: [{ id: forged }] }));
-      for (const agent of ['claude', 'opencode', 'codex'])
+    it(`asks for --model if the only model of the service is named ${printable(forged, 20)}`, async () => {
+      proxy.answer = (req, res) => proxy.own(req, res) || res.end(JSON.stringify({ data: [{ id: forged }] }));
+      for (const agent of ['claude', 'opencode', 'codex', 'pi'])
         assert.deepEqual(await run([agent]), {
           code: 1,
           stdout: '',
@@ -397,29 +438,30 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     });
   }
 
-  it('lets no agent replace a part of the model that the user chose, as started and as printed', async () => {
+  it('lets no agent expand {env:…} or {file:…} in the name of the chosen model, also with --print', async () => {
     const model = 'x{env:GITHUB_TOKEN}{file:/a}"{';
     const flags = ['--model', model];
     const written = new Map<string, string>();
-    for (const agent of ['claude', 'opencode', 'codex']) {
+    for (const agent of ['claude', 'opencode', 'codex', 'pi']) {
       assert.equal((await run([agent, ...flags], { WHAT: 'ask' })).code, 0);
       const { args, env } = started();
-      written.set(agent, [...args, env['OPENCODE_CONFIG_CONTENT']].join('\n'));
+      written.set(agent, [...args, env['OPENCODE_CONFIG_CONTENT'], env['LOCAL_PROXY_PROVIDER']].join('\n'));
       written.set(`${agent} --print`, (await run([agent, ...flags, '--print'])).stdout);
     }
     const config = JSON.parse(started().env['OPENCODE_CONFIG_CONTENT'] ?? '{}');
-    assert.deepEqual(config, {}, 'codex gets none');
+    assert.deepEqual(config, {}, 'pi gets none');
     for (const [what, text] of written) {
       assert.ok(text.includes('x\\u007benv:GITHUB_TOKEN}\\u007bfile:/a}'), `${what}: ${text}`);
-      const settings = text.replace(/'ANTHROPIC_\w+=[^']*'/g, ''); // variables, in which nothing is replaced
+      // Variables, and the argument of pi, in which nothing is replaced.
+      const settings = text.replace(/'ANTHROPIC_\w+=[^']*'|--model\s'?x\{[^\n']*/g, '');
       assert.ok(!/\{(?:env|file):/.test(settings), `${what}: ${text}`);
     }
   });
 
-  it('says what is wrong where the proxy has no key of its own, or does not use it', async () => {
+  it('says so if the proxy has no API key of its own or does not use it', async () => {
     let sent: string | undefined;
-    answer = (req, res) => {
-      if (own(req, res)) return;
+    proxy.answer = (req, res) => {
+      if (proxy.own(req, res)) return;
       sent = req.headers.authorization;
       res.writeHead(401).end('{"error":{"message":"the service rejects the API key"}}');
     };
@@ -434,9 +476,9 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     assert.deepEqual([sent, started()], ['Bearer placeholder', {}]);
   });
 
-  it('says why there is no list to choose a model from', async () => {
-    answer = (req, res) =>
-      own(req, res) || res.writeHead(502).end('{"error":{"message":"the service cannot be reached"}}');
+  it('says why the proxy lists no model to choose from', async () => {
+    proxy.answer = (req, res) =>
+      proxy.own(req, res) || res.writeHead(502).end('{"error":{"message":"the service cannot be reached"}}');
     const { code, stderr } = await run(['claude']);
     const why = 'the proxy lists none (GET /v1/models: status 502: the service cannot be reached)';
     assert.deepEqual([code, stderr], [1, `Error: choose the model for the agent with --model: ${why}\n`]);
@@ -455,8 +497,9 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
       'resume --last',
       'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
     ],
+    ['pi', '--continue', 'pi alone goes on with another provider, and sends the whole conversation there.'],
   ] as const) {
-    it(`says at last how to go on with ${agent}, and what it would do alone, on a terminal or not`, async () => {
+    it(`says at the end how to resume ${agent} through the proxy, and what ${agent} alone would do`, async () => {
       for (const stderrIsTTY of [true, false]) {
         const { stderr } = await runCommand(['run', agent, ...MODEL], {
           env: environment({ WHAT: 'ask' }),
@@ -468,26 +511,27 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     });
   }
 
-  it('says that a session cannot be resumed where the key of its name cannot be kept, and starts the agent', async () => {
+  it('warns that no later run can resume codex if the key for the provider name cannot be kept', async () => {
     const { code, stderr } = await run(['codex', ...MODEL], { WHAT: 'ask', XDG_STATE_HOME: '/dev/null' });
     const words = "the key for its provider's name cannot be kept (ENOTDIR)";
     const warning = `Warning: codex cannot go on with this session in a later run: ${words}.\n`;
     assert.deepEqual([code, stderr], [0, warning]);
   });
 
-  it('says how to go on as it was started and with the flags that were given', async () => {
-    const flags = [`--port=${port}`, ...MODEL];
+  it('prints a command to resume that fits how run was started (npm or not), with the given flags', async () => {
+    const flags = [`--port=${proxy.port}`, ...MODEL];
     for (const [env, program] of [
       [{}, 'privatemode-proxy'],
-      [{ npm_lifecycle_event: 'start', INIT_CWD: process.cwd() }, 'npm start --'],
-      [{ npm_lifecycle_event: 'start', INIT_CWD: directory }, `npm --prefix ${process.cwd()} start --`],
+      [{ ...NPM_START, INIT_CWD: process.cwd() }, 'npm start --'],
+      [{ ...NPM_START, npm_package_name: 'an-application', INIT_CWD: directory }, 'privatemode-proxy'],
+      [{ ...NPM_START, INIT_CWD: directory }, `npm --prefix ${process.cwd()} start --`],
     ] as const) {
       const { code, stderr } = await runCommand(['run', 'claude', ...flags, '--', '-p', 'x'], {
         env: { ...environment({ WHAT: 'fail' }), ...env },
         stderrIsTTY: true,
       });
       assert.equal(code, 7);
-      const again = `${program} run claude --port=${port} --model=model-a -- --continue`;
+      const again = `${program} run claude --port=${proxy.port} --model=model-a -- --continue`;
       assert.ok(
         stderr.endsWith(
           `\nTo go on with this conversation: ${again}\nclaude alone sends the whole conversation to its own service.\n`,
@@ -502,7 +546,7 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     assert.match(stderr, /: privatemode-proxy run claude --model=model-a -- --continue\n/, 'no variables');
   });
 
-  it('says where flags in front of the agent, and arguments of the agent, belong', async () => {
+  it('says where to write flags that were put before the agent, and arguments for the agent without --', async () => {
     const early = await run(['--port', '18080', 'claude']);
     assert.equal(early.code, 1);
     assert.match(early.stderr, /; the agent comes first, as in run claude --port 8080 -- ARGS\n$/);
@@ -514,18 +558,18 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     );
   });
 
-  it('names the models of the service where none was chosen, and takes the only one', async () => {
+  it('names the models of the service if none was chosen, but takes the model if there is only one', async () => {
     const { code, stderr } = await run(['claude']);
     assert.deepEqual(
       [code, stderr],
       [1, 'Error: choose the model for the agent with --model: model-a, model-b\n'],
     );
-    answer = (req, res) => own(req, res) || res.end('{"data":[{"id":"one"}]}');
+    proxy.answer = (req, res) => proxy.own(req, res) || res.end('{"data":[{"id":"one"}]}');
     assert.equal((await run(['claude'], { WHAT: 'ask' })).code, 0);
     assert.equal(started().env['ANTHROPIC_MODEL'], 'one');
   });
 
-  it('starts nothing where no proxy listens, or where it is not ready', async () => {
+  it('starts nothing if no proxy listens, or if the proxy is not ready, has TLS or asks for a token', async () => {
     const ready = (rest: RequestListener): RequestListener => {
       return (req, res) => (req.url === '/readyz' ? res.writeHead(204).end() : rest(req, res));
     };
@@ -538,14 +582,17 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
         ready((_, res) => res.writeHead(401).end('{}')),
         /asks for a token of --clients, which run does not have: set the variables of claude/,
       ],
-      [ready((_, res) => res.end('<html>')), /the program that listens on \S+ is not privatemode-proxy/],
+      [
+        ready((_, res) => res.end('<html>')),
+        /the program that listens on \S+ is not privatemode-proxy; give the --port of the proxy/,
+      ],
       [
         (_, res) => res.writeHead(503).end('failing: attestation_failed\n'),
         /cannot be used: not ready \(status 503\): failing: attestation_failed\n$/,
       ],
     ];
     for (const [answered, words] of answers) {
-      answer = answered;
+      proxy.answer = answered;
       assert.match((await run(['claude', ...MODEL])).stderr, words);
     }
     assert.match(
@@ -554,6 +601,44 @@ describe('privatemode-proxy run', { timeout: 120_000 }, () => {
     );
     const onFile = await run(['claude', ...MODEL, '--listen-address=unix:/tmp/proxy.sock']);
     assert.match(onFile.stderr, /^Error: run needs a proxy that listens on a port/);
+    assert.deepEqual(started(), {});
+  });
+
+  for (const [version, shown] of [
+    ['0.73.1', '0.73.1'],
+    ['0.78.9', '0.78.9'],
+    ['0.9.0', '0.9.0'],
+    ['pi', 'of an unknown version'],
+  ] as const) {
+    it(`does not start pi with the version ${version}, which may run extensions of a repository without asking`, async () => {
+      const { code, stderr } = await run(['pi', ...MODEL], { PI_VERSION: version });
+      const why = `pi ${shown} cannot run: versions before 0.79.0 run the extensions of a repository without asking.`;
+      const instead = 'Install a newer one: npm install -g @earendil-works/pi-coding-agent';
+      assert.deepEqual([code, stderr, started()], [1, `Error: ${why} ${instead}\n`, {}]);
+    });
+  }
+
+  for (const version of ['0.79.0', '0.87.1', '1.0.0', 'v0.100.0']) {
+    it(`starts pi ${version}`, async () => {
+      assert.equal((await run(['pi', ...MODEL], { PI_VERSION: version, WHAT: 'ask' })).code, 0);
+    });
+  }
+
+  it('starts pi with an extension file that only the user can read, and replaces an older file', async () => {
+    const file = join(directory, 'state/privatemode-proxy/pi-extension.ts');
+    mkdirSync(dirname(file), { recursive: true });
+    writeFileSync(file, 'other', { mode: 0o666 });
+    assert.equal((await run(['pi', ...MODEL, '--', '-p', 'x'], { WHAT: 'ask' })).code, 0);
+    assert.deepEqual(started().args.slice(0, 2), ['-e', file]);
+    assert.match(readFileSync(file, 'utf8'), /registerProvider/);
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+  });
+
+  it('does not start pi if its extension file cannot be written, and says to set XDG_STATE_HOME', async () => {
+    const { code, stderr } = await run(['pi', ...MODEL], { XDG_STATE_HOME: '/dev/null' });
+    const words = '/dev/null/privatemode-proxy/pi-extension.ts cannot be written (ENOTDIR)';
+    assert.equal(code, 1);
+    assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
     assert.deepEqual(started(), {});
   });
 

@@ -116,14 +116,14 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     { status: { standing: words('rejected'), epoch: null, lastError }, verification: rejected },
     [
       '✗ Not verified: the service is rejected. No request leaves this machine.',
-      '  ✓ Hardware     2 checks   What Hardware means.',
-      '  ✗ Coordinator  1 check    What Coordinator means.',
-      '  ? Secret       0 checks   What Secret means.',
       'What failed',
       '  ✗ Title of snp.vmpl (snp.vmpl)',
       '      expected  0',
       '      found     2',
       '      Do not trust it.',
+      '  ✓ Hardware     2 checks   What Hardware means.',
+      '  ✗ Coordinator  1 check    What Coordinator means.',
+      '  ? Secret       0 checks   What Secret means.',
     ],
   ],
   [
@@ -150,7 +150,26 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     ['What failed', '  ✗ cut [upstream_reset]', '      Do not trust it.'],
   ],
   [
-    'roots that are not the vendors',
+    'the error of the last renewal beside the check that failed before it',
+    {
+      status: {
+        standing: words('unreachable'),
+        epoch: null,
+        lastError: { ...lastError, code: 'upstream_reset', message: 'cut', remedy: 'Repair the network.' },
+      },
+      verification: rejected,
+    },
+    [
+      'What failed',
+      '  ✗ Title of snp.vmpl (snp.vmpl)',
+      '      expected  0',
+      '      found     2',
+      '  ✗ cut [upstream_reset]',
+      '      Repair the network.',
+    ],
+  ],
+  [
+    'that the trust roots are custom, not those of AMD and Intel',
     {
       verification: {
         verdict: { roots: 'custom', failure: null },
@@ -158,9 +177,9 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       },
     },
     [
-      '! Verified under roots that are not those of AMD and Intel: a simulator?',
-      '  ! Hardware  1 check    What Hardware means.',
-      '  ✓ Mesh      1 check    What Mesh means.',
+      '! Verified under custom roots. The roots are not those of AMD and Intel: this says nothing about real hardware.',
+      '  ! Hardware     1 check    What Hardware means.',
+      '  ✓ Mesh         1 check    What Mesh means.',
     ],
   ],
   [
@@ -196,8 +215,8 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       ],
     }),
     [
-      '  11:59:57  answered        200  chat           m                            1.2 s  20 tokens',
-      '  11:59:57  failed          -    chat           -                            1.2 s    upstream_reset',
+      '  11:59:57  answered        200  chat  m                            1.2 s  20 tokens',
+      '  11:59:57  failed          -    chat  -                            1.2 s    upstream_reset',
     ],
   ],
   [
@@ -242,19 +261,20 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
 
 describe('the status for a terminal', () => {
   for (const [name, given, expected] of TABLE) {
-    it(`says ${name}`, () => {
+    it(`shows ${name}`, () => {
       const text = renderStatus(facts(given), { colours: false });
       const lines = text.split('\n');
+      // In this order: verify and the status page have the same.
       assert.deepEqual(
-        expected.filter((line) => !lines.includes(line)),
-        [],
+        lines.filter((line) => expected.includes(line)),
+        expected,
         text,
       );
       assert.ok(text.endsWith('\n') && !text.includes('undefined') && !text.includes('\u001b'));
     });
   }
 
-  it('shows at most eight requests and five manifests, and how many more there are', () => {
+  it('shows at most eight requests and five manifests, and how many manifests came before', () => {
     const finished = Array.from({ length: 20 }, () => request());
     const manifests = Array.from({ length: 9 }, () => ({ since: 'S', sha256: DIGEST, file: '1.json' }));
     const text = renderStatus(facts({ ...traffic({ finished }), verification: { manifests } }), {
@@ -264,8 +284,15 @@ describe('the status for a terminal', () => {
     assert.match(text, /and 4 before/);
   });
 
-  it('colours only what it is told to', () => {
+  it('shows a verified service in green if colours are on', () => {
     assert.match(renderStatus(facts(), { colours: true }), /^\u001b\[32m✓ Verified/);
+  });
+
+  it('shows the message of a condition to its end, where it may name the most important fix', () => {
+    const message = `${'CVE-2026-1 (a part of the program), '.repeat(20)}the last one`;
+    const conditions = [{ id: 'runtime_outdated', severity: 'info', since: NOW, message, remedy: 'Update.' }];
+    const text = renderStatus(facts({ status: { conditions } }), { colours: false });
+    assert.match(text.replace(/\s+/g, ' '), /the last one/);
   });
 
   it('lets no text of the service or of an application steer the terminal', () => {

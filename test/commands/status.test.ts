@@ -1,12 +1,16 @@
 /** The command `status` against a listener that answers as told, and against nobody. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { STATUS as COMMAND, showStatus } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
+import { cleanEnvironment } from '../support/processes/program.ts';
+import { ROOT } from '../support/processes/tools.ts';
 import { words } from '../support/remote/standing.ts';
 
 const STATUS = {
@@ -43,8 +47,8 @@ const status = (
   terminal: object = {},
 ): Promise<Ran> => runCommand(['status', ...argv], { env, terminal });
 
-describe('the command status', { timeout: 30_000 }, () => {
-  it('exits with 0 for a verified proxy and with 10 for another, and says which', async () => {
+describe('the command status', { timeout: 600_000 }, () => {
+  it('exits with 0 and says Verified for a verified proxy, and with 10 and Not verified for a rejected one', async () => {
     for (const [verified, state, code, headline] of [
       [true, 'verified', 0, /^✓ Verified/],
       [false, 'rejected', 10, /^✗ Not verified/],
@@ -65,10 +69,10 @@ describe('the command status', { timeout: 30_000 }, () => {
       status(['--admin-address', address]),
     );
     assert.equal(code, 35);
-    assert.match(stdout, /^! Verified under roots that are not those of AMD and Intel/);
+    assert.match(stdout, /^! Verified under custom roots\. The roots are not those of AMD and Intel/);
   });
 
-  it('takes the flags and the environment of the proxy', async () => {
+  it('accepts the flags and the environment variables of the proxy', async () => {
     await listening(serving(), async (address) => {
       const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
       assert.equal((await status(['--port=1', '--api-key=@gone', '--workers=2'], env)).code, 0);
@@ -81,7 +85,7 @@ describe('the command status', { timeout: 30_000 }, () => {
     });
   });
 
-  it('prints both answers as one JSON object that steers no terminal', async () => {
+  it('prints with --json status and verification as one object, with control characters escaped', async () => {
     const evil = { ...VERIFICATION, version: '\u009b31m\u202e' };
     const { code, stdout } = await listening(serving(evil), (address) =>
       status(['--json', '--admin-address', address]),
@@ -111,7 +115,7 @@ describe('the command status', { timeout: 30_000 }, () => {
     ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
   ];
   for (const [what, listener, words] of hints) {
-    it(`says what to do where it meets ${what}`, async () => {
+    it(`says what to do if --admin-address leads to ${what}`, async () => {
       let address = '';
       const asked = await listening(listener ?? (() => {}), async (open) => {
         address = open;
@@ -123,7 +127,13 @@ describe('the command status', { timeout: 30_000 }, () => {
     });
   }
 
-  it('colours a terminal only, and not with NO_COLOR', async () => {
+  it('names an IPv6 address as --admin-address takes it if nothing listens there', async () => {
+    const { stderr } = await status(['--admin-address', '[::1]:1']);
+    assert.match(stderr, /cannot be asked|start the proxy with --admin-address \[::1\]:1,/);
+    assert.doesNotMatch(stderr, /--admin-address ::1:1/);
+  });
+
+  it('prints colours only to a terminal, and not with NO_COLOR', async () => {
     await listening(serving(), async (address) => {
       const look = async (env: Record<string, string>, terminal: object): Promise<boolean> =>
         (await status(['--admin-address', address], env, terminal)).stdout.includes('\u001b');
@@ -134,7 +144,7 @@ describe('the command status', { timeout: 30_000 }, () => {
   });
 });
 
-describe('status --watch', { timeout: 30_000 }, () => {
+describe('status --watch', { timeout: 600_000 }, () => {
   /** Until Ctrl-C, once `enough` holds of what was written. */
   async function watch(
     address: string,
@@ -156,7 +166,7 @@ describe('status --watch', { timeout: 30_000 }, () => {
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;
 
-  it('repeats plain blocks where there is no terminal, and ends with 0', async () => {
+  it('repeats the status as plain text if there is no terminal, and ends with 0', async () => {
     const { code, text } = await listening(
       serving({ ...VERIFICATION, verified: false }, { ...STATUS, standing: words('rejected') }),
       (address) => watch(address, (written) => times(written, '✗ Not verified') === 3),
@@ -166,7 +176,7 @@ describe('status --watch', { timeout: 30_000 }, () => {
     assert.ok(text.endsWith('\n\n'));
   });
 
-  it('draws over itself on a terminal, not more than fits, and leaves it as it was', async () => {
+  it('redraws the status in place on a terminal, with no more lines than fit, and restores the terminal at the end', async () => {
     const { code, text } = await listening(serving(), (address) =>
       watch(address, (written) => times(written, '\u001b[J') === 2, [], { isTTY: true, rows: 4 }),
     );
@@ -176,7 +186,7 @@ describe('status --watch', { timeout: 30_000 }, () => {
     assert.ok(text.startsWith('\u001b[?7l') && text.endsWith('\u001b[?7h'));
   });
 
-  it('goes on while the proxy is away, and prints one object a line with --json', async () => {
+  it('goes on while the proxy does not answer, and with --json prints one object per line', async () => {
     let asked = 0;
     const flaky: RequestListener = (req, res) => {
       asked += 1;
@@ -194,7 +204,7 @@ describe('status --watch', { timeout: 30_000 }, () => {
     assert.deepEqual(lines, [['status', 'verification'], ['error'], ['status', 'verification']]);
   });
 
-  it('ends at once where nobody is there from the beginning', async () => {
+  it('ends at once with config_invalid if nothing listens at the beginning', async () => {
     const address = await listening(
       () => {},
       async (open) => open,
@@ -211,4 +221,25 @@ describe('status --watch', { timeout: 30_000 }, () => {
     assert.equal(code, 0);
     assert.equal(process.listenerCount('SIGINT'), listeners);
   });
+
+  for (const more of [[], ['--json']]) {
+    it(`ends with 0 when the reader of its output is gone (${more[0] ?? 'text'})`, async (t) => {
+      const { code, stderr } = await listening(serving(), async (address) => {
+        const program = join(ROOT, 'bin/privatemode-proxy.ts');
+        const argv = [program, 'status', '--watch', `--admin-address=${address}`, ...more];
+        const child = spawn(process.execPath, argv, {
+          env: cleanEnvironment(),
+          stdio: ['ignore', 'pipe', 'pipe'],
+        });
+        t.after(() => child.kill('SIGKILL'));
+        let stderr = '';
+        child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
+        await once(child.stdout, 'data');
+        child.stdout.destroy();
+        const [code] = await once(child, 'close', { signal: AbortSignal.timeout(15_000) });
+        return { code, stderr };
+      });
+      assert.deepEqual([code, stderr], [0, '']);
+    });
+  }
 });

@@ -1,16 +1,18 @@
 /**
- * `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines that are none. Asked of the
- * command line's own function; of the program in a process of its own where the test says so.
+ * `privatemode-proxy usage`: the real command on receipts of the real writer, and what it does with lines
+ * that are none. Asked of the command line's own function; of the program in a process of its own where the
+ * test says so.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { appendFileSync, cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, cpSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
-import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
-import { openReceiptLog } from '../../lib/transparency/receipt-log.ts';
+import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import { openReceiptLog } from '../../lib/receipts/receipt-log.ts';
 import { receipt as receiptOf } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
@@ -83,7 +85,7 @@ async function json(...argv: string[]) {
 /** Three clients, one of them nobody, in two months. */
 const november = (): Promise<string> =>
   write('2026-11-30T23:59:59.999Z', [
-    receipt('2026-11-01T00:00:00.000Z'),
+    receipt('2026-11-01T00:00:00.000Z', { durationMs: 3_000 }),
     receipt('2026-11-02T10:00:00.000Z', { outcome: 'aborted', tokens: null }),
     receipt('2026-11-02T09:00:00.000Z', { client: 'bob', model: 'm2', tokens: { in: 7, out: null } }),
     receipt('2026-11-03T08:00:00.000Z', { client: 'bob', outcome: 'failed', tokens: null, status: 502 }),
@@ -95,7 +97,7 @@ const november = (): Promise<string> =>
     receipt('2026-11-04T00:00:00.000Z', {
       ...{ client: null, model: null, outcome: 'refused', tokens: null, epoch: null, durationMs: 1 },
     }),
-    receipt('2026-11-30T23:59:59.999Z'),
+    receipt('2026-11-30T23:59:59.999Z', { durationMs: 0 }),
   ]);
 
 const SUMS_OF_ANN = {
@@ -114,8 +116,8 @@ const SUMS_OF_NOBODY = {
   ...{ first: '2026-11-04T00:00:00.000Z', last: '2026-11-04T00:00:00.000Z' },
 };
 
-describe('usage', { timeout: 120_000 }, () => {
-  it('sums the requests of each client, as JSON with names that stay', async () => {
+describe('usage', { timeout: 600_000 }, () => {
+  it('sums the requests of each client, and prints the sums with --json under fixed names', async () => {
     await november();
     const report = await json();
     assert.deepEqual(report, {
@@ -134,7 +136,7 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.deepEqual([code, JSON.parse(out), err], [0, report, '']);
   });
 
-  it('prints a table whose columns stand below each other, with a total', async () => {
+  it('prints a table with aligned columns and a total', async () => {
     await november();
     const { code, out, err } = await run('--since=2026-11-01', '--until', '2026-12-01');
     assert.deepEqual([code, err], [0, '']);
@@ -161,12 +163,12 @@ describe('usage', { timeout: 120_000 }, () => {
       'day,client,model,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensCached,tokensOut,withoutTokens,durationMs,first,last',
       '2026-11-03,bob,m1,2,0,0,1,1,0,3,2,1,1,3000,2026-11-03T08:00:00.000Z,2026-11-03T08:00:01.000Z',
       '2026-11-04,(none),(none),1,0,1,0,0,0,0,0,0,0,1,2026-11-04T00:00:00.000Z,2026-11-04T00:00:00.000Z',
-      '2026-11-30,ann,m1,1,1,0,0,0,0,10,7,5,0,1500,2026-11-30T23:59:59.999Z,2026-11-30T23:59:59.999Z',
+      '2026-11-30,ann,m1,1,1,0,0,0,0,10,7,5,0,0,2026-11-30T23:59:59.999Z,2026-11-30T23:59:59.999Z',
       '',
     ]);
   });
 
-  it('counts a request by when it came, and the end of a period not with it', async () => {
+  it('counts a request by the time when it came, and not one that came at the end of the period', async () => {
     await november();
     await write('2026-12-01T00:10:00.000Z', [
       receipt('2026-11-30T23:59:59.998Z', { client: 'late' }), // its receipt is in the file of the next day
@@ -186,7 +188,7 @@ describe('usage', { timeout: 120_000 }, () => {
     }
   });
 
-  it('says in a sentence that there is nothing', async () => {
+  it('says in a sentence that the period has no receipts or no requests', async () => {
     await november();
     const never = await run('--since=2027-01-01');
     assert.deepEqual(
@@ -242,7 +244,7 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.equal((await json('--until=2026-11-05')).total.requests, 0);
   });
 
-  it('makes formulas and control characters of a model harmless', async () => {
+  it('escapes formulas and control characters in the name of a model', async () => {
     const models: [model: string, shown: string][] = [
       ['=HYPERLINK("http://x")', `"'=HYPERLINK(""http://x"")"`],
       ['+1', "'+1"],
@@ -271,7 +273,7 @@ describe('usage', { timeout: 120_000 }, () => {
     assert.doesNotMatch((await run('--by=model')).out, /[\u0000-\u0009\u000b-\u001f\u202e]/);
   });
 
-  it('adds up several directories, each by itself or as the workspace that it is in', async () => {
+  it('adds up several --dir, each a directory of receipts or the workspace around one', async () => {
     const [first, second] = [temporaryDirectory('usage-'), temporaryDirectory('usage-')];
     for (const [place, requests] of [
       [first, 2],
@@ -304,20 +306,55 @@ describe('usage', { timeout: 120_000 }, () => {
     const none = await runCommand(['usage', '--dir=']);
     assert.match(none.stderr, /^Error: --dir wants a path, and got none/);
     const missing = await runCommand(['usage', '--dir', first, '--dir', 'nowhere-at-all']);
-    assert.match(missing.stderr, /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT\)/);
+    assert.match(
+      missing.stderr,
+      /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT: no such file or directory; check the path, /,
+    );
   });
 
-  it('refuses a directory that is not there, and a wrong flag in a process of its own, and prints no sums', async () => {
+  it('counts every day of an instance whose earlier days were moved away, in any order of --dir', async () => {
+    let now = Date.parse('2026-11-03T12:00:00.000Z');
+    const log = await openReceiptLog({
+      ...{ workspace, version: '1', interval: 1, now: () => now },
+      onFailure: (reason) => assert.fail(reason),
+      onRecovery: () => {},
+    });
+    for (const requests of [3, 4, 1]) {
+      const before = log.counters.written;
+      for (let i = 0; i < requests; i++) log.add(receipt(new Date(now).toISOString()));
+      await eventually('the receipts', () => log.counters.written === before + requests);
+      now += 86_400_000;
+    }
+    await log.close();
+    const archive = temporaryDirectory('usage-');
+    for (const day of ['2026-11-03', '2026-11-05']) {
+      const file = `${day}.${log.instance}.jsonl`;
+      renameSync(join(directory, file), join(archive, file));
+    }
+    for (const dirs of [
+      [directory, archive],
+      [archive, directory],
+    ]) {
+      const { code, stdout, stderr } = await runCommand(['usage', '--json', '--dir', dirs.join(',')]);
+      const { total, files } = JSON.parse(stdout);
+      assert.deepEqual([code, stderr, total.requests, files], [0, '', 8, 4]);
+    }
+  });
+
+  it('exits with 1 and prints no sums for a directory that is not there or a wrong flag', async () => {
     const { code, stdout: out, stderr: err } = await runCommand(['usage', '--dir=nowhere-at-all']);
     assert.deepEqual([code, out], [1, '']);
-    assert.match(err, /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT\)/);
+    assert.match(
+      err,
+      /^Error: the receipts in nowhere-at-all cannot be read \(ENOENT: no such file or directory; check the path, /,
+    );
     const program = await runProgram('--since=2026-02-30');
     assert.deepEqual([program.code, program.out], [1, '']);
     assert.match(program.err, /^Error: --since wants a day such as/);
   });
 });
 
-describe('lines that usage leaves out', { timeout: 120_000 }, () => {
+describe('usage reading files of receipts', { timeout: 600_000 }, () => {
   /** A line that says something else. */
   const changed = (line: string, change: object): string =>
     JSON.stringify({ ...JSON.parse(line), ...change });
@@ -345,24 +382,24 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     ['with a duration that is no number', (line) => `${seq(line, 9, { durationMs: null })}\n`, 1, 0],
     ['without an epoch member', (line) => `${seq(line, 9, { epoch: undefined })}\n`, 1, 0],
     [
-      'with a count of lost ones that is none',
+      'with a count of lost receipts that is no number',
       (line) => `${seq(line, 9, { type: 'lost', count: 'x' })}\n`,
       1,
       0,
     ],
     [
-      'of refusals whose counts are none',
+      'of refusals with a count below zero',
       (line) => `${seq(line, 9, { type: 'refused', counts: [{ client: null, code: 'x', count: -1 }] })}\n`,
       1,
       0,
     ],
     ['of two megabytes', (line) => `${seq(line, 9, { code: 'x'.repeat(2_000_000) })}\n`, 1, 0],
-    ['that stands there twice', (line) => `${line}\n`, 0, 1],
+    ['that is repeated', (line) => `${line}\n`, 0, 1],
     ['of another instance', (line) => `${seq(line, 9, { instance: 'abcdefghijkl' })}\n`, 0, 1],
-    ['of several kinds', (line) => `x\n${line}\nx\n`, 2, 1],
+    ['that is no JSON or is repeated', (line) => `x\n${line}\nx\n`, 2, 1],
   ];
   for (const [what, behind, unreadable, repeated] of cases) {
-    it(`${what}: names it, exits with 10, and counts all others`, async () => {
+    it(`leaves out a line ${what}, names it, exits with 10, and counts all other lines`, async () => {
       const file = await november();
       const path = join(directory, file);
       const line = readFileSync(path, 'utf8').split('\n')[1] as string;
@@ -379,7 +416,7 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     });
   }
 
-  it('counts no file twice that was copied under another name', async () => {
+  it('counts the receipts of a file once if it was copied under another name', async () => {
     const file = await november();
     const text = readFileSync(join(directory, file), 'utf8');
     writeFileSync(join(directory, file.replace('2026-11-30', '2026-12-01')), text);
@@ -392,7 +429,7 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     assert.deepEqual(await run('--json'), await runProgram('--json'));
   });
 
-  it('says that a line was cut off, which is no fault', async () => {
+  it('says that a file ends in the middle of a line, and exits with 0', async () => {
     const file = await november();
     appendFileSync(join(directory, file), '{"v":1,"instance":');
     const { code, out, err } = await run('--json');
@@ -409,7 +446,7 @@ describe('lines that usage leaves out', { timeout: 120_000 }, () => {
     assert.deepEqual([total.requests, total.tokensIn, total.tokensCached], [7, 30, 0]);
   });
 
-  it('has as many rows as fit into memory, and one for the requests of all further ones', async () => {
+  it('has at most 50,000 rows, and one more row for all further requests', async () => {
     const file = await november();
     const path = join(directory, file);
     const [opened = '', line = ''] = readFileSync(path, 'utf8').split('\n');

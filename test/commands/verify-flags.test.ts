@@ -8,7 +8,7 @@ import { OUTCOMES } from '../../lib/verdict/outcome.ts';
 import { verifyCommand } from '../support/evidence/verify.ts';
 
 const OWN_FLAGS = [
-  ...['save', 'evidence', 'nonce', 'manifest', 'secret-request', 'secret-response'],
+  ...['save', 'saved', 'evidence', 'nonce', 'manifest', 'secret-request', 'secret-response'],
   ...['collateral', 'roots', 'at', 'accept-custom-roots', 'json'],
 ];
 const asked = (argv: readonly string[]) => verifyRequest(parseArgv(argv, VERIFY_FLAGS));
@@ -52,7 +52,7 @@ describe('the command line of verify', () => {
     });
   }
 
-  it('takes the flags that the proxy is started with, and reads the manifest by itself', () => {
+  it('accepts the flags that the proxy is started with, and reads --manifest-path as a flag of its own', () => {
     const request = asked(['--apiKey', 'k', '--port=1', '-lwarn', '--manifest-path', 'm', '--json']);
     assert.ok(request.mode === 'live');
     assert.deepEqual(Object.fromEntries(request.given.values), {
@@ -65,14 +65,14 @@ describe('the command line of verify', () => {
     assert.match(request.warnings.join(), /--apiKey is deprecated/);
   });
 
-  it('takes --accept-custom-roots for both kinds of verification', () => {
+  it('accepts --accept-custom-roots for a live service and for saved files', () => {
     for (const argv of [['--api-key=k'], FILES]) {
       const request = asked([...argv, '--accept-custom-roots']);
       assert.ok(request.acceptCustomRoots);
     }
   });
 
-  it('has no flag of the proxy twice', () => {
+  it('gives no flag of its own the name of a proxy flag', () => {
     const proxy = new Set(
       FLAGS.flatMap(({ name, aliases }) => [name, ...(aliases ?? []).map((alias) => alias.name)]),
     );
@@ -88,11 +88,11 @@ describe('verify --help', () => {
     const { stdout } = await verifyCommand(['--help']);
     const named = [...stdout.matchAll(/^ {2}(?:-., | {4})--([a-z-]+)/gm)].map(([, name]) => name);
     const ofService = ['api-key', 'api-endpoint', 'manifest-path', 'connect-timeout', 'protocol-version'];
-    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'help']);
+    assert.deepEqual(named, [...ofService, ...OWN_FLAGS, 'verbose', 'help']);
     for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {
       assert.match(stdout, new RegExp(`^ +${exitCode} +${outcome} `, 'm'));
     }
-    assert.match(stdout, /^ +35 +accepted +under roots that are not the vendors'/m);
+    assert.match(stdout, /^ +35 +accepted +under roots that are not those of AMD and/m);
   });
   it('names no hidden flag', async () => {
     const { stdout } = await verifyCommand(['-h']);

@@ -52,7 +52,7 @@ describe('verify of a live service', () => {
 
   for (const tee of ['snp', 'tdx'] as const) {
     it(`accepts a ${tee} deployment under its published manifest, secret exchange included`, async () => {
-      const { code, stdout, stderr } = await verify(tee);
+      const { code, stdout, stderr } = await verify(tee, '--verbose');
       assert.equal(code, 0, stdout);
       assert.match(stdout, /✓ Signature on the secret exchange +valid/);
       assert.match(stdout, new RegExp(`SHA-256 ${simulators[tee].manifestSha256}$`, 'm'));
@@ -74,7 +74,7 @@ describe('verify of a live service', () => {
     });
   }
 
-  it('tells a terminal each step with its time, on stderr, and nobody else', async () => {
+  it('prints each step with its time on stderr if that is a terminal, but not with --json', async () => {
     const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
     const stepsOf = async (...more: string[]) => {
       const { stderr } = await verifyCommand([...flags('snp'), ...more], { env, stderrIsTTY: true });
@@ -105,7 +105,7 @@ describe('verify of a live service', () => {
     assert.equal(steady(watched?.stdout), steady(plain?.stdout));
   });
 
-  it('has an exit code of its own for what is accepted under other roots, unless told to accept them', async () => {
+  it('exits with 35 for a service accepted under custom roots, unless --accept-custom-roots is given', async () => {
     const argv = flags('snp').filter((flag) => flag !== '--accept-custom-roots');
     const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
     const { code, json } = await verifyCommand([...argv, '--json'], { env });
@@ -114,7 +114,7 @@ describe('verify of a live service', () => {
     assert.equal((await verify('snp')).code, 0);
   });
 
-  it('names what a simulator needs where it was not given, on stderr', async () => {
+  it('names on stderr the flags that a simulator needs and that were not given', async () => {
     const argv = flags('snp').filter((flag) => !flag.startsWith('--unsafe-trust-roots'));
     const env = { SSL_CERT_FILE: join(directory, 'snp', 'ca.pem') };
     const { code, stderr } = await verifyCommand(argv, { env });
@@ -125,7 +125,7 @@ describe('verify of a live service', () => {
     );
   });
 
-  it('saves whom the verdict is on and who made it, in a file beside it, and the verdict as it is printed', async () => {
+  it('saves the verdict as it is printed, and in verdict_about.json the service and the verifier', async () => {
     const saved = join(directory, 'saved-about');
     const { stdout } = await verify('snp', '--save', saved, '--json');
     const about = readFileSync(join(saved, 'verdict_about.json'), 'utf8');
@@ -137,7 +137,7 @@ describe('verify of a live service', () => {
     assert.equal(readFileSync(join(saved, 'verdict.json'), 'utf8'), stdout);
   });
 
-  it('saves with a README that claims no date, and names the attempt in every message', async () => {
+  it('saves a README that claims no date, and messages that all hold one nonce', async () => {
     const saved = join(directory, 'saved-readme');
     await verify('snp', '--save', saved);
     const readme = readFileSync(join(saved, 'README.txt'), 'utf8');
@@ -156,7 +156,7 @@ describe('verify of a live service', () => {
     }
   });
 
-  it('refuses the secret exchange of another attempt, though the same mesh CA vouches for both', async () => {
+  it('refuses the secret exchange of another attempt under the same mesh CA', async () => {
     const [one, other] = ['one', 'other'].map((name) => join(directory, `attempt-${name}`)) as [
       string,
       string,
@@ -185,7 +185,7 @@ describe('verify of a live service', () => {
     assert.equal((await command(other, other)).code, 35);
   });
 
-  it('saves what was fetched where evidence comes without', async () => {
+  it('saves the CRL and the VCEK that it fetched because the evidence lacks them', async () => {
     simulators.snp.faults.set('evidence-no-crl', true);
     simulators.snp.faults.set('evidence-no-vcek', true);
     const saved = join(directory, 'saved-fetched');
@@ -198,7 +198,7 @@ describe('verify of a live service', () => {
     assert.deepEqual((await verifyAgain(saved)).json(), first.json());
   });
 
-  it('saves files for the owner only, whole, and without any key', async () => {
+  it('saves the whole exchange in files for the owner only, without the API key', async () => {
     const saved = join(directory, 'new', 'deep');
     await verify('snp', '--save', saved);
     const names = readdirSync(saved, { recursive: true, encoding: 'utf8' }).sort();
@@ -216,18 +216,29 @@ describe('verify of a live service', () => {
     assert.deepEqual(readFileSync(join(saved, 'manifest.json')), Buffer.from(simulators.snp.manifest));
   });
 
-  it('does not save over another exchange, and finds out before it asks anybody', async () => {
+  it('refuses to save into a directory that holds an exchange, before it sends any request', async () => {
     const taken = join(directory, 'taken');
     mkdirSync(taken);
     writeFileSync(join(taken, 'verdict.json'), '{}');
     const before = { ...simulators.snp.counts };
     const { code, stderr } = await verify('snp', '--save', taken);
     assert.equal(code, 1);
-    assert.match(stderr, /^Error: --save: .* already holds verdict\.json/);
+    assert.equal(
+      stderr,
+      `Error: --save: ${taken} already holds verdict.json; name an empty directory, or verify the saved exchange: verify --saved ${taken}\n`,
+    );
     assert.deepEqual(readdirSync(taken), ['verdict.json']);
     assert.deepEqual(simulators.snp.counts, before);
     const file = await verify('snp', '--save', join(taken, 'verdict.json', 'below'));
-    assert.deepEqual([file.code, /cannot be written \(ENOTDIR\)/.test(file.stderr)], [1, true]);
+    assert.deepEqual(
+      [
+        file.code,
+        /cannot be written: ENOTDIR: a file stands where a directory is needed; check the path$/m.test(
+          file.stderr,
+        ),
+      ],
+      [1, true],
+    );
   });
 
   const refusals: readonly (readonly [fault: FaultName, id: string, asksForSecret: boolean])[] = [
@@ -245,7 +256,7 @@ describe('verify of a live service', () => {
     ['secret-expired-certificate', 'mesh.certificate.validity', true],
   ];
   for (const [fault, id, asksForSecret] of refusals) {
-    it(`rejects ${fault} for ${id}, live and again from the files`, async () => {
+    it(`rejects the fault ${fault} by the check ${id}, live and again from the saved files`, async () => {
       const simulator = simulators.snp;
       simulator.faults.set(fault, true as never);
       const { secret } = simulator.counts;
@@ -260,28 +271,92 @@ describe('verify of a live service', () => {
     });
   }
 
-  it('names the manifest that was expected where another one is in force', async () => {
+  it('sends the nonce of --nonce if --save is given, and refuses a nonce that has not 32 bytes', async () => {
+    const nonce = Buffer.alloc(32, 0x5a);
+    const challenge = join(directory, 'challenge.json');
+    writeFileSync(challenge, JSON.stringify({ Nonce: nonce.toString('base64') }));
+    const saved = join(directory, 'saved-challenge');
+    const { code, stdout } = await verify('snp', '--nonce', challenge, '--save', saved);
+    assert.equal(code, 0, stdout);
+    const sent = JSON.parse(readFileSync(join(saved, 'attest_request.json'), 'utf8'));
+    assert.deepEqual(sent, { Nonce: nonce.toString('base64') });
+    assert.equal((await verifyCommand(['--saved', saved, '--accept-custom-roots'])).code, 0);
+    writeFileSync(challenge, JSON.stringify({ Nonce: 'AAAA' }));
+    const refused = await verify('snp', '--nonce', challenge, '--save', join(directory, 'saved-short'));
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /its nonce has 3 bytes, not 32/);
+    const alone = await verify('snp', '--nonce', challenge);
+    assert.match(
+      alone.stderr,
+      /^Error: --api-endpoint is for the live service, but --nonce is for a saved exchange/m,
+    );
+  });
+
+  it('says which directory to name if that of --saved holds no exchange or does not exist', async () => {
+    const workspace = join(directory, 'workspace');
+    mkdirSync(join(workspace, 'receipts/exchanges'), { recursive: true });
+    assert.match(
+      (await verifyCommand(['--saved', workspace])).stderr,
+      /workspace holds no exchange; name one of the directories in .*workspace\/receipts\/exchanges$/m,
+    );
+    const { code, stderr } = await verifyCommand(['--saved', join(directory, 'nowhere')]);
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^Error: --saved: .*nowhere is not there; name a directory that verify --save or --receipts/m,
+    );
+  });
+
+  it('fails the check manifest.expected if the manifest in force is not that of --manifest-path', async () => {
     const path = join(directory, 'old-manifest.json');
     writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
     const { code, stdout } = await verify('snp', '--manifest-path', path);
     assert.equal(code, 10);
     assert.match(
       stdout,
-      /^Failed check: The expected manifest \(manifest\.expected\) \[manifest_mismatch\]$/m,
+      /^✗ The expected manifest\n[^✗]+\n {2}check +manifest\.expected \(.+\) \[manifest_mismatch\]$/m,
     );
     assert.match(stdout, /another manifest than yours/);
   });
 
+  for (const fault of ['evidence-signature', 'evidence-no-vcek'] as const) {
+    it(`does not ask for another manifest if a mismatch comes with the fault ${fault}`, async () => {
+      simulators.snp.faults.set(fault, true);
+      const path = join(directory, 'old-manifest.json');
+      writeFileSync(path, `${Buffer.from(simulators.snp.manifest).toString('utf8')}\n`);
+      const { code, stdout } = await verify('snp', '--manifest-path', path);
+      assert.equal(code, 10);
+      assert.match(stdout, /^Nothing shows that this evidence comes from the deployment,/m);
+      assert.match(stdout, /\[manifest_mismatch\]$/m);
+      assert.doesNotMatch(stdout, /another manifest than yours|current manifest/);
+    });
+  }
+
+  for (const [tee, lacking, names] of [
+    ['snp', 'Intel-SGX-Root-CA.pem', 'ARK-Genoa and SEV-Genoa'],
+    ['tdx', 'ARK-Genoa.pem SEV-Genoa.pem', 'Intel SGX Root CA'],
+  ] as const) {
+    it(`rejects ${tee} evidence, and names the roots, if --unsafe-trust-roots has only ${lacking}`, async () => {
+      const roots = join(directory, `half-of-${tee}`);
+      mkdirSync(roots);
+      for (const name of lacking.split(' '))
+        writeFileSync(join(roots, name), readFileSync(join(directory, tee, 'roots', name)));
+      const { code, stderr, json } = await verify(tee, `--unsafe-trust-roots=${roots}`, '--json');
+      assert.deepEqual([code, json().outcome, json().failure?.code], [10, 'rejected', 'attestation_failed']);
+      assert.ok(stderr.includes(`The directory of --unsafe-trust-roots lacks ${names}: `), stderr);
+    });
+  }
+
   const outages: readonly (readonly [what: string, fault: FaultName, value: number | true, code: string])[] =
     [
-      ['a manifest that cannot be had', 'manifest-status', 503, 'manifest_unavailable'],
+      ['a manifest that cannot be fetched', 'manifest-status', 503, 'manifest_unavailable'],
       ['a key that is refused', 'attest-status', 401, 'api_key_rejected'],
       ['an attestation that fails', 'attest-status', 500, 'control_api_failed'],
       ['a connection that is cut', 'attest-reset', 1, 'upstream_reset'],
       ['a secret exchange that fails', 'secret-status', 500, 'control_api_failed'],
     ];
   for (const [what, fault, value, code] of outages) {
-    it(`has no verdict for ${what}`, async () => {
+    it(`exits with 40, without a verdict, for ${what}`, async () => {
       simulators.snp.faults.set(fault, value as never);
       const { code: exitCode, json } = await verify('snp', '--json');
       const { outcome, failure } = json();
@@ -289,13 +364,13 @@ describe('verify of a live service', () => {
     });
   }
 
-  it('has no verdict where collateral is needed and cannot be had, and saves what there is', async () => {
+  it('exits with 40 if missing collateral cannot be fetched, and saves the exchange without it', async () => {
     simulators.tdx.faults.set('collateral-status', 503);
     const saved = join(directory, 'saved-unavailable');
     const { code, stdout } = await verify('tdx', '--save', saved);
     assert.equal(code, 40);
-    assert.match(stdout, /^NO VERDICT: /m);
-    assert.match(stdout, /\[collateral_unavailable\]\nNothing is proved either way\./);
+    assert.match(stdout, /^✗ NO VERDICT: /m);
+    assert.match(stdout, /\nNothing is proved either way\.[^✗]+✗[^✗]+\[collateral_unavailable\]\n/);
     assert.equal((await verifyAgain(saved)).code, 10);
     assert.match(
       readFileSync(join(saved, 'README.txt'), 'utf8'),
@@ -303,7 +378,21 @@ describe('verify of a live service', () => {
     );
   });
 
-  it('says of a saved exchange without the secret that the evidence alone is verified', async () => {
+  for (const [tee, collateral, id] of [
+    ['snp', { 'evidence-no-vcek': true, 'collateral-status': 404 }, 'snp.id_key'],
+    ['snp', { 'evidence-no-crl': true, 'collateral-status': 503 }, 'snp.id_key'],
+    ['tdx', { 'collateral-status': 503 }, 'tdx.policy.td_attributes'],
+  ] as const) {
+    const faults = { 'evidence-debug': true, ...collateral };
+    it(`rejects ${tee} evidence of a guest under debug by ${id} though collateral is missing: ${Object.keys(collateral)}`, async () => {
+      for (const [fault, value] of Object.entries(faults)) simulators[tee].faults.parse(fault, value);
+      const { code, stdout, json } = await verify(tee, '--json');
+      assert.deepEqual([code, json().outcome, json().failure?.id], [10, 'rejected', id]);
+      assert.doesNotMatch(stdout, /proved either way/);
+    });
+  }
+
+  it('says in the README of an exchange saved without its secret that only the evidence is verified', async () => {
     simulators.snp.faults.set('secret-status', 500);
     const saved = join(directory, 'saved-without-secret');
     assert.equal((await verify('snp', '--save', saved)).code, 40);
@@ -314,7 +403,7 @@ describe('verify of a live service', () => {
     );
   });
 
-  it('saves nothing where the service did not answer', async () => {
+  it('saves nothing if the service did not answer', async () => {
     simulators.snp.faults.set('attest-status', 500);
     const saved = join(directory, 'saved-nothing');
     const { stderr } = await verify('snp', '--save', saved);
@@ -322,14 +411,14 @@ describe('verify of a live service', () => {
     assert.deepEqual(readdirSync(saved), []);
   });
 
-  it('says that the host is not trusted without its CA, and asks nothing', async () => {
+  it('exits with 40 and upstream_tls_untrusted if it lacks the CA of the host, and sends no request', async () => {
     const before = { ...simulators.snp.counts };
     const { code, json } = await verifyCommand([...flags('snp'), '--json']);
     assert.deepEqual([code, json().failure?.code], [40, 'upstream_tls_untrusted']);
     assert.deepEqual(simulators.snp.counts, before);
   });
 
-  it('calls a manifest file that is not there malformed, and asks nothing', async () => {
+  it('exits with 30 and the outcome malformed if the manifest file does not exist, and sends no request', async () => {
     const before = { ...simulators.snp.counts };
     const path = join(directory, 'none.json');
     const named = await verify('snp', '--manifest-path', path, '--json');
@@ -340,7 +429,7 @@ describe('verify of a live service', () => {
     assert.deepEqual(simulators.snp.counts, before);
   });
 
-  it('never takes other roots for the real service', async () => {
+  it('refuses --unsafe-trust-roots if the API or the CDN is that of the real service', async () => {
     const argv = ['--api-key=k', `--unsafe-trust-roots=${join(directory, 'snp', 'roots')}`];
     for (const more of [[], ['--api-endpoint=API.privatemode.ai.'], ['--api-endpoint=localhost:9']]) {
       const { code, stderr } = await verifyCommand([...argv, ...more]);
@@ -349,7 +438,7 @@ describe('verify of a live service', () => {
     }
   });
 
-  it('writes nothing unless it is told to', async () => {
+  it('writes nothing into the working directory without --save', async () => {
     const here = process.cwd();
     const empty = join(directory, 'empty');
     mkdirSync(empty);
@@ -362,9 +451,28 @@ describe('verify of a live service', () => {
     assert.deepEqual(readdirSync(empty), []);
   });
 
-  it('shows neither the key nor the secret', async () => {
+  it('shows the API key neither as text nor with --json', async () => {
     for (const result of [await verify('snp'), await verify('snp', '--json')]) {
       assert.ok(!(result.stdout + result.stderr).includes(KEY));
+    }
+  });
+
+  it('neither shows nor saves the secret that the service made for it', async () => {
+    const { secrets } = simulators.snp;
+    for (const more of [[], ['--json']]) {
+      const saved = join(directory, `saved-no-secret${more.join()}`);
+      secrets.dropAll();
+      const { stdout, stderr } = await verify('snp', '--save', saved, ...more);
+      const files = readdirSync(saved, { recursive: true, withFileTypes: true }).filter((each) =>
+        each.isFile(),
+      );
+      const written = files.map(({ parentPath, name }) => readFileSync(join(parentPath, name), 'latin1'));
+      const texts = [stdout, stderr, ...written].join('\n');
+      const [id = '', ...others] = secrets.ids();
+      assert.deepEqual([others, files.length], [[], 12]);
+      const secret = Buffer.from(secrets.lookup(id) as Uint8Array);
+      for (const form of ['latin1', 'hex', 'base64', 'base64url'] as const)
+        assert.ok(!texts.includes(secret.toString(form).replace(/=$/, '')), form);
     }
   });
 });

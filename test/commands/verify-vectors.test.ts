@@ -8,7 +8,10 @@ import { syntheticVariants } from '../support/evidence/tdx-vectors.ts';
 import { flagsOf, secretFlagsOf, vectorPath, verifyCommand } from '../support/evidence/verify.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
-/** Variants that this verifier refuses although the vectors' index says "accept" for the reference (see its README). */
+/**
+ * Variants that this verifier refuses although the vectors' index says "accept" for the reference (see its
+ * README).
+ */
 const STRICTER = ['secret_cert_workload_identity.json', 'platform_outofdate_module_ok.json'];
 /** Variants that cannot be read as what they should be; all other bad ones are rejected. */
 const MALFORMED = [
@@ -22,12 +25,12 @@ const MALFORMED = [
 const expectedCode = (file: string, verdict: 'accept' | 'reject'): number =>
   MALFORMED.includes(file) ? 30 : verdict === 'reject' || STRICTER.includes(file) ? 10 : 0;
 
-describe('verify of the vectors of SEV-SNP:', () => {
+describe('verify of the vectors of SEV-SNP', () => {
   for (const set of SYNTHETIC_SETS) {
     it(`${set} is accepted, secret exchange included`, async () => {
       const { code, stdout } = await verifyCommand([...flagsOf(set), ...secretFlagsOf(set)]);
       assert.equal(code, 0, stdout);
-      assert.match(stdout, /^ACCEPTED /m);
+      assert.match(stdout, /^[✓!] ACCEPTED /m);
       assert.doesNotMatch(stdout, /✗|\?/);
     });
     for (const { file, kind, upstream, careful } of syntheticCases(set)) {
@@ -49,7 +52,7 @@ describe('verify of the vectors of SEV-SNP:', () => {
   }
 });
 
-describe('verify of the vectors of TDX:', () => {
+describe('verify of the vectors of TDX', () => {
   let directory: string;
   before(() => {
     directory = temporaryDirectory('verify-tdx-');

@@ -9,7 +9,7 @@ import { parsed, refused } from '../support/doors/config.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
 describe('the API key', () => {
-  it('is a literal, taken verbatim', () => {
+  it('is taken verbatim if it is a literal', () => {
     const { apiKey } = parsed(['--api-key=abc@def ghi']).config;
     assert.deepEqual(apiKey, { kind: 'literal', value: 'abc@def ghi' });
   });
@@ -25,12 +25,13 @@ describe('the API key', () => {
 
   const unusable: [name: string, content: string, words: string[]][] = [
     ['empty', ' \n', ['is empty']],
-    ['more than a key', 'sk-CANARY old', ['contains more than one word: it must contain only the key']],
-    ['of two lines', 'sk-CANARY\nsk-2', ['characters that an API key cannot have']],
+    ['of two words', 'sk-CANARY old', ['contains more than one word: it must contain only the key']],
+    ['of two lines', 'sk-CANARY\nsk-2', ['has more than one line: leave only the key']],
+    ['of JSON', '{"key":"sk-CANARY"}', ['holds JSON: leave only the key, without braces and quotes']],
     ['not ASCII', 'sk-CANARY-ü', ['characters that an API key cannot have']],
   ];
   for (const [name, content, words] of unusable) {
-    it(`is not taken from a file that is ${name}, which is named and not quoted`, () => {
+    it(`is not taken from a file that is ${name}, and the error names the file and does not quote it`, () => {
       const message = refused(
         () => parsed(['--api-key=@k'], { k: content }),
         ['the API key file "k"', ...words],
@@ -39,14 +40,14 @@ describe('the API key', () => {
     });
   }
 
-  it('is not taken from a file that cannot be read, in the words of the reference', () =>
+  it('is not taken from a file that cannot be read, and the error names the file and the reason', () =>
     void refused(
       () => parsed(['--api-key=@k']),
       ['failed to read API key file "k" of --api-key: ENOENT: no such file or directory; check the path'],
     ));
 });
 
-describe('where the API key comes from', () => {
+describe('the origin of the API key', () => {
   const readAt = new Date('2026-12-01T12:00:00Z');
   const from = (argv: readonly string[], files: Record<string, string>, env = {}) => {
     const { apiKey, apiKeySetting } = parsed(argv, files, env).config;
@@ -70,7 +71,7 @@ describe('where the API key comes from', () => {
       '--api-key, as it stands there, which is the name of a file: write @ in front of it to use the key in the file',
     ],
   ] as const) {
-    it(`is said of ${what}, without the key`, () => {
+    it(`is told without the key if it is ${what}`, () => {
       assert.equal(from(argv, { k: 'sk-1' }, env), words);
     });
   }
@@ -102,14 +103,14 @@ describe('the watch of the key file', () => {
     await rm(folder, { recursive: true });
   });
 
-  it('notices a new key without a signal, also where the file is replaced by renaming', async () => {
+  it('notices a new key without a signal, also if another file is renamed over the key file', async () => {
     await writeFile(join(folder, 'next'), ' second \n');
     await rename(join(folder, 'next'), path);
     await eventually('the next key', () => keys.length > 0);
     assert.deepEqual(keys, ['second']);
   });
 
-  it('reads at once on reload, and tells a key only when it is another one', async () => {
+  it('reads the file at once on a reload, and reports a key only if it has changed', async () => {
     await watch.reload();
     assert.deepEqual(keys, []);
     await writeFile(path, 'second');
@@ -118,7 +119,7 @@ describe('the watch of the key file', () => {
     assert.deepEqual(keys, ['second']);
   });
 
-  it('keeps the old key where the file is missing or empty, and says so once', async () => {
+  it('keeps the old key if the file is missing or empty, and reports that once', async () => {
     await rm(path);
     await watch.reload();
     await watch.reload();
@@ -133,7 +134,7 @@ describe('the watch of the key file', () => {
     assert.deepEqual(keys, ['second']);
   });
 
-  it('tells nothing after close', async () => {
+  it('reports no key after close', async () => {
     watch.close();
     await writeFile(path, 'second');
     await watch.reload();

@@ -9,7 +9,7 @@ import { parsed, refused } from '../support/doors/config.ts';
 
 const valuesOf = (...argv: string[]): Record<string, string> => Object.fromEntries(parseArgv(argv).values);
 
-describe('arguments are read as pflag reads them:', () => {
+describe('the parser of arguments follows pflag', () => {
   const understood: [name: string, argv: string[], values: Record<string, string>][] = [
     ['--x v', ['--port', '1'], { port: '1' }],
     ['--x=v', ['--port=1'], { port: '1' }],
@@ -42,16 +42,16 @@ describe('arguments are read as pflag reads them:', () => {
   for (const [name, argv, values] of understood) it(name, () => assert.deepEqual(valuesOf(...argv), values));
 
   for (const word of ['1', 't', 'T', 'TRUE', 'true', 'True']) {
-    it(`a boolean may be ${word}`, () =>
+    it(`a boolean flag is true with the value ${word}`, () =>
       assert.equal(valuesOf(`--dump-requests=${word}`)['dump-requests'], 'true'));
   }
   for (const word of ['0', 'f', 'F', 'FALSE', 'false', 'False']) {
-    it(`a boolean may be ${word}`, () =>
+    it(`a boolean flag is false with the value ${word}`, () =>
       assert.equal(valuesOf(`--dump-requests=${word}`)['dump-requests'], 'false'));
   }
 });
 
-describe('older spellings:', () => {
+describe('older spellings', () => {
   const deprecated: [old: string, now: string, text: string][] = [
     ['apiEndpoint', 'api-endpoint', 'localhost:1'],
     ['apiKey', 'api-key', 'k'],
@@ -65,7 +65,7 @@ describe('older spellings:', () => {
     ['cdnBaseURL', 'cdn-base-url', 'u'],
   ];
   for (const [old, now, text] of deprecated) {
-    it(`--${old} is --${now}, with a warning`, () => {
+    it(`--${old} sets --${now}, with a warning`, () => {
       const { values, warnings } = parseArgv([`--${old}=${text}`]);
       assert.equal(values.get(now), text);
       assert.equal(warnings.length, 1);
@@ -80,7 +80,7 @@ describe('older spellings:', () => {
   });
 
   for (const name of ['nvidia-ocsp-allow-unknown', 'nvidia-ocsp-revoked-grace-period']) {
-    it(`--${name} is a name like any other`, () => {
+    it(`--${name} is an alias that gives no warning`, () => {
       const { values, warnings } = parseArgv([`--${name}=0`]);
       assert.equal(values.size, 1);
       assert.ok([...values.keys()][0]?.startsWith('gpu-ocsp-'));
@@ -96,7 +96,7 @@ describe('older spellings:', () => {
     });
   }
 
-  it('--insecureAPIConnection is refused with the reason and the way out', () => {
+  it('--insecureAPIConnection is refused, and the error names SSL_CERT_FILE as the remedy', () => {
     refused(
       () => parsed(['--insecureAPIConnection']),
       ['--insecureAPIConnection', 'certificate checks', 'SSL_CERT_FILE'],
@@ -132,7 +132,7 @@ describe('any command line', () => {
     );
   });
 
-  it('comes back as it was given, whatever a string holds', () => {
+  it('keeps the value of a string flag as it was given, whatever characters it holds', () => {
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), fc.boolean(), (text, apart) => {
         const argv = apart ? ['--api-key', text] : [`--api-key=${text}`];
@@ -143,14 +143,14 @@ describe('any command line', () => {
   });
 });
 
-describe('a longer table of flags', () => {
+describe('a table of flags with one more flag', () => {
   const table = [...FLAGS, { name: 'json', type: 'boolean', help: 'Print JSON.' } as const];
 
   it('is read by the same rules', () => {
     const { values } = parseArgv(['--json=F', '--apiKey', 'k', '-l4'], table);
     assert.deepEqual(Object.fromEntries(values), { json: 'false', 'api-key': 'k', 'log-level': '4' });
   });
-  it('adds nothing to the program itself', () => {
-    refused(() => parseArgv(['--json']), ['unknown flag: --json; --help lists all flags']);
+  it('adds no flag to the program itself', () => {
+    refused(() => parseArgv(['--json']), ['unknown flag: --json. Write --log-format json']);
   });
 });

@@ -6,8 +6,8 @@ import { FLAGS } from '../../lib/config/flags.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { runCommand } from '../support/processes/command.ts';
 
-describe('settings in the environment:', () => {
-  it('each flag has a variable, but those that are no settings and the one that must be seen', () => {
+describe('settings in the environment', () => {
+  it('each flag has a variable, except flags such as --help, retired ones and --unsafe-trust-roots', () => {
     const example = { boolean: 'true', integer: '1', duration: '1s', list: 'x', string: 'x' } as const;
     const taken = FLAGS.filter(({ name, type }) => {
       try {
@@ -16,7 +16,7 @@ describe('settings in the environment:', () => {
         return false;
       }
     }).map(({ name }) => name);
-    const others = ['help', 'version', 'licenses', 'unsafe-trust-roots'];
+    const others = ['help', 'version', 'licenses', 'verbose', 'unsafe-trust-roots'];
     const retired = ['ssEndpoint', 'coordinatorEndpoint', 'insecureAPIConnection'];
     assert.deepEqual(
       taken,
@@ -24,7 +24,7 @@ describe('settings in the environment:', () => {
     );
   });
 
-  it('a variable counts where no flag is given, with the rules of the flag', () => {
+  it('a variable sets a flag that is not given, and has the syntax of that flag', () => {
     const { config, warnings } = parsed(
       ['--listen-address=127.0.0.1'],
       {},
@@ -43,12 +43,12 @@ describe('settings in the environment:', () => {
     ]);
   });
 
-  it('the variable of the API key names a file as the flag does', () => {
+  it('PRIVATEMODE_API_KEY names a file by @FILE, as --api-key does', () => {
     const { config } = parsed([], { 'key.txt': 'k\n' }, { PRIVATEMODE_API_KEY: '@key.txt' });
     assert.deepEqual(config.apiKey, { kind: 'file', path: 'key.txt' });
   });
 
-  it('an empty variable counts as none', () => {
+  it('an empty variable counts as unset', () => {
     const { config } = parsed([], {}, { PRIVATEMODE_API_KEY: '', PRIVATEMODE_PROXY_PORT: '' });
     assert.deepEqual([config.apiKey, config.port], [undefined, 8080]);
   });
@@ -92,9 +92,15 @@ describe('settings in the environment:', () => {
         8080,
       ],
     ),
+    [
+      [],
+      { PRIVATEMODE_LISTEN_ADDRESS: '127.0.0.1' },
+      'PRIVATEMODE_LISTEN_ADDRESS is ignored: there is no such setting. Did you mean PRIVATEMODE_PROXY_LISTEN_ADDRESS?',
+      8080,
+    ],
   ];
   for (const [argv, env, warning, port] of both) {
-    it(warning, () => {
+    it(`the proxy warns: ${warning}`, () => {
       const { config, warnings } = parsed(argv, {}, env);
       assert.ok(warnings.includes(warning), warnings.join('\n'));
       assert.equal(config.port, port);
@@ -102,19 +108,24 @@ describe('settings in the environment:', () => {
     });
   }
 
-  it('a warning names what replaced the variables of older compose files, and none is of those for applications', () => {
+  it('a warning names the successor of a variable of older compose files; variables of applications and of the systemd units get no warning', () => {
     const quiet = parsed([], {}, {}).warnings;
     const told = (env: Record<string, string>): string[] =>
       parsed([], {}, env).warnings.filter((warning) => !quiet.includes(warning));
     assert.deepEqual(told({ PRIVATEMODE_PROXY_URL: 'http://localhost:8080', PRIVATEMODE_ENDPOINT: 'x' }), []);
+    assert.deepEqual(told({ PRIVATEMODE_PROXY_FLAGS: '--max-in-flight=40' }), []); // of the systemd units
     assert.deepEqual(told({ PRIVATEMODE_CACHE_MODE: 'none', PRIVATEMODE_CACHE_SALT: '' }), []);
+    for (const name of ['PRIVATEMODE_API_KEY_FILE', 'PRIVATEMODE_PROXY_API_KEY_FILE'])
+      assert.deepEqual(told({ [name]: '/run/CANARY' }), [
+        `${name} is ignored: there is no such setting. Set PRIVATEMODE_API_KEY=@FILE`,
+      ]);
     assert.deepEqual(told({ PRIVATEMODE_CACHE_MODE: 'shared', PRIVATEMODE_CACHE_SALT: 'CANARY' }), [
-      'PRIVATEMODE_CACHE_MODE is ignored: there is no such setting any more. Set PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
-      'PRIVATEMODE_CACHE_SALT is ignored: there is no such setting any more. Set PRIVATEMODE_PROXY_PROMPT_CACHE_SALT, beside PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false',
+      'PRIVATEMODE_CACHE_MODE is ignored: there is no such setting. Set PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false, where requests should share a prompt cache',
+      'PRIVATEMODE_CACHE_SALT is ignored: there is no such setting. Set PRIVATEMODE_PROXY_PROMPT_CACHE_SALT, beside PRIVATEMODE_PROXY_DISABLE_PROMPT_CACHE=false',
     ]);
   });
 
-  it('one line warns where PRIVATEMODE_ENDPOINT names neither this proxy nor the service that it asks', () => {
+  it('one line warns if PRIVATEMODE_ENDPOINT names neither this proxy nor the service behind it', () => {
     const note = (endpoint: string | undefined, ...argv: string[]): string | undefined =>
       endpointNote({ PRIVATEMODE_ENDPOINT: endpoint }, parsed(argv).config);
     for (const same of [
@@ -159,13 +170,57 @@ describe('settings in the environment:', () => {
     [{ PRIVATEMODE_API_KEY: '"k"' }, 'PRIVATEMODE_API_KEY has quotes around the key: leave them out'],
   ];
   for (const [env, message] of wrong) {
-    it(`refused: ${message}`, () => {
+    it(`the proxy refuses to start: ${message}`, () => {
       assert.equal(
         refused(() => parsed([], {}, env), []),
         message,
       );
     });
   }
+
+  const UNDER_NPM = { npm_lifecycle_event: 'start', npm_package_name: 'privatemode-proxy' };
+  for (const [argv, variables, message] of [
+    [
+      ['@key.txt'],
+      { npm_config_api_key: 'true' },
+      '--api-key for a flag of its own: put -- in front, as in npm start -- --api-key KEY|@FILE',
+    ],
+    [
+      [],
+      { npm_config_listen_address: '127.0.0.1' },
+      '--listen-address for a flag of its own: put -- in front, as in npm start -- --listen-address HOST|unix:PATH',
+    ],
+    [
+      [],
+      { npm_config_receipts: '' },
+      '--receipts for a flag of its own: put -- in front, as in npm start -- --receipts',
+    ],
+    [
+      [],
+      { npm_config_receipts: '', npm_config_workers: '2' },
+      '--receipts and --workers for flags of its own: put -- in front, as in npm start -- --receipts --workers N|auto',
+    ],
+    [
+      ['verify'],
+      { npm_config_json: 'true' },
+      '--json for a flag of its own: put -- in front, as in npm start -- --json',
+    ],
+  ] as const) {
+    it(`npm start without -- starts nothing and says: npm took ${message}`, async () => {
+      const { code, stderr } = await runCommand([...argv], { env: { ...UNDER_NPM, ...variables } });
+      assert.deepEqual([code, stderr], [1, `Error: npm took ${message}\n`]);
+    });
+  }
+
+  it('only npm start of this package heeds npm_config variables, and never those for npm itself', async () => {
+    for (const env of [
+      { npm_config_port: '1' },
+      { ...UNDER_NPM, npm_package_name: 'an-application', npm_config_port: '1' },
+      { ...UNDER_NPM, npm_config_save: '', npm_config_version: '', npm_config_workspace: 'x' },
+    ]) {
+      assert.equal((await runCommand(['--version'], { env })).code, 0, JSON.stringify(env));
+    }
+  });
 
   it('healthcheck asks the port that the environment names', async () => {
     const env = { PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1', PRIVATEMODE_PROXY_PORT: '1' };

@@ -25,7 +25,7 @@ describe('the URL of --limits-store', () => {
     ['redis://me@store', { username: 'me' }],
   ];
   for (const [url, more] of accepted)
-    it(`${url} is taken`, () => assert.deepEqual(parseStoreUrl(url, 'the URL'), { ...PLAIN, ...more }));
+    it(`may be ${url}`, () => assert.deepEqual(parseStoreUrl(url, 'the URL'), { ...PLAIN, ...more }));
 
   const rejected: [what: string, url: string, words: string][] = [
     ['another scheme', 'http://:swordfish@store', 'begins with neither'],
@@ -42,7 +42,7 @@ describe('the URL of --limits-store', () => {
     ['a blank', 'redis://:swordfish@st ore', ''],
   ];
   for (const [what, url, words] of rejected) {
-    it(`is refused with ${what}, and nothing of it is quoted`, () => {
+    it(`is refused with ${what}, and the error quotes nothing of it`, () => {
       const argv = ['--clients=c', `--limits-store=${url}`];
       const literal = refused(() => parsed(argv), ['--limits-store', 'redis:// or rediss://', words]);
       const files = { 'store.url': url };

@@ -9,15 +9,19 @@ const MACHINE = 16 * GIB;
 
 /** What is there to be read; everything else does not exist. */
 const CASES: readonly [name: string, files: Readonly<Record<string, string>>, limit: number][] = [
-  ['no control groups', {}, MACHINE],
-  ['version 2, no limit', { '/proc/self/cgroup': '0::/\n', '/sys/fs/cgroup/memory.max': 'max\n' }, MACHINE],
+  ['without control groups, as the machine has', {}, MACHINE],
   [
-    'version 2, a container',
+    'under cgroup version 2 without a limit, as the machine has',
+    { '/proc/self/cgroup': '0::/\n', '/sys/fs/cgroup/memory.max': 'max\n' },
+    MACHINE,
+  ],
+  [
+    'in a container under cgroup version 2',
     { '/proc/self/cgroup': '0::/\n', '/sys/fs/cgroup/memory.max': '1073741824\n' },
     GIB,
   ],
   [
-    'version 2, a service',
+    'in a service under cgroup version 2',
     {
       '/proc/self/cgroup': '0::/system.slice/proxy.service\n',
       '/sys/fs/cgroup/system.slice/proxy.service/memory.max': '2147483648\n',
@@ -25,7 +29,7 @@ const CASES: readonly [name: string, files: Readonly<Record<string, string>>, li
     2 * GIB,
   ],
   [
-    'version 2, a service in a slice with less',
+    'in a service under cgroup version 2 whose slice has less',
     {
       '/proc/self/cgroup': '0::/small.slice/proxy.service\n',
       '/sys/fs/cgroup/small.slice/proxy.service/memory.max': '2147483648\n',
@@ -34,12 +38,12 @@ const CASES: readonly [name: string, files: Readonly<Record<string, string>>, li
     GIB,
   ],
   [
-    'version 2, a container that sees the path of the host',
+    'in a container under cgroup version 2 that sees the path of the host',
     { '/proc/self/cgroup': '0::/docker/ab12\n', '/sys/fs/cgroup/memory.max': '1073741824\n' },
     GIB,
   ],
   [
-    'version 1, a container',
+    'in a container under cgroup version 1',
     {
       '/proc/self/cgroup': '5:cpu,cpuacct:/docker/ab12\n4:memory:/docker/ab12\n0::/\n',
       '/sys/fs/cgroup/memory/memory.limit_in_bytes': '1073741824\n',
@@ -47,20 +51,28 @@ const CASES: readonly [name: string, files: Readonly<Record<string, string>>, li
     GIB,
   ],
   [
-    'version 1, no limit',
+    '(that of the machine) under cgroup version 1 without a limit',
     {
       '/proc/self/cgroup': '4:memory:/\n',
       '/sys/fs/cgroup/memory/memory.limit_in_bytes': '9223372036854771712\n',
     },
     MACHINE,
   ],
-  ['a limit beyond the machine', { '/sys/fs/cgroup/memory.max': String(64 * GIB) }, MACHINE],
-  ['something else in the file', { '/sys/fs/cgroup/memory.max': '0\n' }, MACHINE],
+  [
+    '(that of the machine) if the cgroup allows more',
+    { '/sys/fs/cgroup/memory.max': String(64 * GIB) },
+    MACHINE,
+  ],
+  [
+    '(that of the machine) if the file of the cgroup holds no limit',
+    { '/sys/fs/cgroup/memory.max': '0\n' },
+    MACHINE,
+  ],
 ];
 
-describe('the memory limit of the program:', () => {
+describe('the memory limit of the program', () => {
   for (const [name, files, limit] of CASES) {
-    it(name, () => {
+    it(`is ${limit / GIB} GiB ${name}`, () => {
       const readFile = (path: string): Uint8Array => {
         const content = files[path];
         if (content === undefined) throw new Error('ENOENT');
@@ -70,7 +82,7 @@ describe('the memory limit of the program:', () => {
     });
   }
 
-  it('a quarter of it is the default of --max-buffered-bytes', () => {
+  it('determines the default of --max-buffered-bytes: a quarter of the limit', () => {
     const files = { '/sys/fs/cgroup/memory.max': '1048576\n' };
     assert.equal(parsed([], files).config.maxBufferedBytes, 262_144);
     assert.equal(parsed(['--max-buffered-bytes=7'], files).config.maxBufferedBytes, 7);

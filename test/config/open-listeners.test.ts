@@ -12,7 +12,7 @@ const KEY = '--api-key=@k';
 const SPENT =
   'without TLS: everybody who reaches the port can spend the key, and prompts cross the network in plain text';
 
-describe('a listener is open beyond this machine', () => {
+describe('a listener', () => {
   for (const [name, argv, expected] of [
     ['with a key on every interface', [KEY], `proxy not meant: --listen-address 0.0.0.0 ${SPENT}`],
     [
@@ -26,14 +26,14 @@ describe('a listener is open beyond this machine', () => {
       'proxy not meant: --listen-address 0.0.0.0 without TLS: the tokens of --clients and all prompts cross the network in plain text',
     ],
     [
-      'where operators read',
+      'if --admin-address names every interface',
       [KEY, '--listen-address=127.0.0.1', '--admin-address=0.0.0.0:9090'],
       'admin not meant: --admin-address names 0.0.0.0',
     ],
   ] as const)
-    it(name, () => assert.deepEqual(found(argv), [expected]));
+    it(`is reported as open beyond this machine ${name}`, () => assert.deepEqual(found(argv), [expected]));
 
-  it('on purpose in a container, of our image or of Kubernetes', () => {
+  it('is reported as open on purpose in a container of the published image or of Kubernetes', () => {
     for (const env of [{ container: 'oci' }, { KUBERNETES_SERVICE_HOST: '10.0.0.1' }])
       assert.deepEqual(found([KEY, '--admin-address=0.0.0.0:9090'], env), [
         `proxy meant: --listen-address 0.0.0.0 ${SPENT}`,
@@ -50,5 +50,5 @@ describe('a listener is open beyond this machine', () => {
     ['clients that bring their keys', [KEY, '--api-key-fallback=never']],
     ['no key at all', []],
   ] as const)
-    it(`not with ${name}`, () => assert.deepEqual(found(argv), []));
+    it(`is not reported as open beyond this machine with ${name}`, () => assert.deepEqual(found(argv), []));
 });

@@ -5,7 +5,7 @@ import { parsed, refused } from '../support/doors/config.ts';
 
 const QUIET = ['--listen-address=127.0.0.1', '--api-key-fallback=always'];
 
-describe('flags that contradict each other:', () => {
+describe('flags that contradict each other', () => {
   const contradictions: [name: string, argv: string[]][] = [
     ['a certificate without its key', ['--tls-cert-path=c']],
     ['a key without its certificate', ['--tls-key-path=k']],
@@ -13,7 +13,7 @@ describe('flags that contradict each other:', () => {
     ['a CA of clients without clients', ['--tls-client-ca=a', '--tls-cert-path=c', '--tls-key-path=k']],
     ['TLS on a socket file', ['--listen-address=unix:/s', '--tls-cert-path=c', '--tls-key-path=k']],
     ['a salt while the cache is off', ['--prompt-cache-salt=@f']],
-    ['the same in its older name', ['--promptCacheSalt', 'x'.repeat(32)]],
+    ['a salt in its older spelling while the cache is off', ['--promptCacheSalt', 'x'.repeat(32)]],
     [
       'a salt while the cache is expressly off',
       ['--disable-prompt-cache=true', `--prompt-cache-salt=${'x'.repeat(32)}`],
@@ -22,11 +22,11 @@ describe('flags that contradict each other:', () => {
     ['a store for limits that nobody has', ['--limits-store=redis://store']],
     ['one port for both listeners', ['--admin-address=127.0.0.1:8080']],
     [
-      'the same on one address',
+      'one port for both listeners on one address',
       ['--port=9090', '--admin-address=127.0.0.1:9090', '--listen-address=127.0.0.1'],
     ],
     [
-      'the same on all addresses of the admin listener',
+      'one port for both listeners, with the admin listener on all addresses',
       ['--admin-address=[::]:8080', '--listen-address=127.0.0.1'],
     ],
     ['one port for the metrics and the applications', ['--metrics-address=0.0.0.0:8080']],
@@ -34,10 +34,13 @@ describe('flags that contradict each other:', () => {
       'one port for the metrics and the status page',
       ['--admin-address=127.0.0.1:9090', '--metrics-address=[::]:9090'],
     ],
-    ['the same in older words', ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1']],
+    [
+      'GPU certificates in older spellings: unknown refused, revoked accepted',
+      ['--nvidiaOCSPAllowUnknown=false', '--nvidiaOCSPRevokedGracePeriod=1'],
+    ],
   ];
   for (const [name, argv] of contradictions) {
-    it(`${name}: an error that names both`, () => {
+    it(`are refused by an error that names both: ${name}`, () => {
       const message = refused(() => parsed(argv), []);
       const rule = CONTRADICTIONS.find((rule) => rule.message === message);
       assert.ok(rule, message);
@@ -45,7 +48,7 @@ describe('flags that contradict each other:', () => {
     });
   }
 
-  it('each rule says the word the reference used, where it had one', () => {
+  it('are refused with the error of the reference implementation if that has the same rule', () => {
     refused(() => parsed(['--tls-key-path=k']), ['TLS certificate and key must be provided together']);
     refused(
       () => parsed(['--gpu-ocsp-allow-unknown=false']),
@@ -53,49 +56,54 @@ describe('flags that contradict each other:', () => {
     );
   });
 
-  it('"good only" takes both GPU flags', () => {
+  it('do not include --gpu-ocsp-allow-unknown=false with --gpu-ocsp-revoked-grace-period=0', () => {
     const { config } = parsed(['--gpu-ocsp-allow-unknown=false', '--gpu-ocsp-revoked-grace-period=0']);
     assert.deepEqual([config.gpuOcspAllowUnknown, config.gpuOcspRevokedGracePeriodHours], [false, 0]);
   });
 });
 
-describe('warnings about the configuration:', () => {
+describe('warnings about the configuration', () => {
   const cautions: [name: string, argv: string[], words: string | RegExp][] = [
-    ['a fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
-    ['no key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
+    ['--api-key-fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
+    ['no API key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
-    ['permissions of no socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
+    ['--listen-mode without a socket file', ['--listen-mode=0660'], '--listen-mode has no effect'],
     [
       'a key without --api-key-fallback',
       ['--api-key=k'],
       /--api-key-fallback is not set.*never.*"placeholder".*always, or to if-placeholder/,
     ],
-    ['a key for every page', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
+    ['a key that every web page can use', ['--api-key=k', '--cors-allowed-origins=*'], /every web page/],
     [
-      'a fallback with clients',
+      '--api-key-fallback with clients',
       ['--clients=c', '--api-key=k', '--api-key-fallback=always'],
       /no effect with --clients/,
     ],
     [
-      'what to do without a store that there is not',
+      '--limits-store-failure without a store',
       ['--clients=c', '--limits-store-failure=open'],
       /--limits-store-failure has no effect without --limits-store/,
     ],
     [
-      'another announced version',
+      'another --protocol-version',
       ['--protocol-version=v1.46.0'],
       /--protocol-version is an experiment: .* nothing leaves unsealed/,
     ],
-    ['dumps', ['--dump-requests'], /--dump-requests writes every prompt/],
+    [
+      'a ~ in --workspace that no shell has replaced',
+      ['--workspace=~/proxy'],
+      /--workspace begins with ~ and makes a directory of that name: .* write \$HOME/,
+    ],
+    ['--dump-requests', ['--dump-requests'], /--dump-requests writes every prompt/],
     ['a random salt without a cache', ['--prompt-cache-salt=random'], /no effect/],
     [
-      'foreign roots',
+      '--unsafe-trust-roots',
       ['--unsafe-trust-roots=r', '--api-endpoint=localhost:1'],
       /^UNSAFE: --unsafe-trust-roots/,
     ],
   ];
   for (const [name, argv, words] of cautions) {
-    it(`${name} is warned of`, () => {
+    it(`tell of ${name}`, () => {
       const { warnings } = parsed(argv);
       assert.ok(
         warnings.some((warning) => new RegExp(words).test(warning)),
@@ -104,7 +112,7 @@ describe('warnings about the configuration:', () => {
     });
   }
 
-  it('every rule has a case here', () => {
+  it('have a case in this test for every rule', () => {
     const seen = new Set(cautions.flatMap(([, argv]) => parsed(argv).warnings));
     assert.deepEqual(
       CAUTIONS.filter(({ message }) => !seen.has(message)),
@@ -113,11 +121,11 @@ describe('warnings about the configuration:', () => {
   });
 
   const quiet: [name: string, argv: string[]][] = [
-    ['a key on loopback, with the fallback said', ['--api-key=k', ...QUIET]],
-    ['on IPv6 loopback', ['--api-key=k', '--api-key-fallback=always', '--listen-address=::1']],
-    ['on localhost', ['--api-key=k', '--api-key-fallback=always', '--listen-address=localhost']],
+    ['a key on loopback, with --api-key-fallback', ['--api-key=k', ...QUIET]],
+    ['a key on IPv6 loopback', ['--api-key=k', '--api-key-fallback=always', '--listen-address=::1']],
+    ['a key on localhost', ['--api-key=k', '--api-key-fallback=always', '--listen-address=localhost']],
     [
-      'beyond it with TLS',
+      'a key beyond loopback with TLS',
       ['--api-key=k', '--api-key-fallback=always', '--tls-cert-path=c', '--tls-key-path=k'],
     ],
     ['clients on loopback, with a key', ['--clients=c', '--api-key=k', '--listen-address=127.0.0.1']],
@@ -130,11 +138,11 @@ describe('warnings about the configuration:', () => {
       'one port on two addresses',
       ['--admin-address=127.0.0.1:8080', '--listen-address=::1', '--api-key=k', '--api-key-fallback=always'],
     ],
-    ['one port, which is any', ['--port=0', '--admin-address=127.0.0.1:0', '--api-key=k', ...QUIET]],
-    ['beyond it where clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
+    ['port 0 for both listeners', ['--port=0', '--admin-address=127.0.0.1:0', '--api-key=k', ...QUIET]],
+    ['a key beyond loopback if clients bring their keys', ['--api-key=k', '--api-key-fallback=never']],
   ];
   for (const [name, argv] of quiet)
-    it(`${name} is nothing to warn of`, () => assert.deepEqual(parsed(argv).warnings, []));
+    it(`do not tell of ${name}`, () => assert.deepEqual(parsed(argv).warnings, []));
 });
 
 describe('unsafe roots', () => {
@@ -170,7 +178,7 @@ describe('NODE_TLS_REJECT_UNAUTHORIZED of the environment', () => {
       () => parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '0' }),
       ['NODE_TLS_REJECT_UNAUTHORIZED', 'SSL_CERT_FILE'],
     ));
-  it('is let be with the harmless value', () => {
+  it('is accepted with the value 1', () => {
     assert.ok(parsed([], {}, { NODE_TLS_REJECT_UNAUTHORIZED: '1' }));
   });
 });

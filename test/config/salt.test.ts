@@ -6,7 +6,7 @@ const bytes = (count: number): string => 'x'.repeat(count);
 const shared = (salt: string, files: Readonly<Record<string, string | Uint8Array>> = {}) =>
   parsed(['--disable-prompt-cache=false', `--prompt-cache-salt=${salt}`], files).config.promptCacheSalt;
 
-describe('prompt cache salts:', () => {
+describe('prompt cache salts', () => {
   const accepted: [name: string, salt: string][] = [
     ['32 bytes', bytes(32)],
     ['128 characters', bytes(128)],
@@ -15,7 +15,7 @@ describe('prompt cache salts:', () => {
     ['blanks and punctuation', '  a salt, with blanks: and +=~!?  '],
   ];
   for (const [name, salt] of accepted)
-    it(`a literal of ${name} is taken as it is`, () => assert.equal(shared(salt), salt));
+    it(`a literal of ${name} is used unchanged`, () => assert.equal(shared(salt), salt));
 
   const rejected: [name: string, salt: string, words: string[]][] = [
     ['31 bytes', bytes(31), ['31 bytes', 'at least 32']],
@@ -30,40 +30,48 @@ describe('prompt cache salts:', () => {
     ['what Node made of bytes that are no UTF-8', `${bytes(32)}\ufffd`, ['not valid UTF-8']],
   ];
   for (const [name, salt, words] of rejected) {
-    it(`a literal with ${name} is refused, and not quoted`, () => {
+    it(`a literal with ${name} is refused, and the error does not quote it`, () => {
       const message = refused(() => shared(salt), ['--prompt-cache-salt', ...words]);
       assert.ok(!message.includes('xxxx'), message);
     });
   }
 
   const files: [name: string, content: string | Uint8Array, salt: string][] = [
-    ['as it is', bytes(40), bytes(40)],
+    ['unchanged', bytes(40), bytes(40)],
     ['without a final newline', `${bytes(32)}\n`, bytes(32)],
     ['without white space around it', `\t \r\n\u00a0\u2003${bytes(32)}\u0085\u3000\n\n`, bytes(32)],
     ['with white space inside it', `${bytes(20)} ${bytes(20)}`, `${bytes(20)} ${bytes(20)}`],
-    ['with its byte order mark, as the reference keeps it', `\ufeff${bytes(32)}`, `\ufeff${bytes(32)}`],
-    ['with U+FFFD where the file spells it', `${bytes(32)}\ufffd`, `${bytes(32)}\ufffd`],
+    [
+      'with its byte order mark, as in the reference implementation',
+      `\ufeff${bytes(32)}`,
+      `\ufeff${bytes(32)}`,
+    ],
+    ['with U+FFFD if the file has it', `${bytes(32)}\ufffd`, `${bytes(32)}\ufffd`],
   ];
   for (const [name, content, salt] of files) {
-    it(`a file is taken ${name}`, () => assert.equal(shared('@salt', { salt: content }), salt));
+    it(`the salt in a file is used ${name}`, () => assert.equal(shared('@salt', { salt: content }), salt));
   }
 
   const badFiles: [name: string, content: string | Uint8Array, words: string[]][] = [
-    ['too short after trimming', ` ${bytes(31)}\n`, ['31 bytes']],
-    ['too long', bytes(129), ['129 characters']],
-    ['empty', '\n', ['0 bytes']],
-    ['no UTF-8', Buffer.concat([Buffer.from(bytes(32)), Buffer.from([0xc3, 0x28])]), ['not valid UTF-8']],
+    ['that is too short after trimming', ` ${bytes(31)}\n`, ['31 bytes']],
+    ['that is too long', bytes(129), ['129 characters']],
+    ['that is empty', '\n', ['0 bytes']],
+    [
+      'that is no UTF-8',
+      Buffer.concat([Buffer.from(bytes(32)), Buffer.from([0xc3, 0x28])]),
+      ['not valid UTF-8'],
+    ],
     ['with an @', `${bytes(32)}@`, ['"@"']],
     ['with a NUL', `${bytes(16)}\0${bytes(16)}`, ['a NUL']],
   ];
   for (const [name, content, words] of badFiles) {
-    it(`a file that is ${name} is refused by its name`, () =>
+    it(`a file ${name} is refused, and the error names the file`, () =>
       void refused(
         () => shared('@salt', { salt: content }),
         ['salt file "salt"', '--prompt-cache-salt', ...words],
       ));
   }
 
-  it('a file that cannot be read is refused by its name', () =>
+  it('a file that cannot be read is refused, and the error names the file', () =>
     void refused(() => shared('@gone'), ['failed to read', '"gone"', 'ENOENT']));
 });

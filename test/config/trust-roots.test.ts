@@ -24,7 +24,10 @@ const refused = (code: string, words: RegExp) => (error: unknown) => {
   return true;
 };
 
-/** The roots of --unsafe-trust-roots for a configuration with this API host, and this CDN unless a manifest file is given. */
+/**
+ * The roots of --unsafe-trust-roots for a configuration with this API host, and this CDN unless a manifest
+ * file is given.
+ */
 const unsafeRoots = (unsafeTrustRoots: string, host = 'localhost', cdn?: string) =>
   trustRoots({
     unsafeTrustRoots,
@@ -75,8 +78,8 @@ describe('the rule for production hosts', () => {
   }
 });
 
-describe('--unsafe-trust-roots:', () => {
-  it('certificates are told apart by their subject, whatever the files are called', (t) => {
+describe('--unsafe-trust-roots', () => {
+  it('certificates are recognized by their subject, whatever the files are called', (t) => {
     const roots = unsafeRoots(directory(t, { 'x.pem': ARK, 'y.pem': INTEL, 'a.pem': ASK }));
     assert.deepEqual(Object.keys(roots.snp), ['Genoa']);
     assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
@@ -84,14 +87,14 @@ describe('--unsafe-trust-roots:', () => {
     assert.equal(roots.tdx?.root, readFileSync(INTEL, 'utf8'));
   });
 
-  it('several certificates in one file are taken, and what is not there is left out', (t) => {
+  it('one file may hold several certificates, and the roots of one vendor may be missing', (t) => {
     const created = directory(t, { 'notes.txt': ARK });
     writeFileSync(join(created, 'all.pem'), `${readFileSync(ASK)}${readFileSync(ARK)}`);
     const roots = unsafeRoots(created);
     assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
   });
 
-  it('the flag is refused where any host is a production host, before anything is read', () => {
+  it('the flag is refused before anything is read if any host is a production host', () => {
     for (const hosts of [['api.privatemode.ai.'], ['localhost', 'cdn.confidential.cloud:8443']] as const) {
       assert.throws(
         () => unsafeRoots('/nonexistent', ...hosts),
@@ -100,7 +103,7 @@ describe('--unsafe-trust-roots:', () => {
     }
   });
 
-  it('the CDN does not count where the manifest is a file', (t) => {
+  it('the CDN may be a production host if --manifest-path names a file', (t) => {
     const created = directory(t, { 'root.pem': INTEL });
     assert.equal(unsafeRoots(created, 'localhost').tdx?.root, readFileSync(INTEL, 'utf8'));
     assert.throws(() => unsafeRoots(created, 'localhost', 'cdn.confidential.cloud'), {
@@ -125,13 +128,12 @@ describe('--unsafe-trust-roots:', () => {
     ['localhost', 'upstream_tls_untrusted', ['manifest', 'roots'], settings.ca],
     ['127.0.0.1', 'manifest_unavailable', [], `${settings.roots}, ${settings.manifest}, ${settings.ca}`],
     ['::1', 'manifest_mismatch', ['roots', 'ca'], settings.manifest],
-    ['localhost', 'attestation_failed', ['roots', 'manifest', 'ca'], undefined],
     ['localhost', 'api_key_rejected', [], undefined],
     ['api.privatemode.ai', 'attestation_failed', [], undefined],
     ['localhost.example.com', 'attestation_failed', [], undefined],
   ];
   for (const [host, code, given, named] of hints) {
-    it(`${named ?? 'nothing'} is named where ${host} fails with ${code} and ${given.join(', ') || 'nothing'} was given`, () => {
+    it(`the remedy names ${named ?? 'no setting'} if ${host} fails with ${code} and ${given.join(' and ') || 'nothing'} was given`, () => {
       const error = new PrivatemodeError(code, 'message');
       const config = {
         apiEndpoint: { host, port: 9443 },
@@ -142,6 +144,45 @@ describe('--unsafe-trust-roots:', () => {
       const { message, remedy } = withSimulatorHint(error, config, env);
       const hint = `If the service is a simulator, add ${named}, where DIR is the "dir" that it printed. Else: `;
       assert.deepEqual([message, remedy], ['message', `${named === undefined ? '' : hint}${error.remedy}`]);
+    });
+  }
+
+  it('the remedy suspects files of another simulator if all were given and attestation of a local service fails', () => {
+    const config = {
+      apiEndpoint: { host: 'localhost', port: 9443 },
+      unsafeTrustRoots: 'sim/roots',
+      manifestPath: 'sim/manifest.json',
+    };
+    const error = new PrivatemodeError('attestation_failed', 'message');
+    const { remedy } = withSimulatorHint(error, config, { SSL_CERT_FILE: 'sim/ca.pem' });
+    const mismatch = new PrivatemodeError('manifest_mismatch', 'message');
+    assert.equal(
+      withSimulatorHint(mismatch, config, { SSL_CERT_FILE: 'sim/ca.pem' }).remedy,
+      mismatch.remedy,
+    );
+    assert.match(
+      remedy,
+      /^The files that you named may be those of another simulator: .* Else: Do not trust/,
+    );
+  });
+
+  for (const [missingRoot, names] of [
+    ['Genoa', 'ARK-Genoa and SEV-Genoa'],
+    ['tdx', 'Intel SGX Root CA'],
+  ] as const) {
+    it(`the remedy names ${names} if the roots that were given lack ${missingRoot}`, () => {
+      const error = new PrivatemodeError('attestation_failed', 'message', { detail: { missingRoot } });
+      const config = {
+        apiEndpoint: { host: 'sim.example', port: 9443 },
+        unsafeTrustRoots: 'sim/roots',
+        manifestPath: 'sim/manifest.json',
+      };
+      const hinted = withSimulatorHint(error, config, { SSL_CERT_FILE: 'sim/ca.pem' });
+      assert.equal(
+        hinted.remedy,
+        `The directory of --unsafe-trust-roots lacks ${names}: if the service is a simulator, name the "roots" in the "dir" that it printed. Else: ${error.remedy}`,
+      );
+      assert.deepEqual(hinted.detail, { missingRoot });
     });
   }
 
@@ -172,14 +213,14 @@ describe('--unsafe-trust-roots:', () => {
 describe('roots among other certificates', () => {
   const options = { flag: '--roots', others: 'ignored' } as const;
 
-  it('are found, and the others are not trusted', (t) => {
+  it('are found, and the other certificates are not trusted', (t) => {
     const mesh = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
     const roots = readTrustRoots(directory(t, { 'a.pem': ARK, 'm.pem': mesh, 'z.pem': ASK }), options);
     assert.deepEqual([Object.keys(roots.snp), roots.tdx], [['Genoa'], undefined]);
     assert.equal(roots.snp.Genoa?.ark, readFileSync(ARK, 'utf8'));
   });
 
-  it('have to be there, and errors name the flag', (t) => {
+  it('are required, and the error names the flag if there are none', (t) => {
     const mesh = join(VECTORS, 'attestation/synthetic/mesh_ca.pem');
     assert.throws(
       () => readTrustRoots(directory(t, { 'm.pem': mesh }), options),

@@ -1,4 +1,7 @@
-/** The two engines of lib/crypto beside each other: the portable one has the same names, and takes nothing that OpenSSL refuses. */
+/**
+ * The two engines of lib/crypto beside each other: the portable one has the same names, and takes nothing
+ * that OpenSSL refuses.
+ */
 import assert from 'node:assert/strict';
 import { constants, generateKeyPairSync, sign } from 'node:crypto';
 import { readdirSync } from 'node:fs';
@@ -72,7 +75,7 @@ describe('the node and the portable engine', () => {
   });
 
   for (const [name, spki] of SPKI) {
-    it(`read ${name} keys alike, and the portable one no changed key that OpenSSL refuses`, () => {
+    it(`read ${name} keys alike, and the portable engine reads no changed key that OpenSSL refuses`, () => {
       const good = read(() => portable.publicKeyFromSpki(spki));
       assert.deepEqual(
         good,
@@ -97,7 +100,7 @@ describe('the node and the portable engine', () => {
     });
   }
 
-  it('read keys in the form RSAPublicKey alike, and the portable one no changed key that OpenSSL refuses', () => {
+  it('read a changed RSAPublicKey alike if the portable engine reads it at all', () => {
     const pkcs1 = RSA.publicKey.export({ type: 'pkcs1', format: 'der' });
     fc.assert(
       fc.property(edits, (list) => {
@@ -128,14 +131,14 @@ describe('the node and the portable engine', () => {
     ['a coordinate of the field size', ec.replace(point, `04${P256}${point.slice(66)}`)],
     ['a point of zeros', ec.replace(point, `04${'00'.repeat(64)}`)],
     ['the point at infinity', ec.replace(`034200${point}`, '03020000').replace(/^3059/, '3019')],
-    ['a curve nobody knows', ec.replace('2a8648ce3d030107', '2a8648ce3d03017f')],
-    ['an algorithm nobody knows', ec.replace('2a8648ce3d0201', '2a8648ce3d027f')],
-    ['an element too many beside the key', `305b${ec.slice(4)}0500`],
+    ['an unknown curve', ec.replace('2a8648ce3d030107', '2a8648ce3d03017f')],
+    ['an unknown algorithm', ec.replace('2a8648ce3d0201', '2a8648ce3d027f')],
+    ['an additional element beside the key', `305b${ec.slice(4)}0500`],
     ['a negative modulus', spki.replace('0282010100', '0282010180')],
     ['a padded exponent', spki.replace(/0203010001$/, '0203007fff')],
     ['RSA with the parameters of another algorithm', spki.replace('0500', '0501')],
   ] as const) {
-    it(`refuse, the portable one at least, a key with ${name}`, () => {
+    it(`the portable engine refuses a key with ${name}`, () => {
       assert.ok(![ec, spki].includes(hex), 'nothing was changed');
       const refused = { code: 'evidence_malformed' };
       assert.throws(() => portable.publicKeyFromSpki(Buffer.from(hex, 'hex')), refused);
@@ -191,7 +194,7 @@ describe('the node and the portable engine', () => {
     );
   });
 
-  it('refuse, the portable one at least, a signature that the runtime cannot check', async (t) => {
+  it('the portable engine refuses a signature that the runtime cannot check', async (t) => {
     const { key } = portable.publicKeyFromSpki(RSA.publicKey.export({ type: 'spki', format: 'der' }));
     const padding = constants.RSA_PKCS1_PSS_PADDING;
     const good = sign('sha384', DATA, { key: RSA.privateKey, padding, saltLength: 48 });

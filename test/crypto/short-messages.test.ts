@@ -73,7 +73,7 @@ const message = fc.record({
 const messages = fc.array(message, { minLength: 1, maxLength: SLOTS });
 
 describe('AES-256-GCM of short messages', () => {
-  it('opens as many, and as long ones, as there is room for', () => {
+  it(`opens ${SLOTS} messages of up to ${SHORT_BYTES} bytes at once`, () => {
     const secret = keyOf(Buffer.alloc(32, 7));
     for (const size of [1, 15, 16, 17, 496, 511, 512]) {
       const plaintexts = Array.from({ length: SLOTS }, (_, i) => Buffer.alloc(size, i));
@@ -117,7 +117,7 @@ describe('AES-256-GCM of short messages', () => {
     assert.ok(!slots.some(({ bytes: left }) => left.includes('a prompt')));
   });
 
-  it('refuses all messages where one bit in the iv, AAD, ciphertext or tag of any was flipped', () => {
+  it('refuses all messages if one bit is flipped in the iv, AAD, ciphertext or tag of any of them', () => {
     const where = fc.record({ of: fc.nat(), part: fc.nat(), bit: fc.nat() });
     fc.assert(
       fc.property(key, messages, where, (secret, all, { of, part, bit }) => {
@@ -135,7 +135,7 @@ describe('AES-256-GCM of short messages', () => {
     );
   });
 
-  it('refuses a message under another key, and in the place of another message', () => {
+  it('refuses a message under another key, and with the AAD of another message', () => {
     const [one, two] = [keyOf(Buffer.alloc(32, 1)), keyOf(Buffer.alloc(32, 2))];
     const [first, second] = [0, 1].map((k) =>
       sealed(one, Buffer.alloc(12, k), Buffer.alloc(16, k), Buffer.from('the same')),
@@ -145,7 +145,7 @@ describe('AES-256-GCM of short messages', () => {
     assert.equal(open(one, [first, second])?.length, 2);
   });
 
-  it('agrees with Wycheproof where its AAD has the length of ours', () => {
+  it(`agrees with Wycheproof in its vectors whose AAD has ${AAD_BYTES} bytes`, () => {
     const file = join(import.meta.dirname, '../vectors/foreign/wycheproof/aes_gcm_test.json');
     const { testGroups } = JSON.parse(readFileSync(file, 'utf8')) as {
       testGroups: { tests: Record<'key' | 'iv' | 'aad' | 'msg' | 'ct' | 'tag' | 'result', string>[] }[];

@@ -96,7 +96,7 @@ describe('an ECDSA signature', () => {
       }
     });
 
-    it(`as raw r || s under a raw key on ${curve} is judged as in Wycheproof, but for faults of DER`, async () => {
+    it(`as raw r || s under a raw key on ${curve} is judged as in Wycheproof, except for faults of the DER encoding`, async () => {
       let converted = 0;
       for (const { group, test } of tests) {
         const signature = rawOf(Buffer.from(test.sig, 'hex'), size);
@@ -109,7 +109,8 @@ describe('an ECDSA signature', () => {
         const key = publicKeyFromPoint(curve, point);
         assert.deepEqual(pointOf(key), point);
         const valid = await verifyEcdsa({ key, hash, encoding: 'raw', data: fromHex(test.msg), signature });
-        // A DER defect that leaves r and s alone is gone in the raw form: then it must be valid in both or none.
+        // A DER defect that leaves r and s alone is gone in the raw form: then it must be valid in both or
+        // none.
         if (test.result === 'valid') assert.equal(valid, true, `tcId ${test.tcId}`);
         else if (valid) assert.match(test.comment, /leading|long form|BER|length/i, `tcId ${test.tcId}`);
       }
@@ -138,7 +139,7 @@ describe('an ECDSA signature', () => {
 });
 
 describe('public keys', () => {
-  it('are refused, in SPKI and raw, where their point is not on their curve', () => {
+  it('are refused, as SPKI and raw, if their point is not on their curve', () => {
     const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' });
     const point = pointOf(keyOf(publicKey));
     const moved = Uint8Array.from(point);
@@ -151,7 +152,7 @@ describe('public keys', () => {
     assert.throws(() => publicKeyFromSpki(spki), malformed);
   });
 
-  it('are refused with evidence_malformed where they are no key', () => {
+  it('are refused with evidence_malformed if they are no key of the expected kind', () => {
     assert.throws(() => publicKeyFromSpki(new Uint8Array(20)), malformed);
     assert.throws(() => publicKeyFromPkcs1(new Uint8Array(20)), malformed);
     assert.throws(() => pointOf(keyOf(generateKeyPairSync('ed25519').publicKey)), malformed);
@@ -189,7 +190,7 @@ describe('RSASSA-PSS with SHA-384', () => {
     }
   });
 
-  it('refuses a key that is for another hash only', async () => {
+  it('refuses a key that is restricted to another hash', async () => {
     const narrow = generateKeyPairSync('rsa-pss', {
       ...{ modulusLength: 2048, hashAlgorithm: 'sha256', mgf1HashAlgorithm: 'sha256' },
     });
@@ -234,7 +235,7 @@ describe('the form of a public key', () => {
   const point = P256.subarray(26);
   const isOdd = (point[64] as number) & 1;
 
-  it('has to be DER to its last byte', () => {
+  it('must be DER up to the last byte', () => {
     publicKeyFromSpki(P256);
     publicKeyFromPkcs1(pkcs1);
     assert.throws(() => publicKeyFromSpki(Buffer.concat([P256, Buffer.of(0)])), refused);
@@ -243,7 +244,7 @@ describe('the form of a public key', () => {
     assert.throws(() => publicKeyFromSpki(longLength), refused);
   });
 
-  it('has to name its curve, and to hold an uncompressed point', () => {
+  it('must name the curve, and hold an uncompressed point', () => {
     const explicit = generateKeyPairSync('ec', { namedCurve: 'P-256', paramEncoding: 'explicit' });
     assert.throws(
       () => publicKeyFromSpki(explicit.publicKey.export({ type: 'spki', format: 'der' })),
@@ -271,7 +272,7 @@ describe('the product of the P-384 base point', () => {
     );
   });
 
-  it('agrees at the ends of the range of scalars, which refuses others', () => {
+  it('agrees for the smallest and the largest scalar, and scalars outside of these are refused', () => {
     for (const k of [1n, ORDER - 1n]) assert.deepEqual(Buffer.from(multiplyBaseP384(k)), oracle(k));
     for (const bad of [0n, ORDER, -1n]) assert.throws(() => multiplyBaseP384(bad));
   });

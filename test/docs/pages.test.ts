@@ -4,20 +4,22 @@ import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
-import { renderOperations } from '../../scripts/operations-page.ts';
-import { INSTALL_BLOCKS } from '../packaging/support/install-blocks.ts';
+import { renderOperatorTables } from '../../scripts/operator-tables.ts';
+import { blocksOf } from '../packaging/support/install-blocks.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+const DOCS = readdirSync(join(ROOT, 'docs'))
+  .filter((name) => name.endsWith('.md'))
+  .map((name) => `docs/${name}`);
 const PAGES = [
   'README.md',
   'CONTRIBUTING.md',
+  'AGENTS.md',
   'SECURITY.md',
   'deploy/chart/README.md',
   'examples/README.md',
-  ...readdirSync(join(ROOT, 'docs'))
-    .filter((name) => name.endsWith('.md'))
-    .map((name) => `docs/${name}`),
+  ...DOCS,
 ];
 
 /** GitHub's name for a heading. */
@@ -28,27 +30,37 @@ const anchor = (heading: string): string =>
     .replaceAll(' ', '-');
 
 describe('the pages of docs', () => {
-  it('have the tables of docs/operations.md as they are: error codes, log fields, metrics', () => {
-    const page = read('docs/operations.md');
-    const stale = renderOperations()
-      .split('\n')
-      .filter((line) => !page.includes(line));
-    assert.deepEqual(stale, [], 'npx node scripts/operations-page.ts writes it');
-    assert.equal(page, renderOperations(), 'npx node scripts/operations-page.ts writes it');
-    for (const code of Object.keys(ERRORS)) assert.ok(page.includes(`| \`${code}\` |`), code);
+  it('have the tables that the code writes: error codes, conditions, log fields, metrics', () => {
+    const pages = renderOperatorTables();
+    for (const [page, text] of pages) {
+      assert.equal(read(page), text, `${page}: npx node scripts/operator-tables.ts writes it`);
+    }
+    const errors = pages.get('docs/error-codes.md') as string;
+    for (const code of Object.keys(ERRORS)) assert.ok(errors.includes(`| \`${code}\` |`), code);
   });
 
-  it('have no line to copy for installing that no check runs', () => {
+  it('have only blocks of installation commands that a check of test/packaging runs', () => {
     const blocks = read('docs/install.md').match(/^```sh$/gm) ?? [];
-    assert.equal(INSTALL_BLOCKS.size, blocks.length, 'each block has a name');
+    assert.equal(blocksOf('install.md').size, blocks.length, 'each block has a name');
     const checks = readdirSync(join(ROOT, 'test/packaging'), { recursive: true, encoding: 'utf8' })
       .filter((name) => name.endsWith('.ts') && !name.endsWith('docs.test.ts'))
       .map((name) => read(`test/packaging/${name}`))
       .join('\n');
-    for (const name of INSTALL_BLOCKS.keys()) assert.ok(checks.includes(`'${name}'`), name);
+    for (const page of [
+      'install.md',
+      'receipts.md',
+      'releases.md',
+      'replicas.md',
+      'simulator.md',
+      'team.md',
+    ]) {
+      const names = [...blocksOf(page).keys()];
+      assert.ok(names.length > 0, page);
+      for (const name of names) assert.ok(checks.includes(`'${name}'`), `${page}: ${name}`);
+    }
   });
 
-  it('link to what is there', () => {
+  it('link only to files and headings that exist', () => {
     let links = 0;
     for (const page of PAGES) {
       for (const [, target] of read(page).matchAll(/\]\((?!https?:)([^)\s]+)\)/g)) {
@@ -64,7 +76,22 @@ describe('the pages of docs', () => {
     assert.ok(links > 10, `${links} links`);
   });
 
-  it('name no file of a first start that git would take along', () => {
+  it('have at most 3,500 words each, except the sheets of the protocol', () => {
+    const words = (page: string): number => (read(page).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []).length;
+    const long = DOCS.filter((page) => words(page) > 3500);
+    assert.deepEqual(long, [], 'split the page by the questions that it answers');
+  });
+
+  it('are each listed once in docs/README.md, with the question that they answer', () => {
+    const map = read('docs/README.md');
+    const rows = [...map.matchAll(/^\| [^|]+\? \| \[[^\]]+\]\(([\w/-]+\.md)\) \|$/gm)];
+    const listed = rows.map(([, target]) => `docs/${target}`).sort();
+    const sheets = readdirSync(join(ROOT, 'docs/protocol')).map((name) => `docs/protocol/${name}`);
+    const pages = [...DOCS.filter((page) => page !== 'docs/README.md'), ...sheets].sort();
+    assert.deepEqual(listed, pages);
+  });
+
+  it('describe a first start that writes only files that git ignores', () => {
     const files = ['key.txt', 'manifests/log.txt', 'collateral/x', 'requests/1/request.json'];
     for (const { workspace } of [{ workspace: '' }, { workspace: 'workspace/' }]) {
       for (const file of workspace === '' ? files : files.slice(1)) {
@@ -77,28 +104,43 @@ describe('the pages of docs', () => {
     assert.match(read('README.md'), /> key\.txt\)$/m);
   });
 
-  it('call a client tested only where its test is', () => {
+  it('name for each criterion of docs/audit.md the page or the test that shows it', () => {
+    const rows = read('docs/audit.md')
+      .split('\n')
+      .filter((line) => line.startsWith('| ') && !/^\| (?:---|.* \| shown by \|$)/.test(line));
+    assert.equal(rows.length, 21);
+    for (const row of rows) {
+      const shown = row.split(' | ').at(-1) as string;
+      assert.match(
+        shown,
+        /^(?:\[[^\]]+\]\((?:\.\.\/test\/\S+\.(?:test|check)\.ts|[\w-]+\.md(?:#\S+)?)\)(?:, )?)+ \|$/,
+        row,
+      );
+    }
+  });
+
+  it('call a client tested only if the file of its test exists', () => {
     const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
     assert.ok(rows.length >= 4);
     for (const [row, file] of rows) assert.ok(existsSync(join(ROOT, file as string)), row);
   });
 
-  it('call a recipe tested only where its test is, and all others not tested', () => {
+  it('call a recipe tested only if the file of its test exists, and every other recipe not tested', () => {
     const page = read('docs/recipes.md');
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
     const rows = [...page.matchAll(/^\| .* \| (.+) \|$/gm)].map(([, tested]) => tested as string).slice(2);
     assert.ok(rows.length >= 6);
     for (const tested of rows) {
-      const script = /^yes: `npm run (test:\w+)`$/.exec(tested)?.[1];
+      const script = /^yes: `npm run (test:[\w:]+)`$/.exec(tested)?.[1];
       if (script === undefined) assert.equal(tested, 'no: as its makers describe it');
       else {
-        const [, file] = /^node --test (\S+)$/.exec(scripts[script] ?? '') ?? [];
+        const [, file] = /^node --test (\S+)(?: \S+)*$/.exec(scripts[script] ?? '') ?? [];
         assert.ok(existsSync(join(ROOT, file ?? 'nothing')), tested);
       }
     }
   });
 
-  it('give recipes in words that parse, and no base URL but those of the proxy', () => {
+  it('have recipes whose JSON and YAML parse, and whose URLs are all those of the proxy', () => {
     const page = read('docs/recipes.md');
     for (const [, text] of page.matchAll(/^```json\n([^`]+)```$/gm)) JSON.parse(text as string);
     for (const [, text] of page.matchAll(/^```yaml\n([^`]+)```$/gm)) parseYaml(text as string);
@@ -109,11 +151,11 @@ describe('the pages of docs', () => {
     }
   });
 
-  it('begin with a README of at most 120 lines', () => {
-    assert.ok(read('README.md').trimEnd().split('\n').length <= 120);
+  it('begin with a README of at most 110 lines', () => {
+    assert.ok(read('README.md').trimEnd().split('\n').length <= 110);
   });
 
-  it('name scripts of package.json', () => {
+  it('name only npm scripts that package.json has', () => {
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
     for (const page of PAGES) {
       for (const [words, name] of read(page).matchAll(/npm run ([a-z:-]+)/g)) {

@@ -6,7 +6,14 @@ import { describe, it } from 'node:test';
 import { ROOT } from '../support/processes/tools.ts';
 
 const SOURCES = ['lib', 'simulator', 'scripts', 'bench', 'bin', 'test'];
-const PAGES = ['README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'bench/README.md', 'deploy/chart/README.md'];
+const PAGES = [
+  'README.md',
+  'CONTRIBUTING.md',
+  'AGENTS.md',
+  'SECURITY.md',
+  'bench/README.md',
+  'deploy/chart/README.md',
+];
 
 /** A path of ours in running text or code, also where `../` stands before it. */
 const PATH =
@@ -27,6 +34,17 @@ const filesBelow = (directory: string): string[] =>
   readdirSync(join(ROOT, directory), { recursive: true, encoding: 'utf8' }).map(
     (name) => `${directory}/${name}`,
   );
+
+const WIDEST_COMMENT = 110;
+/** Comments that end beyond that column, a comment behind code too, each with its place. */
+const wideComments = (file: string, text: string): string[] =>
+  text
+    .split('\n')
+    .flatMap((line, i) =>
+      line.length > WIDEST_COMMENT && /^\s*(?:\*|\/\/|\/\*)|[;,{)] \/\/ /.test(line)
+        ? [`${file}:${i + 1}`]
+        : [],
+    );
 
 /** The numbers of a page: of its headings, and of the items of numbered lists below the chapters. */
 function numbersOf(page: string): Set<string> {
@@ -73,17 +91,17 @@ describe('references to files and sections', () => {
   );
   const pages = [...PAGES, ...filesBelow('docs').filter((path) => path.endsWith('.md'))];
 
-  it('of comments, code and test names lead somewhere', () => {
+  it('in comments, code and test names point to something that exists', () => {
     assert.ok(sources.length > 200, `${sources.length} files`);
     assert.deepEqual(lostByFile(sources, lostInSource), []);
   });
 
-  it('of pages lead somewhere', () => {
+  it('in pages point to something that exists', () => {
     assert.ok(pages.length > 12, `${pages.length} pages`);
     assert.deepEqual(lostByFile(pages, lostIn), []);
   });
 
-  it('are found out where they lead nowhere', () => {
+  it('are reported if they point to nothing', () => {
     const lost = [
       'docs/nothing.md',
       'docs/hazards.md 99',
@@ -100,8 +118,8 @@ describe('references to files and sections', () => {
   });
 });
 
-describe('the way of a request in docs/architecture.md', () => {
-  it('is at most twelve steps, each of which names a file that exists', () => {
+describe('the section on the path of a request in docs/architecture.md', () => {
+  it('has at most twelve steps, each with the name of a file that exists', () => {
     const section = read('docs/architecture.md')
       .split(/^## /m)
       .find((each) => each.startsWith('The way of a request'));
@@ -111,5 +129,15 @@ describe('the way of a request in docs/architecture.md', () => {
       const [file] = /(?<=`)lib\/[\w/-]+\.ts(?=`)/.exec(step) ?? [];
       assert.ok(file !== undefined && existsSync(join(ROOT, file)), step);
     }
+  });
+});
+
+describe('comments', () => {
+  it('end at column 110 at the latest', () => {
+    const wide = SOURCES.flatMap(filesBelow)
+      .filter((file) => /\.(?:ts|js)$/.test(file))
+      .flatMap((file) => wideComments(file, read(file)));
+    assert.deepEqual(wide, []);
+    assert.deepEqual(wideComments('a.ts', `const a = 1;\n  // ${'a '.repeat(60)}`), ['a.ts:2']);
   });
 });

@@ -1,4 +1,7 @@
-/** Which tests run when is written down, and true; and what documented commands write does not get into the tree. */
+/**
+ * Which tests run when is written down, and true; and what documented commands write does not get into the
+ * tree.
+ */
 import assert from 'node:assert/strict';
 import { cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -12,8 +15,8 @@ import { ROOT, run } from '../support/processes/tools.ts';
 const CONTRIBUTING = join(ROOT, 'CONTRIBUTING.md');
 const FILES = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
 
-describe('the suites', () => {
-  it('name files that there are', () => {
+describe('the suites of tests', () => {
+  it('name only files that exist', () => {
     const tables = [REPEATED, ALONE, ...RUNS.map(({ leftOut = {} }) => leftOut)].flatMap(Object.keys);
     for (const path of [...tables, ...RUNS.flatMap(({ paths }) => paths)]) {
       assert.ok(
@@ -23,7 +26,7 @@ describe('the suites', () => {
     }
   });
 
-  it('leave to npm run test:all only what CONTRIBUTING.md names', () => {
+  it('that only npm run test:all runs are exactly those in the table of CONTRIBUTING.md, each with what it proves', () => {
     const runs = RUNS.map((run) => [`npm test -- ${optionsOf(run)}`, run.proves]);
     const rows = [...runs, ...Object.entries(REPEATED)].map(
       ([what, proves]) => `| \`${what}\` | ${proves} |\n`,
@@ -38,7 +41,7 @@ describe('the suites', () => {
     else assert.equal(page, written, 'run: UPDATE_DOCS=1 npx node --test test/docs/suites.test.ts');
   });
 
-  it('list the files of a run: without words and options those that prove the product once', () => {
+  it('list the files of a run with --list, by default those that prove the product once', () => {
     const list = (...args: string[]): string[] => {
       const { status, stdout } = run(process.execPath, ['scripts/test.ts', '--list', ...args]);
       assert.equal(status, 0);
@@ -103,7 +106,7 @@ describe('a run of tests', () => {
       /\nFailed:\n {2}test\/b\.test\.ts: a key: of a client: is read\n\n1 passed, 1 failed, 0 skipped\n$/,
     ],
     [
-      'in which what follows the tests of a suite fails',
+      'in which the hook after a suite fails',
       { 'a.test.ts': `describe('keys', () => { after(${FAILS}); ${PASSES} });` },
       1,
       /\n {2}test\/a\.test\.ts: keys\n\n1 passed, 1 failed, /,
@@ -144,28 +147,28 @@ describe('a run of tests', () => {
       /: counts \(skipped: true\)\n\n1 passed, 1 failed, 0 skipped\n$/,
     ],
     [
-      'through the library skips what only the proxy has',
+      'through the library that skips what only the proxy has',
       { 'a.test.ts': skips(PROXY_ALONE.flags) },
       0,
       /\n1 passed, 0 failed, 1 skipped\n$/,
       '--door library',
     ],
     [
-      'through the library skips nothing else',
+      'through the library that skips anything else',
       { 'a.test.ts': skips(`${NODE_ALONE}keys`) },
       1,
       /\n {2}test\/a\.test\.ts --door library: a key: is read \(skipped: about node:crypto alone: keys\)\n/,
       '--door library',
     ],
     [
-      'through the library passes no file that has only what the proxy has',
+      'through the library with a file of which every test is skipped',
       { 'a.test.ts': PASSES, 'b.test.ts': `it('counts', { skip: '${PROXY_ALONE.flags}' }, () => {});` },
       1,
       /\n {2}test\/b\.test\.ts --door library: no test passed\n\n1 passed, 1 failed, 1 skipped\n$/,
       '--door library',
     ],
     [
-      'with the portable engine skips what is about that of Node',
+      'with the portable engine that skips what is about the engine of Node',
       { 'a.test.ts': skips(`${NODE_ALONE}keys`) },
       0,
       /\n1 passed, 0 failed, 1 skipped\n$/,
@@ -173,7 +176,7 @@ describe('a run of tests', () => {
     ],
   ];
   for (const [what, files, status, last, options = ''] of ROWS) {
-    it(`${what} ends with ${status} and says so`, () => {
+    it(`${what} ends with status ${status}, and the report at its end says so`, () => {
       const args = options === '' ? [] : [...options.split(' '), 'test.ts'];
       const ended = runIn(treeWith(files), ...args);
       assert.match(ended.stdout, last);
@@ -181,7 +184,7 @@ describe('a run of tests', () => {
     });
   }
 
-  it('of all tests goes through every door and engine of the table, and adds up what became of them', () => {
+  it('with --all uses every door and engine of the table, and adds up the results', () => {
     // By what the fixtures take, not what the runner gave.
     const says = `
       const { DOOR } = await import('${join(ROOT, 'test/support/doors/library-door.ts')}');
@@ -202,7 +205,7 @@ describe('a run of tests', () => {
     ]);
   });
 
-  it('with an option, door or engine that there is not ends at once', () => {
+  it('ends at once with an unknown option, door or engine', () => {
     for (const args of [['--quick'], ['--door', 'window'], ['--engine', 'steam']]) {
       const { status, stdout } = runIn(ROOT, ...args);
       assert.deepEqual([status, stdout], [1, ''], args.join(' '));
@@ -211,7 +214,7 @@ describe('a run of tests', () => {
 });
 
 describe('what documented commands write into the checkout', () => {
-  it('is ignored by git, and so by lint', () => {
+  it('is ignored by git', () => {
     const pages = ['README.md', 'CONTRIBUTING.md', ...globSync('docs/*.md', { cwd: ROOT })];
     const text = pages.map((page) => readFileSync(join(ROOT, page), 'utf8')).join('\n');
     const named = [...text.matchAll(/ --(?:save|workspace|dir)[ =]([a-z][a-z./-]*)/g)].map(

@@ -27,12 +27,14 @@ const headingsOf = (path: string): string[] =>
 /** The files that scripts/test.ts, package.json and the soak run. */
 function filesThatRun(): string[] {
   const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
-  const patterns = Object.values(scripts).flatMap((script) => script.match(/\btest\/[\w*/.-]+\.ts\b/g) ?? []);
+  const patterns = Object.values(scripts).flatMap(
+    (script) => script.match(/\btest\/(?!support\/)[\w*/.-]+\.ts\b/g) ?? [],
+  );
   const soak = read('scripts/soak.ts').match(/\btest\/soak\/proxy-child\.ts\b/g) ?? [];
   return [...new Set(globSync(['test/**/*.test.ts', ...patterns, ...soak], { cwd: ROOT }))].sort();
 }
 
-describe('the page that says which test proves a promise', () => {
+describe('test/README.md, which says which test proves a promise,', () => {
   it('links files that exist', () => {
     const lost = LINKS.map(({ path }) => path).filter((path) => !existsSync(join(ROOT, path)));
     assert.deepEqual(lost, [], 'change the path in its row of test/README.md, or take the row out');
@@ -47,7 +49,7 @@ describe('the page that says which test proves a promise', () => {
     assert.deepEqual(shown, [], 'change the heading in its row of test/README.md to one of that page');
   });
 
-  it('names each file that the runners run', () => {
+  it('names each test file that the runners run', () => {
     const named = new Set(LINKS.map(({ path }) => path));
     const files = filesThatRun();
     assert.ok(files.length > 280 && files.includes('test/applications/codex.ts'), `${files.length} files`);

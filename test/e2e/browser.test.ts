@@ -1,4 +1,6 @@
-/** Web pages in a real browser: those that were allowed may use the proxy; all others reach nothing behind it. */
+/**
+ * Web pages in a real browser: those that were allowed may use the proxy; all others reach nothing behind it.
+ */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -60,7 +62,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
   describe('a page on an allowed origin', () => {
     it('streams a completion and shows it, token by token', async () => {
       const page = await open('app.test');
-      await ask(page, chat, { content: CANARY, model: 'sim-10x50' });
+      await ask(page, chat, { content: CANARY, model: 'sim-10x200' });
       assert.equal(await page.titleLike(/^(?!ready|asking)/), 'answered');
       assert.equal(await shown(page), 't0 t1 t2 t3 t4 t5 t6 t7 t8 t9');
       const arrivals = await page.evaluate<number[]>('arrivals');
@@ -68,7 +70,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
       assert.ok((arrivals.at(-1) ?? 0) - (arrivals[0] ?? 0) > 300, 'the answer came at once');
     });
 
-    it('sends a prompt that only the model sees, and reads the receipt', async () => {
+    it('sends a prompt that only the model sees, and can read the receipt header', async () => {
       const page = await open('app.test');
       await ask(page, chat, { content: CANARY });
       assert.equal(await page.titleLike(/^(?!ready|asking)/), 'answered');
@@ -88,7 +90,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
       assert.equal(await page.titleLike(/^(?!ready|asking)/), 'refused 429');
     });
 
-    it('ends its request where it is closed in mid-stream', async () => {
+    it('ends its request if it is closed in the middle of a stream', async () => {
       const page = await open('app.test');
       await ask(page, chat, { content: CANARY, model: 'sim-1000x20' });
       await eventually('the first token on the page', async () => (await shown(page)) !== '');
@@ -105,21 +107,21 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
   ];
   for (const [what, host] of foreign) {
     describe(what, () => {
-      it('is refused by the preflight', async () => {
+      it('cannot send a request that needs a preflight', async () => {
         const page = await open(host);
         await ask(page, chat, { content: CANARY });
         assert.equal(await page.titleLike(/^(?!ready|asking)/), 'failed TypeError');
         assertNothingWentOut(stack);
       });
 
-      it('is refused without a preflight', async () => {
+      it('cannot send a request that needs no preflight', async () => {
         const page = await open(host);
         await ask(page, chat, { content: CANARY, type: 'text/plain', mode: 'no-cors' });
         assert.equal(await page.titleLike(/^(?!ready|asking)/), 'opaque');
         assertNothingWentOut(stack);
       });
 
-      it('is refused where it sends a form, and told how to be allowed', async () => {
+      it('cannot submit a form, and the error names --cors-allowed-origins', async () => {
         const page = await open(host);
         await page.evaluate(`{
           const form = Object.assign(document.createElement('form'), { method: 'POST', action: ${JSON.stringify(chat)}, enctype: 'text/plain' });
@@ -135,7 +137,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
         assertNothingWentOut(stack);
       });
 
-      it('reads no models, neither by fetch nor as an image', async () => {
+      it('cannot read the list of models, neither by fetch nor as an image', async () => {
         const page = await open(host);
         const models = JSON.stringify(`${stack.url}/v1/models`);
         const outcome = await page.evaluate(`Promise.all([
@@ -159,7 +161,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
     assertNothingWentOut(stack);
   });
 
-  it('a name that was bound to this machine after its page had loaded is refused', async () => {
+  it('a page whose host name resolves to this machine after it has loaded (DNS rebinding) is refused with 403', async () => {
     const attacker = await servePage();
     const page = await browser.open(`http://evil.test:${attacker.port}/`);
     await attacker.close();
@@ -177,7 +179,7 @@ describe('web pages in Chromium', { skip: CHROMIUM.skip }, () => {
     }
   });
 
-  it('the page at the address of the proxy shows that it is there', async () => {
+  it('the proxy serves a page with its name at /', async () => {
     const page = await browser.open(`${stack.url}/`);
     assert.match(await page.evaluate<string>('document.body.innerText'), /privatemode/i);
     assertNothingWentOut(stack);

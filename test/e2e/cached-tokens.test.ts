@@ -1,10 +1,13 @@
-/** Tokens that came from the prompt cache, from the answer of the service to everything that counts them, by each API. */
+/**
+ * Tokens that came from the prompt cache, from the answer of the service to everything that counts them, by
+ * each API.
+ */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
-import type { UsageReport } from '../../lib/transparency/usage.ts';
+import type { UsageReport } from '../../lib/receipts/usage.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -42,7 +45,7 @@ const REQUESTS = {
   '/v1/responses': { model: 'cached-chat', input: 'hello' },
 };
 
-describe('tokens that came from the prompt cache', { timeout: 60_000 }, () => {
+describe('tokens that came from the prompt cache', { timeout: 600_000 }, () => {
   let stack: Stack;
   let admin: string;
   let receipts: string;
@@ -98,7 +101,7 @@ describe('tokens that came from the prompt cache', { timeout: 60_000 }, () => {
     assert.match(stdout, /of 123,000 tokens in, 114,000 came from the cache, in the last 3 requests/);
   });
 
-  it('are in receipts that verify, and in the sums of these', async () => {
+  it('are in receipts whose signatures and chain hold, and in the sums of the command usage', async () => {
     const sums = async () => {
       const { stdout } = await runCommand(['usage', `--dir=${receipts}`, '--json']);
       return (JSON.parse(stdout) as UsageReport).total;

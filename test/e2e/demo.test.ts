@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -18,8 +18,12 @@ interface Demo {
   readonly ended: Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
 }
 
-describe('npm run demo', { timeout: 120_000 }, () => {
+describe('npm run demo', { timeout: 600_000 }, () => {
   let temporary: string;
+  const children: ChildProcess[] = [];
+  after(() => {
+    for (const child of children) child.kill('SIGKILL'); // one that a failed test left would run on
+  });
   before(() => {
     temporary = temporaryDirectory('privatemode-demo-test-');
   });
@@ -31,6 +35,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       env: cleanEnvironment({ TMPDIR: temporary, ...env }),
       stdio: ['ignore', 'pipe', 'pipe'],
     });
+    children.push(child);
     let [stdout, stderr] = ['', ''];
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
@@ -57,21 +62,51 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     assert.match(stderr, /npm run demo -- --help lists the flags\.\n$/);
   });
 
+  const UNDER_NPM = { npm_lifecycle_event: 'demo', npm_package_name: 'privatemode-proxy' };
   const withoutDashes: [name: string, env: Record<string, string>, flags: string[], stderr: string][] = [
     [
       'npm run demo --port 9090',
-      { npm_config_port: 'true' },
+      { ...UNDER_NPM, npm_config_port: 'true' },
       ['9090'],
-      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port',
+      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port PORT',
     ],
     [
       'npm run demo --once',
-      { npm_config_once: 'true' },
+      { ...UNDER_NPM, npm_config_once: 'true' },
       [],
       'npm took --once for a flag of its own: put -- in front, as in npm run demo -- --once',
     ],
-    ['npm run demo 9090', {}, ['9090'], 'the demo takes flags only, such as --port 9090'],
-    ['npm run demo serve', {}, ['serve'], 'the demo takes flags only, such as --port 9090'],
+    [
+      'npm run demo 9090',
+      {},
+      ['9090'],
+      'unexpected argument "9090": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
+    ],
+    [
+      'npm run demo serve',
+      {},
+      ['serve'],
+      'unexpected argument "serve": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
+    ],
+    ['npm run demo -- --port', {}, ['--port'], 'flag needs an argument: --port PORT'],
+    [
+      'npm run demo -- --api-key k',
+      {},
+      ['--api-key', 'sk-CANARY'],
+      'the demo needs no key: leave out --api-key',
+    ],
+    [
+      'npm run demo -- --agent claude -p hi',
+      {},
+      ['--agent', 'claude', '-p', 'hi'],
+      'the demo has no flag -p: what is for an agent stands behind --, as in --agent claude -- -p hi',
+    ],
+    [
+      'npm run demo -- -- x',
+      {},
+      ['--', 'x'],
+      'what stands behind -- is for an agent: add --agent claude in front',
+    ],
   ];
   for (const [name, env, flags, words] of withoutDashes) {
     it(`refuses "${name}": ${words}`, async () => {
@@ -81,13 +116,13 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
   }
 
-  it('refuses an agent that it does not know, or that is not installed, before it starts anything', async () => {
+  it('refuses an agent that is unknown or not installed, before it starts anything', async () => {
     const unknown = await demo('--agent', 'cursor').ended;
     const missing = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
     for (const [{ code, stdout, stderr }, words] of [
       [
         unknown,
-        '--agent takes claude, opencode, codex; without it the demo prints the settings of other clients',
+        '--agent takes claude, opencode, codex, pi, not "cursor"; without it the demo prints the settings of other clients',
       ],
       [missing, 'codex is not installed, or not on the PATH: npm install -g @openai/codex'],
     ] as const) {
@@ -100,22 +135,23 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     const { code, stdout, stderr } = await demo('--once').ended;
     assert.deepEqual([code, stderr], [0, ''], stdout);
     assert.match(stdout, /^Everything here is simulated: /);
-    const checks = /: (\d+) checks of its evidence passed/.exec(stdout)?.[1];
-    const readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
-    assert.ok(
-      readme.includes(`![The status page of the demo: ${checks} checks held,`),
-      'npm run screenshots draws it',
-    );
+    assert.match(stdout, /: \d+ checks of its evidence passed/);
     for (const client of ['OpenAI', 'Anthropic'])
       assert.match(
         stdout,
-        new RegExp(`through the official ${client} client:\\n\\n  Every byte of this sentence `),
+        new RegExp(
+          `through the official ${client} client:\\n\\n  You said: Every byte of this sentence .* I am a simulated model`,
+        ),
       );
-    assert.match(stdout, /Requests in which the remote's wire saw the prompt in clear: 0\./);
+    assert.match(
+      stdout,
+      /^We watched the wire of the simulated service: your prompt was readable in 0 of 2 requests\.$/m,
+    );
+    assert.match(stdout, /^ {2}! Hardware +40 checks +NOT genuine AMD or Intel hardware/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  it('--agent runs an agent in an empty directory, against the proxy, and ends with its exit code', async () => {
+  it('with --agent runs the agent behind the proxy in an empty directory, exits with its code, says that the proxy ends', async () => {
     const bin = temporaryDirectory('demo-agent-');
     const program = `#!/bin/sh\npwd; ls -A; echo "$@"; exec ${process.execPath} -e '
       const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
@@ -126,17 +162,32 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     assert.equal(code, 7, stdout);
     assert.match(
       stderr,
-      /^To go on with this conversation: .*\nclaude alone sends the whole conversation to its own service\.\n$/,
+      /^This conversation ends here: its proxy ends now\.\nclaude alone sends the whole conversation to its own service\.\n$/,
     );
     assert.match(
       stdout,
-      /^The model is sim-echo, which repeats what it is sent instead of answering it\.\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n\nRequests of claude: 1\. Those in which the remote's wire saw a conversation in clear: 0\.\n$/m,
+      /^The model is sim-chat, which only says back what you say\. .*\n"Write hello to note\.txt", .*\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n\nWe watched the wire of the simulated service: your conversation was readable in 0 of 1 requests\.\n$/m,
     );
     assert.match(stdout, /^The status page: http:/m);
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  describe('npm run demo where its port is taken', () => {
+  it('with --agent has the model answer with a tool call that writes a file in the directory of the agent', async () => {
+    const bin = temporaryDirectory('demo-editing-agent-');
+    const program = `#!/bin/sh\nexec ${process.execPath} -e '
+      const input_schema = { properties: { file_path: { type: "string" }, content: { type: "string" } } };
+      const messages = [{ role: "user", content: "Write hello to note.txt" }];
+      const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, tools: [{ name: "Write", input_schema }], messages });
+      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/messages", { method: "POST", body })
+        .then((response) => response.json())
+        .then(({ content: [{ name, input }] }) => console.log(name, JSON.stringify(input), process.cwd()))'\n`;
+    writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
+    const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
+    const { stdout } = await demoIn(env, '--agent', 'claude').ended;
+    assert.match(stdout, /^Write \{"file_path":"(\S+)\/note\.txt","content":"hello\\n"\} \1$/m);
+  });
+
+  describe('says how to find which program has port 8080 if it is taken', () => {
     let occupied: Server | undefined;
     before(async () => {
       // Where another program has 8080 already, that will do.
@@ -149,12 +200,13 @@ describe('npm run demo', { timeout: 120_000 }, () => {
     });
     after(() => occupied?.close());
 
-    it('takes the next free one instead of 8080, says so, and how to find out who has it; the status page and a line show each request', async () => {
+    it('and takes the next free port, serves the status page and logs each answered request', async () => {
       const run = demo();
-      const said = await eventually(run.stdout, () => {
+      const isUp = (): string | false => {
         assert.equal(run.child.exitCode, null, run.stdout());
         return run.stdout().includes('until you press Ctrl-C') && run.stdout();
-      });
+      };
+      const said = await eventually(run.stdout, isUp, 120_000);
       const port = /!! Port 8080 is taken by another program, so the proxy listens on port (\d+)\./.exec(
         said,
       )?.[1];
@@ -163,8 +215,12 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       assert.ok(said.includes(`The proxy listens on http://127.0.0.1:${port} until you press Ctrl-C.`));
       const page = /^The status page: (http:\/\/127\.0\.0\.1:\d+\/)$/m.exec(said)?.[1];
       assert.match(await (await fetch(page as string)).text(), /<title>/);
-      for (const agent of ['claude', 'opencode', 'codex'])
-        assert.ok(said.includes(` npm start -- run ${agent} --port ${port} --model sim-echo\n`), agent);
+      for (const agent of ['claude', 'opencode', 'codex', 'pi'])
+        assert.ok(
+          said.includes(` npm --prefix ${ROOT} start -- run ${agent} --port ${port} --model sim-chat\n`),
+          `${agent}: not in the directory of the checkout, where its tools would work on the proxy`,
+        );
+      assert.doesNotMatch(said, /exit code/);
       await fetch(`http://127.0.0.1:${port}/v1/models`);
       const body = JSON.stringify({
         model: 'gpt-5',
@@ -184,7 +240,7 @@ describe('npm run demo', { timeout: 120_000 }, () => {
       assert.deepEqual(readdirSync(temporary), []);
     });
 
-    it('does not leave a port that was asked for: it ends with 1 and says who to ask', async () => {
+    it('and ends with 1 if --port asks for that port', async () => {
       const { code, stderr } = await demo('--port=8080').ended;
       assert.equal(code, 1);
       assert.match(stderr, /The demo failed: listening on 127\.0\.0\.1 port 8080: EADDRINUSE/);

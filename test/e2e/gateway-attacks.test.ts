@@ -1,7 +1,7 @@
 /**
- * The service's own gateway attacks: it has no key, and neither names of members and events nor plain members nor the
- * direction of a message are authenticated. Whatever it makes of a response, an application that uses the official client gets
- * the honest answer, or an honest beginning of it and then an error, or an error.
+ * The service's own gateway attacks: it has no key, and neither names of members and events nor plain members
+ * nor the direction of a message are authenticated. Whatever it makes of a response, an application that uses
+ * the official client gets the honest answer, or an honest beginning of it and then an error, or an error.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
@@ -38,14 +38,16 @@ import {
 } from '../support/remote/wire-text.ts';
 
 /**
- * `refused`: an error event and a broken connection after an honest beginning, or a 502 in place of a whole answer.
- * `harmless`: the application gets the honest answer. `either`: one of the two. `error`: what it gets is an error, of whatever kind.
+ * `refused`: an error event and a broken connection after an honest beginning, or a 502 in place of a whole
+ * answer. `harmless`: the application gets the honest answer. `either`: one of the two. `error`: what it gets
+ * is an error, of whatever kind.
  */
 type Expected = 'refused' | 'harmless' | 'either' | 'error';
 
 /**
- * What is asked (the name of an honest exchange), how it is edited, and what the application must get: by default a refusal. `worker`: the exchange whose
- * answer the worker really gave, where the gateway had it asked something else.
+ * What is asked (the name of an honest exchange), how it is edited, and what the application must get: by
+ * default a refusal. `worker`: the exchange whose answer the worker really gave, where the gateway had it
+ * asked something else.
  */
 type Row = readonly [name: string, exchange: string, attack: Attack, expected?: Expected, worker?: string];
 
@@ -80,7 +82,10 @@ const edited =
   (events) =>
     events.map((event, index) => (index === at ? edit(event) : event));
 
-/** Makes one event of `count` of them, with the messages of all under `names`; the later ones under `z…` where the names end. */
+/**
+ * Makes one event of `count` of them, with the messages of all under `names`; the later ones under `z…` where
+ * the names end.
+ */
 const merged =
   (at: number, count: number, names: readonly string[], like = at): Edit =>
   (events) => {
@@ -100,7 +105,10 @@ const hidden =
     return events.toSpliced(at, count, { ...first, data });
   };
 
-/** Its own messages go under names that sort before those of the event behind it, which take the names that are read. */
+/**
+ * Its own messages go under names that sort before those of the event behind it, which take the names that
+ * are read.
+ */
 const displaced =
   (at: number, prefix = 'a'): Edit =>
   (events) => {
@@ -186,11 +194,17 @@ const emptied = (status: number): Attack => ({
 const said = (text: string, changes: Partial<WireResponse> = {}): Attack => ({
   onResponse: (response) => ({ ...response, ...changes, content: { text } }),
 });
-/** The worker is asked as if for the answer that the other model gives; `plain` are further plain members of the request. */
+/**
+ * The worker is asked as if for the answer that the other model gives; `plain` are further plain members of
+ * the request.
+ */
 const askedAs = (model: string, plain: Readonly<Record<string, string>> = {}): Attack =>
   onPlain({ model: JSON.stringify(model), ...plain });
 
-/** The request runs twice; of the first run come `count` events, of the second, which that model answers, the rest. */
+/**
+ * The request runs twice; of the first run come `count` events, of the second, which that model answers, the
+ * rest.
+ */
 const spliced = (count: number, model: string): Attack => ({
   onRequest: async (request, askWorker) => {
     const second = await askedAs(model).onRequest?.(request, askWorker);
@@ -205,7 +219,10 @@ type Api = HonestExchange['api'];
 const OK = { 'content-type': 'application/json' };
 const STREAM_HEAD = { 'content-type': 'text/event-stream; charset=utf-8' };
 
-/** The worker is not asked: the messages of the request come back as events, so many messages in each, under these names. */
+/**
+ * The worker is not asked: the messages of the request come back as events, so many messages in each, under
+ * these names.
+ */
 function reflectedStream(
   api: Api,
   layout: readonly WireEvent[],
@@ -269,7 +286,9 @@ const reflectedBeginning = (api: Api, count: number): Attack =>
     });
   });
 
-/** The worker is asked as if for that stream or body; the members of its first event, or of its body, by name. */
+/**
+ * The worker is asked as if for that stream or body; the members of its first event, or of its body, by name.
+ */
 async function firstMembers(
   name: string,
   plain: Readonly<Record<string, string>>,
@@ -309,7 +328,10 @@ const choicesOf = (other: string, own: string, streaming: boolean): Attack => ({
   },
 });
 
-/** The sealed request also goes to the chat API, its plain members made for that: the choices of that run are the content of the other. */
+/**
+ * The sealed request also goes to the chat API, its plain members made for that: the choices of that run are
+ * the content of the other.
+ */
 const choicesAsContent = (chat: string): Attack => ({
   onRequest: async (request, askWorker) => {
     const answered = await askWorker(request);
@@ -451,7 +473,10 @@ const SHORT: HonestExchange = {
   })(),
 };
 
-/** Two choices are asked for: the roles of both, then the closing chunk of a run with one choice and one token. */
+/**
+ * Two choices are asked for: the roles of both, then the closing chunk of a run with one choice and one
+ * token.
+ */
 const closedAfterRoles: Attack = {
   onRequest: async (request, askWorker) => {
     const eventsOf = async (name: string, n: string): Promise<readonly WireEvent[]> => {
@@ -547,10 +572,10 @@ const LAYOUTS: Readonly<Partial<Record<Api, readonly WireEvent[]>>> = {
 };
 
 const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
-  'a: the next events under other names of an earlier one': [
+  'that hides messages of later events in an earlier one under other names:': [
     ...CONTENT.flatMap(([exchange, at]) => [
-      stream('behind its own', exchange, hidden(at)),
-      stream('two events behind its own', exchange, hidden(at, 3)),
+      stream('under names behind its own', exchange, hidden(at)),
+      stream('two events under names behind its own', exchange, hidden(at, 3)),
       stream('its own before those of the next', exchange, displaced(at)),
       stream('its own under the same names in capitals', exchange, (events) =>
         merged(at, 2, [
@@ -601,27 +626,34 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     ),
   ],
 
-  'b: event lines': [
-    ...[8, 9, 10].map((at) => stream(`none at delta ${at}`, 'messages-stream', labelled(at, undefined))),
+  'that changes event lines:': [
+    ...[8, 9, 10].map((at) =>
+      stream(`no event line at delta ${at}`, 'messages-stream', labelled(at, undefined)),
+    ),
     ...streams('messages-stream', {
-      'none at any delta': (events) =>
+      'no event line at any delta': (events) =>
         events.map((event, at) => (at >= 8 && at <= 10 ? { data: event.data } : event)),
-      'none at all': every(({ data }) => ({ data })),
-      'none at message_delta': labelled(12, undefined),
-      'none at message_stop': labelled(13, undefined),
-      'none at message_start': labelled(0, undefined),
+      'no event line at all': every(({ data }) => ({ data })),
+      'no event line at message_delta': labelled(12, undefined),
+      'no event line at message_stop': labelled(13, undefined),
+      'no event line at message_start': labelled(0, undefined),
       'a delta as ping': labelled(8, 'ping'),
       'a delta as ping, in its type too': typed(8, 'ping'),
       'a delta as something unknown': typed(8, 'note'),
       'a delta as error': typed(8, 'error'),
       'a delta as message_delta': typed(8, 'message_delta'),
       'a stop as ping': typed(6, 'ping'),
-      'twice, ping last': labelled(8, ['content_block_delta', 'ping']),
-      'twice, an empty one last': labelled(8, ['content_block_delta', '']),
+      'two event lines, ping last': labelled(8, ['content_block_delta', 'ping']),
+      'two event lines, an empty one last': labelled(8, ['content_block_delta', '']),
     }),
-    stream('twice, ping first', 'messages-stream', labelled(8, ['ping', 'content_block_delta']), 'either'),
     stream(
-      'twice the same',
+      'two event lines, ping first',
+      'messages-stream',
+      labelled(8, ['ping', 'content_block_delta']),
+      'either',
+    ),
+    stream(
+      'the same event line twice',
       'messages-stream',
       every((event) => ({ ...event, event: [event.event as string, event.event as string] })),
       'either',
@@ -629,7 +661,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     ...['chat-stream', 'completions-stream', 'transcription-stream'].flatMap((exchange) =>
       ['error', 'thread.message.delta', 'ping', 'message'].map((name) =>
         stream(
-          `${name} at chunks that have none`,
+          `event line ${name} at chunks that have none`,
           exchange,
           every(({ data }) => ({ event: name, data })),
           'harmless',
@@ -638,7 +670,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     ),
   ],
 
-  'c: blocks of messages': [
+  'that changes content blocks of the messages API:': [
     ...streams('messages-stream', {
       'a whole block in message_delta': (events) => {
         const count = sealedIn(...events.slice(7, 12)).length;
@@ -710,7 +742,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     }),
   ],
 
-  'd: members of whole answers': [
+  'that changes members of whole responses:': [
     ...wholes('transcription-verbose', {
       'language as text': renamedAll('text', 'u', 'v', 'w'),
       'language as text, nothing else': renamedAll('text'),
@@ -808,7 +840,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     }),
   ],
 
-  'e: how many choices, and how far': [
+  'that sends fewer or more choices than asked for, or cuts a stream short:': [
     ...COUNTS.map(
       ([how, exchange, worker, n]): Row => [
         `${how} choices than asked for`,
@@ -850,22 +882,34 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     stream('the finish of one choice for both', 'chat-stream-2', cut(6, DONE)),
     stream('only [DONE]', 'chat-stream', () => [DONE]),
     stream('only message_stop', 'messages-stream', () => [MESSAGE_STOP]),
-    stream('nothing', 'chat-stream', () => []),
+    stream('no event at all', 'chat-stream', () => []),
   ],
 
-  'f: two runs of one request': [
+  'that splices a response of two runs of one request:': [
     ...(['created', 'model'] as const).flatMap((what) => [
       ...['chat-stream', 'chat-stream-2', 'completions-stream', 'transcription-stream'].map(
-        (exchange): Row => [`another ${what}`, exchange, spliced(2, `${exchange}/${what}`)],
+        (exchange): Row => [
+          `the rest from a run with another ${what}`,
+          exchange,
+          spliced(2, `${exchange}/${what}`),
+        ],
       ),
-      ['only the last word', 'chat-stream', spliced(4, `chat-stream/${what}`)] as const,
-      ['only the finish', 'chat-stream', spliced(5, `chat-stream/${what}`)] as const,
+      [
+        `only the last word from a run with another ${what}`,
+        'chat-stream',
+        spliced(4, `chat-stream/${what}`),
+      ] as const,
+      [
+        `only the finish from a run with another ${what}`,
+        'chat-stream',
+        spliced(5, `chat-stream/${what}`),
+      ] as const,
     ]),
-    ['the end of one with fewer choices', 'chat-stream-2', closedAfterRoles],
-    ['another id', 'transcription-stream', spliced(3, 'transcription-stream/id')],
+    ['the end of a run with fewer choices', 'chat-stream-2', closedAfterRoles],
+    ['the rest from a run with another id', 'transcription-stream', spliced(3, 'transcription-stream/id')],
   ],
 
-  'g: messages of the request sent back': [
+  'that sends messages of the request back as the response:': [
     ['the conversation as choices', 'chat-whole', reflectedBody('chat', ['a', 'choices'])],
     ['the conversation as content', 'messages-whole', reflectedBody('messages', ['a', 'b', 'content'])],
     ['the prompt as choices', 'completions-whole', reflectedBody('completions', ['a', 'choices'])],
@@ -904,7 +948,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
     ['the beginning of a real stream', 'messages-stream-look', reflectedBeginning('messages', 1)],
   ],
 
-  'h: heads, plain members, marks of the end': [
+  'that changes heads, plain members and marks of the end:': [
     ['`stream` taken away', 'chat-stream', askedAs('chat-whole', { stream: 'false' })],
     ['`stream` added', 'chat-whole', askedAs('chat-stream', { stream: 'true' })],
     [
@@ -935,7 +979,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       'transcription-whole',
       'unstructured-whole',
     ].flatMap((exchange): Row[] => [
-      ['said to be unencrypted', exchange, head(undefined, { 'privatemode-encrypted': 'false' })],
+      ['a header that says unencrypted', exchange, head(undefined, { 'privatemode-encrypted': 'false' })],
       ['status 400', exchange, head(400), 'error'],
       ['status 204', exchange, head(204), 'error'],
       ['status 204 and no body', exchange, emptied(204), 'error'],
@@ -945,7 +989,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       ['status 299', exchange, head(299), 'either'],
       ['status 302', exchange, head(302, { location: 'https://elsewhere.test/' }), 'error'],
       ['status 401 in plain', exchange, head(401, { 'privatemode-encrypted': 'false' }), 'error'],
-      ['compressed, it says', exchange, head(undefined, { 'content-encoding': 'gzip' })],
+      ['a header that says gzip', exchange, head(undefined, { 'content-encoding': 'gzip' })],
     ]),
     ...['chat-stream', 'messages-stream', 'transcription-stream'].map(
       (exchange): Row => ['a stream as JSON', exchange, head(undefined, OK)],
@@ -990,7 +1034,7 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
         const end = sealedIn(...events.slice(4)).map((message) => JSON.parse(message) as string);
         return [...withData(3, withPlain('usage', JSON.stringify(end)))(events.slice(0, 4)), DONE];
       },
-      'a plain member where only sealed ones belong': withData(2, withPlain('zz', '1')),
+      'an unknown plain member in an event': withData(2, withPlain('zz', '1')),
       'plain choices beside the sealed ones': withData(2, (members) => [
         ...members,
         { name: 'choices', value: '[]' },
@@ -1053,8 +1097,8 @@ const codeOf = (item: unknown): string =>
   (item as { error?: { code?: string } } | undefined)?.error?.code ?? 'none';
 
 /**
- * Whole answers: 502, the code in the body; errors keep their status. Streams: the same, or an honest beginning, an error event and a
- * broken connection.
+ * Whole answers: 502, the code in the body; errors keep their status. Streams: the same, or an honest
+ * beginning, an error event and a broken connection.
  */
 function assertRefused({ api, events, ...given }: HonestExchange, outcome: Outcome, honest: Honest): void {
   const { status, text, broken, items, error } = outcome;
@@ -1094,7 +1138,7 @@ const JUDGES: Readonly<Record<Expected, typeof assertRefused>> = {
 
 const endsInError = ({ name }: HonestExchange): boolean => /-error\b/.test(name);
 
-describe('a hostile gateway', { timeout: 120_000 }, () => {
+describe('a hostile gateway', { timeout: 600_000 }, () => {
   let stack: HostileStack;
   before(async () => {
     const runs = [
@@ -1120,7 +1164,7 @@ describe('a hostile gateway', { timeout: 120_000 }, () => {
     return outcome.items;
   }
 
-  describe('that passes everything on as it is', () => {
+  describe('that passes everything on unchanged', () => {
     for (const exchange of EXCHANGES.values()) {
       it(`is not noticed: ${exchange.name}`, async () => {
         const items = await honestly(exchange.name);
@@ -1133,7 +1177,9 @@ describe('a hostile gateway', { timeout: 120_000 }, () => {
   for (const [title, rows] of Object.entries(ATTACKS)) {
     describe(title, () => {
       for (const [name, exchangeName, attack, expected = 'refused', worker = exchangeName] of rows) {
-        it(`${exchangeName}: ${name}: ${expected}`, { timeout: 20_000 }, async () => {
+        it(`${name} (exchange ${exchangeName}): ${expected === 'either' ? 'refused or harmless' : expected}`, {
+          timeout: 600_000,
+        }, async () => {
           const exchange = EXCHANGES.get(exchangeName) as HonestExchange;
           const honest = [await honestly(exchangeName), await honestly(worker)];
           stack.attack = attack;

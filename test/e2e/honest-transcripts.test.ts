@@ -1,6 +1,7 @@
 /**
- * Everything that an honest model server sends passes the real program: byte for byte, ended well, and whole in the eyes of
- * the official clients. Sealed by the simulator, in front of a model server that sends the transcripts.
+ * Everything that an honest model server sends passes the real program: byte for byte, ended well, and whole
+ * in the eyes of the official clients. Sealed by the simulator, in front of a model server that sends the
+ * transcripts.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -50,7 +51,10 @@ const replay =
 const OPTIONS = { apiKey: 'a key', maxRetries: 0, baseURL: 'http://127.0.0.1:1/v1' };
 const FILE = { bytes: Buffer.from('RIFF some sound'), name: 'sound.wav' };
 
-/** Reads a response through the method of the client that belongs to the endpoint: the events of a stream, or the whole. */
+/**
+ * Reads a response through the method of the client that belongs to the endpoint: the events of a stream, or
+ * the whole.
+ */
 type Reader = (fetch: typeof globalThis.fetch, request: Members) => Promise<unknown>;
 
 /** The tests are about responses: what the requests hold is not for the compiler to judge. */
@@ -202,7 +206,7 @@ const DISTINCT: readonly Transcript[] = [
   ).values(),
 ].toReversed();
 
-describe('transcripts of honest responses', { timeout: 60_000 }, () => {
+describe('transcripts of honest responses', { timeout: 600_000 }, () => {
   let stack: Stack;
   let model: Awaited<ReturnType<typeof startModelServer>>;
   before(async () => {
@@ -227,10 +231,10 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
   };
 
   describe('are examples of the grammar', () => {
-    it('and have a name each', () => {
+    it('and each have a name of their own', () => {
       assert.equal(new Set(TRANSCRIPTS.map(titleOf)).size, TRANSCRIPTS.length);
     });
-    it('and say nothing that no honest server says', () => {
+    it('and break none of its rules', () => {
       const wrong = TRANSCRIPTS.filter(({ ends }) => ends !== 'unfinished')
         .map((transcript) => [
           titleOf(transcript),
@@ -296,7 +300,9 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
   const isRefused = ({ ends, request }: Transcript): boolean =>
     ends === 'unfinished' || request['response_format'] === 'text';
 
-  describe('pass byte for byte, and the official clients read them to the end', { concurrency: 4 }, () => {
+  describe('pass byte for byte, and the official clients read them to the end', {
+    concurrency: 4,
+  }, () => {
     for (const transcript of DISTINCT.filter((candidate) => !isRefused(candidate))) {
       it(titleOf(transcript), async () => {
         const received = await pass(transcript);
@@ -306,7 +312,7 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
     }
   });
 
-  it('a message that names no reason to stop is unfinished: its connection breaks', async () => {
+  it('end in a broken connection if a message has no stop reason', async () => {
     const unfinished = DISTINCT.filter(({ ends }) => ends === 'unfinished');
     assert.ok(unfinished.length > 0);
     for (const transcript of unfinished) {
@@ -317,7 +323,7 @@ describe('transcripts of honest responses', { timeout: 60_000 }, () => {
     }
   });
 
-  it('a transcript in the format text is refused before anything is sent, as documented', async () => {
+  it('are refused with 400 unsupported_response_format in the format text, before anything is sent', async () => {
     const asked = TRANSCRIPTS.find(({ request }) => request['response_format'] === 'text') as Transcript;
     const before = stack.simulator.exchanges.all().length;
     const response = await ask(asked);

@@ -1,6 +1,7 @@
 /**
- * Whom the whole proxy calls: the API and the manifest source, and a vendor only where evidence comes without what it
- * needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older manifest.
+ * Whom the whole proxy calls: the API and the manifest source, and a vendor only where evidence comes without
+ * what it needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older
+ * manifest.
  */
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
@@ -81,7 +82,7 @@ async function complete({ url }: RunningProxy): Promise<number> {
 
 describe('complete SEV-SNP evidence', () => {
   for (const manifest of ['published', 'given'] as const) {
-    it(`makes the proxy call the API${manifest === 'published' ? ', the manifest source' : ''} and nobody else`, async () => {
+    it(`makes the proxy call only the API${manifest === 'published' ? ' and the manifest source' : ''}`, async () => {
       await inScene({}, async ({ simulator, connections, start, collateralFiles }) => {
         const flags =
           manifest === 'given' ? [`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`] : [];
@@ -102,7 +103,7 @@ describe('complete SEV-SNP evidence', () => {
     });
   }
 
-  it('is what saves the call to the vendor: incomplete evidence makes the proxy call it', async () => {
+  it('without a revocation list is not complete: the proxy calls kdsintf.amd.com', async () => {
     await inScene({ faults: { 'evidence-no-crl': true } }, async ({ connections, start }) => {
       const proxy = await start();
       await eventually('a call to the vendor', () => connections.targets().includes('kdsintf.amd.com:443'));
@@ -111,7 +112,7 @@ describe('complete SEV-SNP evidence', () => {
   });
 });
 
-describe('what evidence comes without', () => {
+describe('collateral that evidence lacks', () => {
   const scenes: readonly (readonly [
     what: string,
     options: SimulatorOptions,
@@ -124,7 +125,7 @@ describe('what evidence comes without', () => {
     ['TDX', { tee: 'tdx' }, 4, 2],
   ];
   for (const [what, options, fetched, lists] of scenes) {
-    it(`is fetched from its vendor and kept in the workspace, and revocation lists are asked for again: ${what}`, async () => {
+    it(`is fetched from the vendor and kept in the workspace; the next start asks for revocation lists again: ${what}`, async () => {
       await inScene(options, async ({ simulator, connections, start, collateralFiles }) => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
         const first = await start(`${vendor}=${simulator.url}`);
@@ -152,13 +153,14 @@ describe('what evidence comes without', () => {
       });
     });
 
-    it(`lets nothing be encrypted where the vendor does not give it: ${what}`, async () => {
+    it(`prevents the secret exchange and every request while the vendor answers with 503: ${what}`, async () => {
       const faults = { ...options.faults, 'collateral-status': 503 };
       await inScene({ ...options, faults }, async ({ simulator, start }) => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
         const proxy = await start(`${vendor}=${simulator.url}`);
+        await eventually('a verdict', () => proxy.session.lastVerdict()?.failure !== undefined);
         await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
-        assert.equal(proxy.session.lastVerdict()?.failure?.code, 'collateral_unavailable');
+        assert.equal(proxy.session.lastVerdict()?.failure?.error.code, 'collateral_unavailable');
         assert.deepEqual([simulator.counts['secret'], simulator.counts['inference']], [0, 0]);
       });
     });
@@ -166,7 +168,7 @@ describe('what evidence comes without', () => {
 });
 
 describe('a deployment that moves to another manifest', () => {
-  it('is followed where the manifest is managed: the newest one is fetched, and validation tried again', async () => {
+  it('is followed if the proxy fetches manifests: it fetches the newest one and attests again', async () => {
     await inScene({}, async ({ simulator, start, lines }) => {
       const proxy = await start();
       const old = await proxy.session.acquire(WAIT);
@@ -182,7 +184,7 @@ describe('a deployment that moves to another manifest', () => {
     });
   });
 
-  it('is not followed where the manifest was given', async () => {
+  it('is not followed if --manifest-path gives the manifest', async () => {
     await inScene({}, async ({ simulator, start }) => {
       const proxy = await start(`--manifest-path=${join(simulator.directory ?? '', 'manifest.json')}`);
       const old = await proxy.session.acquire(WAIT);

@@ -72,7 +72,7 @@ const logs = (running: Program, words: string): Promise<void> =>
     () => running.log().includes(words),
   ).then(() => {});
 
-describe('behind tinyproxy', { skip: TINYPROXY.skip }, () => {
+describe('behind tinyproxy,', { skip: TINYPROXY.skip }, () => {
   async function tinyproxy(t: TestContext, directory: string, port: number): Promise<RunningProgram> {
     const file = join(directory, 'tinyproxy.conf');
     const settings = [`Port ${port}`, 'Listen 127.0.0.1', 'LogLevel Connect', 'MaxClients 50', 'Timeout 60'];
@@ -103,8 +103,8 @@ describe('behind tinyproxy', { skip: TINYPROXY.skip }, () => {
   });
 });
 
-describe('behind mitmproxy', { skip: MITMDUMP.skip }, () => {
-  it('nothing works until SSL_CERT_FILE names its authority; then everything does, and mitmproxy reads no word', async (t) => {
+describe('behind mitmproxy,', { skip: MITMDUMP.skip }, () => {
+  it('the proxy works only if SSL_CERT_FILE names its authority, and mitmproxy reads no word of a prompt or answer', async (t) => {
     const scene = await programScene(t);
     const port = await freePort();
     const settings = join(scene.directory, 'mitmproxy');
@@ -210,7 +210,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
     });
   }
 
-  it('that appears between the proxy and the API later is named in the answer and in the log', async (t) => {
+  it('is named in the 502 response and in the log if it appears in front of the API after verification', async (t) => {
     const scene = await behindAppliance(t, []);
     const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
     const { proxy, lines } = await scene.start(
@@ -229,7 +229,7 @@ describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
 });
 
 describe('a TLS inspection appliance that SSL_CERT_FILE names', () => {
-  it('lets everything through, the log says so, and it reads no word of it', async (t) => {
+  it('lets attestation and requests through, as the log says, and reads no word of prompt or answer', async (t) => {
     const scene = await behindAppliance(t, EVERY_HOST);
     const SSL_CERT_FILE = scene.bundle(appliance.pem);
     const { proxy, lines } = await scene.start(

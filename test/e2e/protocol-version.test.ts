@@ -1,4 +1,7 @@
-/** A service that wants a newer client, and --protocol-version, which announces another version: through the whole program. */
+/**
+ * A service that wants a newer client, and --protocol-version, which announces another version: through the
+ * whole program.
+ */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
@@ -13,7 +16,7 @@ const chat = ({ url }: Stack): Promise<Response> =>
     body: CHAT,
   });
 
-describe('a service that begins to want a newer client', () => {
+describe('a proxy whose service begins to require a newer client', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -21,7 +24,7 @@ describe('a service that begins to want a newer client', () => {
   });
   after(() => stack.close());
 
-  it('refuses requests with client_too_old, ends nothing, and is served again with its next answer', async () => {
+  it('refuses requests with 400 client_too_old, stays ready, and serves again once the service accepts it', async () => {
     stack.simulator.faults.set('minimum-version', 'v1.46.0');
     const refused = await chat(stack);
     assert.deepEqual(
@@ -50,7 +53,7 @@ describe('--protocol-version', () => {
   });
   after(() => stack.close());
 
-  it('is announced in every request to the service, which takes it', async () => {
+  it('is announced in every request to the service, and the service accepts it', async () => {
     assert.equal((await chat(stack)).status, 200);
     assert.equal((await fetch(`${stack.url}/v1/models`)).status, 200);
     const announced = stack.simulator.recorder
@@ -65,7 +68,7 @@ describe('--protocol-version', () => {
     ]);
   });
 
-  it('is the protocol of /status and /verification', async () => {
+  it('is the member protocol of /status and /verification', async () => {
     for (const page of ['status', 'verification']) {
       const told = (await (await fetch(`http://127.0.0.1:${admin}/${page}`)).json()) as StatusReport;
       assert.equal(told.protocol, 'v1.46.0');

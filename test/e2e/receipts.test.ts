@@ -1,4 +1,7 @@
-/** Receipts of real requests: what they say, under every way in which a request can end, and that they hold (docs/receipts.md). */
+/**
+ * Receipts of real requests: what they say, under every way in which a request can end, and that they hold
+ * (docs/receipts.md).
+ */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createHash, generateKeyPairSync } from 'node:crypto';
@@ -7,12 +10,12 @@ import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { sortOf } from '../support/doors/receipts.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { program } from '../support/processes/foreign-programs.ts';
+import { freePort, program } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { deploymentFlags } from '../support/remote/remote.ts';
 
@@ -32,11 +35,11 @@ interface Line {
   } | null;
 }
 
-/** All lines of all instances that lie in the directory now. */
+/** All whole lines of all instances that lie in the directory now: one may be half written. */
 const linesIn = (directory: string): Line[] =>
   readdirSync(directory)
     .filter((name) => name.endsWith('.jsonl'))
-    .flatMap((name) => readFileSync(join(directory, name), 'utf8').trimEnd().split('\n'))
+    .flatMap((name) => readFileSync(join(directory, name), 'utf8').split('\n').slice(0, -1))
     .map((line) => JSON.parse(line));
 
 const requestsIn = (directory: string): Line[] => linesIn(directory).filter(({ type }) => type === 'request');
@@ -55,7 +58,7 @@ const chat = (model: string, more: object = {}): string =>
     ...more,
   });
 
-describe('receipts', { timeout: 60_000 }, () => {
+describe('receipts', { timeout: 600_000 }, () => {
   let stack: Stack;
   let directory: string;
   before(async () => {
@@ -69,11 +72,12 @@ describe('receipts', { timeout: 60_000 }, () => {
 
   /** What is the same in the receipts of all requests that were answered under the epoch of now. */
   const epoch = () => {
-    const { secretId, manifestSha256, verdictSha256 } = stack.proxy.session.current() ?? {};
-    return { secretId, manifestSha256, verdictSha256 };
+    const { secretId, manifestSha256, verdictSha256, exchangeSha256 } = stack.proxy.session.current() ?? {};
+    assert.match(exchangeSha256 ?? '', /^[0-9a-f]{64}$/);
+    return { secretId, manifestSha256, verdictSha256, exchangeSha256 };
   };
 
-  it('say of a whole answer what was asked and what was answered, by digest', async () => {
+  it('name digests of request and response, the secret (epoch) and the outcome of a whole response', async () => {
     const body = chat('sim-echo');
     const response = await post('/v1/chat/completions', body);
     const answer = Buffer.from(await response.arrayBuffer());
@@ -93,7 +97,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     });
   });
 
-  it('say of a stream what was asked, what was answered, and how many events', async () => {
+  it('name the digest of a streamed response and the number of its events', async () => {
     const body = chat('sim-20', { stream: true });
     const response = await post('/v1/chat/completions', body);
     const answer = Buffer.from(await response.arrayBuffer());
@@ -151,13 +155,13 @@ describe('receipts', { timeout: 60_000 }, () => {
       receipt: { endpoint: 'chat', status: 503, outcome: 'failed' },
     },
     {
-      what: 'an answer that does not authenticate',
+      what: 'a response that does not authenticate',
       body: chat('sim-20+fault=flip_tag:3', { stream: true }),
       receipt: { status: 200, outcome: 'truncated', code: 'response_not_authentic' },
     },
   ];
   for (const { what, path = '/v1/chat/completions', body, receipt } of ENDINGS) {
-    it(`say how it ended: ${what}`, async () => {
+    it(`say how a request ended: ${what}`, async () => {
       const response = await post(path, body);
       await response.text().catch(() => {});
       const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
@@ -165,7 +169,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     });
   }
 
-  it('say of an answer that the client did not wait for how much of it was delivered', async () => {
+  it('have the outcome aborted and count the delivered bytes if the client hangs up during a stream', async () => {
     const control = new AbortController();
     const response = await fetch(`${stack.url}/v1/chat/completions`, {
       method: 'POST',
@@ -181,7 +185,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.ok((line['response'] as { bytes: number }).bytes > 0);
   });
 
-  it('count of an upload that is cut off what had arrived', async () => {
+  it('have digest and size of the bytes that arrived if an upload is cut off', async () => {
     const known = linesIn(directory).length;
     const request = httpRequest(`${stack.url}/v1/chat/completions`, {
       method: 'POST',
@@ -199,7 +203,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     );
   });
 
-  it('name the epoch of the second attempt where the first secret was forgotten', async () => {
+  it('name the secret of the second attempt if the service had forgotten the first one', async () => {
     const before = epoch();
     stack.simulator.secrets.dropAll();
     const response = await post('/v1/chat/completions', chat('sim-echo'));
@@ -211,7 +215,7 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.equal(line.epoch?.secretId, response.headers.get('privatemode-proxy-secret-id'));
   });
 
-  it('are not written of what the proxy says about itself', async () => {
+  it('are not written for /healthz, /readyz, /v1 and /', async () => {
     const known = linesIn(directory).length;
     for (const path of ['/healthz', '/readyz', '/v1', '/']) {
       const response = await fetch(`${stack.url}${path}`);
@@ -221,12 +225,12 @@ describe('receipts', { timeout: 60_000 }, () => {
     assert.equal(linesIn(directory).length, known);
   });
 
-  it('have no name in a response that was refused before it was admitted', async () => {
+  it('are not named in the response to a path that is no endpoint (404)', async () => {
     const response = await fetch(`${stack.url}/v1/nothing`);
     assert.deepEqual([response.status, response.headers.get('privatemode-proxy-receipt')], [404, null]);
   });
 
-  it('pass their own check, and hold nothing of a prompt or an answer', async () => {
+  it('make receipts verify exit with 35 (custom roots), and contain no text of a prompt or an answer', async () => {
     const { ok, findings, requests } = await checkReceipts(directory);
     assert.deepEqual([ok, findings.map(sortOf), requests], [true, ['gap'], requestsIn(directory).length]);
     const text = JSON.stringify(linesIn(directory));
@@ -248,7 +252,10 @@ describe('receipts', { timeout: 60_000 }, () => {
     const page = readFileSync(new URL('../../docs/receipts.md', import.meta.url), 'utf8');
     const [, commands = 'false'] =
       /## With standard tools only\n[\s\S]*?```sh\n([\s\S]*?)```/.exec(page) ?? [];
-    /** What the commands print on a copy of the receipts and manifests that was falsified; of each step, its first word. */
+    /**
+     * What the commands print on a copy of the receipts and manifests that was falsified; of each step, its
+     * first word.
+     */
     function run(
       shell: string,
       falsify: (copy: string, files: readonly string[]) => void = () => {},
@@ -293,12 +300,13 @@ describe('receipts', { timeout: 60_000 }, () => {
         (copy) => {
           const { publicKey } = generateKeyPairSync('ed25519');
           const pem = publicKey.export({ type: 'spki', format: 'pem' });
-          writeFileSync(join(copy, 'receipts/public.pem'), pem);
+          for (const name of readdirSync(join(copy, 'receipts/keys')))
+            writeFileSync(join(copy, 'receipts/keys', name), pem);
         },
       ],
       [
         1,
-        'a chain without the line before',
+        'a line whose predecessor is missing',
         (_, [file]) => rewrite(file, (text) => withoutLineBeforeLast(text)),
       ],
       [
@@ -327,12 +335,12 @@ describe('receipts', { timeout: 60_000 }, () => {
       });
     }
 
-    it('print FAIL for the hardware roots of a simulator', () => {
+    it('print FAIL for a verdict under the hardware roots of a simulator', () => {
       const { status, steps } = run('bash', undefined, commands);
       assert.deepEqual([status, steps], [1, ['OK', 'OK', 'OK', 'OK', 'OK', 'FAIL']]);
     });
 
-    it('say that there is none where no request was answered', () => {
+    it('print FAIL if there is no receipt of an encrypted request', () => {
       const { status, stdout } = run('bash', (_, [file]) =>
         rewrite(file, (text) => `${text.split('\n')[0]}\n`),
       );
@@ -348,15 +356,16 @@ function withoutLineBeforeLast(text: string): string {
   return lines.toSpliced(lines.findLastIndex((line) => line.includes('"epoch":{')) - 1, 1).join('\n');
 }
 
-describe('receipts of several workers', { timeout: 60_000 }, () => {
-  it('stand in one chain, through a worker that is killed and to the last request of a drain', async () => {
+describe('receipts of several workers', { timeout: 600_000 }, () => {
+  it('form one valid chain after a worker was killed and up to the last request before shutdown', async () => {
     const stack = await startStack();
     const workspace = join(stack.directory, 'of-workers');
     const proxy = await startProxyProcess(
       [
         ...deploymentFlags(stack.simulator.port, stack.directory),
-        ...['--workers=2', '--receipts', '--api-key=some-key', `--workspace=${workspace}`, '--port=0'],
-        '--shutdown-grace=2s',
+        ...['--workers=2', '--receipts', '--api-key=some-key', `--workspace=${workspace}`],
+        // Port 0 would become another one if the killed worker was the only one that listened.
+        ...[`--port=${await freePort()}`, '--shutdown-grace=2s'],
       ],
       { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
     );
@@ -368,15 +377,21 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
           body: chat(model, { stream }),
         });
       await Promise.all(Array.from({ length: 10 }, async () => (await ask('sim-echo')).text()));
+      let asked = 10;
+      await eventually('answers of both workers', async () => {
+        await (await ask('sim-echo')).text();
+        asked += 1;
+        return [1, 2].every((worker) => proxy.log().includes(` worker=${worker} `));
+      });
       // A worker hands over a receipt after its answer: what it still held when it was killed is not written.
       const directory = join(workspace, 'receipts');
-      await eventually('ten receipts', () => requestsIn(directory).length === 10);
+      await eventually('all receipts', () => requestsIn(directory).length === asked);
       const [victim] = proxy.children();
       process.kill(victim as number, 'SIGKILL');
       await eventually('the end of the worker', () => proxy.log().includes('A worker ended'));
       // A connection that was handed to the worker in the moment in which it died is lost.
       let last: Response | undefined;
-      for (let i = 0; last === undefined && i < 50; i++) {
+      for (let i = 0; last === undefined && i < 150; i++) {
         last = await ask('sim-20x30', true).catch(() => delay(100, undefined));
       }
       assert.ok(last !== undefined, 'the proxy answers again');
@@ -389,7 +404,7 @@ describe('receipts of several workers', { timeout: 60_000 }, () => {
       assert.deepEqual([outcome, code], ['truncated', 'shutting_down']);
       assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .*code=shutting_down/);
       const report = await checkReceipts(directory);
-      assert.deepEqual([report.ok, report.instances, report.requests], [true, 1, 12]);
+      assert.deepEqual([report.ok, report.instances, report.requests], [true, 1, asked + 2]);
       assert.deepEqual(
         report.findings.map(({ message }) => message),
         ['an unknown number of receipts before this line were not written'],

@@ -1,13 +1,15 @@
 /**
- * The exchanges of test/support/doors/planned-exchanges.ts, byte for byte as the upstream and the application see them, compared with the
- * record beside this file. The record was taken from the gateway as it was; it does not say what is right. It proves that a change
- * that should change nothing changes nothing. After a change that should, record again and read the diff of recorded-exchanges.txt:
+ * The exchanges of test/support/doors/planned-exchanges.ts, byte for byte as the upstream and the application
+ * see them, compared with the record beside this file. The record was taken from the gateway as it was; it
+ * does not say what is right. It proves that a change that should change nothing changes nothing. After a
+ * change that should, record again and read the diff of recorded-exchanges.txt:
  *
  *     npm run record
  *
- * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib. Fixtures that all tests of
- * the gateway use do, and are what to follow where files move: test/support/doors/gateway.ts puts the gateway together; gateway-fixture.ts and
- * left-behind.ts name types of it; exchange-fixture.ts imports the cipher, and tls-authority.ts certificates of the simulator.
+ * Neither this file nor planned-exchanges.ts, recording.ts and fixed-randomness.ts import anything of lib.
+ * Fixtures that all tests of the gateway use do, and are what to follow where files move:
+ * test/support/doors/gateway.ts puts the gateway together; gateway-fixture.ts and left-behind.ts name types
+ * of it; exchange-fixture.ts imports the cipher, and tls-authority.ts certificates of the simulator.
  */
 import '../support/remote/fixed-randomness.ts';
 import assert from 'node:assert/strict';
@@ -43,14 +45,16 @@ describe('the record of exchanges', () => {
   });
 
   for (const exchange of PLANNED) {
-    it(`has the bytes of ${exchange.name}`, { timeout: 30_000 }, async () => {
+    it(`equals, byte for byte, what upstream and application see now in the exchange "${exchange.name}"`, {
+      timeout: 600_000,
+    }, async () => {
       const text = await record(exchange);
       if (RECORDING) recorded.set(exchange.name, text);
       else assert.equal(text, recorded.get(exchange.name));
     });
   }
 
-  it('names these exchanges, in this order, and no others', () => {
+  it('has exactly the planned exchanges, in their order', () => {
     assert.deepEqual(
       [...recorded.keys()],
       PLANNED.map(({ name }) => name),

@@ -1,11 +1,12 @@
 /**
- * The day after: the service is deployed anew, forgets the secret, and is not accepted any more. From the first request that it denies, all
- * that the proxy shows of itself agrees, in one process and in workers, and so it does once the service is in order again.
+ * The day after: the service is deployed anew, forgets the secret, and is not accepted any more. From the
+ * first request that it denies, all that the proxy shows of itself agrees, in one process and in workers, and
+ * so it does once the service is in order again.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { createPrivatemodeFetch } from '../../lib/client/fetch.ts';
+import { createPrivatemodeFetch } from '../../lib/client-library/fetch.ts';
 import { assertEveryView } from '../support/doors/every-view.ts';
 import { clientOptions } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -21,7 +22,7 @@ for (const [mode, flags] of [
   ['one process', []],
   ['two workers', ['--workers=2']],
 ] as const) {
-  describe(`a service that was redeployed and is rejected, ${mode}`, { timeout: 90_000 }, () => {
+  describe(`a proxy (${mode}) whose service is redeployed and then rejected`, { timeout: 600_000 }, () => {
     let remote: Remote;
     let proxy: Program;
     let admin: number;
@@ -46,12 +47,12 @@ for (const [mode, flags] of [
       });
     const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
-    it('says "verified" everywhere while it is', async () => {
+    it('says "verified" in every view while the service is verified', async () => {
       assert.equal((await ask()).status, 200);
       await assertEveryView(proxy, admin, 'verified');
     });
 
-    it('says "not verified" everywhere within two seconds of the first denied request, and refuses requests with the reason', async () => {
+    it('says "not verified" in every view two seconds after the first denied request, and answers 400 with the reason', async () => {
       const { simulator } = remote;
       simulator.faults.set('evidence-debug', true);
       simulator.secrets.dropAll();
@@ -69,7 +70,7 @@ for (const [mode, flags] of [
       assert.equal((await ask()).status, 400);
     });
 
-    it('says "verified" everywhere again once the service is accepted', async () => {
+    it('says "verified" in every view again once the service is accepted', async () => {
       remote.simulator.faults.clear();
       await eventually('an answer', async () => (await ask()).status === 200);
       await eventually('workers that know', async () => (await get(`${proxy.url}/readyz`)).status === 204);
@@ -78,8 +79,10 @@ for (const [mode, flags] of [
   });
 }
 
-describe('a service that was redeployed and is rejected, the client library', { timeout: 60_000 }, () => {
-  it('tells the application why, and not what the service says; it goes on once the service is accepted', async () => {
+describe('the client library with a service that is redeployed and then rejected', {
+  timeout: 600_000,
+}, () => {
+  it('fails requests with attestation_failed, not with the error of the service, until the service is accepted', async () => {
     const simulator = await startTestSimulator({ apiKey: 'library-key' });
     const { network, ...options } = clientOptions(simulator);
     const client = createPrivatemodeFetch(options);

@@ -20,7 +20,7 @@ const firstError = ({ log }: Program): Promise<string> =>
         .find((line) => line.includes('level=ERROR')),
   );
 
-describe('a start that fails', { timeout: 60_000 }, () => {
+describe('a start that fails', { timeout: 600_000 }, () => {
   let occupied: Server;
   let workspace: string;
   let taken: number;
@@ -68,14 +68,14 @@ describe('a start that fails', { timeout: 60_000 }, () => {
     ],
     [
       // Node's own recursive mkdir never returns here.
-      'a workspace where mkdir says that there is no such file',
+      'a workspace that mkdir cannot create (ENOENT)',
       ['--workspace=/proc/work'],
       {},
       'Error: --workspace: the directory "/proc/work" cannot be created (ENOENT); name a directory that can be written',
     ],
     [
       // Its permissions let root write.
-      'a workspace that is there and takes no file',
+      'a workspace that exists and cannot be written',
       ['--workspace=/proc'],
       {},
       'Error: --workspace: the directory "/proc" cannot be written (ENOENT); name a directory that can be written',
@@ -99,7 +99,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
       'Error: HTTPS_PROXY wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none',
     ],
     [
-      'a port in the environment that is none',
+      'an address in the environment without a host',
       [],
       { PRIVATEMODE_PROXY_METRICS_ADDRESS: ':9090' },
       'Error: PRIVATEMODE_PROXY_METRICS_ADDRESS wants HOST:PORT, not ":9090"; write 127.0.0.1:9090 for this machine ' +
@@ -113,7 +113,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
     });
   }
 
-  it('says which service cannot be reached, what to check, and when it tries again', async () => {
+  it('names the service that cannot be reached, what to check, and when it tries again', async () => {
     const flags = ['--listen-address=127.0.0.1', '--port=0', '--api-key=k', '--api-endpoint=localhost:1'];
     const manifest = join(workspace, 'manifest.json');
     writeFileSync(manifest, '{}');
@@ -137,7 +137,7 @@ describe('a start that fails', { timeout: 60_000 }, () => {
 
 const HOUR = 3_600_000;
 const YEAR = 365 * 24 * HOUR;
-describe('a start with a clock that is wrong', { timeout: 120_000 }, () => {
+describe('a start with a wrong clock', { timeout: 600_000 }, () => {
   let remote: Remote;
   before(async () => {
     remote = await startRemote();
@@ -175,7 +175,7 @@ describe('a start with a clock that is wrong', { timeout: 120_000 }, () => {
   }
 });
 
-describe('a proxy that only its operator can help', { timeout: 60_000 }, () => {
+describe('a running proxy that only its operator can repair', { timeout: 600_000 }, () => {
   for (const [what, code, break_] of [
     [
       'the service rejects its key',
@@ -188,7 +188,7 @@ describe('a proxy that only its operator can help', { timeout: 60_000 }, () => {
       ({ simulator }: Remote) => simulator.rotateManifest(),
     ],
   ] as const) {
-    it(`ends with 1 where ${what}, and says what to do`, async (t) => {
+    it(`ends with 1 if ${what}, and says what to do`, async (t) => {
       const remote = await startRemote();
       t.after(() => remote.close());
       const pinned = join(remote.directory, 'pinned.json');
@@ -202,11 +202,20 @@ describe('a proxy that only its operator can help', { timeout: 60_000 }, () => {
         t.after(() => proxy.stop('SIGKILL'));
         const { process } = proxy;
         await eventually('the end of the proxy', () => process.exitCode !== null);
+        await eventually(
+          () => `its last line:\n${proxy.log()}`,
+          () => /^Error: .*\n$/m.test(proxy.log()),
+        );
         return `it started, and ended (${process.exitCode}):\n${proxy.log()}`;
       }, String); // it may end before it has told its port
       assert.match(words, /(?:did not start|and ended) \(1\)/);
       const line = words.split('\n').find((each) => each.includes('The proxy cannot go on')) ?? words;
       assert.ok(line.includes(`code=${code}`) && line.includes('remedy='), line);
+      assert.match(
+        words.trimEnd().split('\n').at(-1) ?? '',
+        /^Error: .+\. .+\.$/,
+        'the reason is the last line',
+      );
     });
   }
 });

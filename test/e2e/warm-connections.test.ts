@@ -1,4 +1,7 @@
-/** Connections that the program opens ahead of its requests: how many, with one process and with several, and their end. */
+/**
+ * Connections that the program opens ahead of its requests: how many, with one process and with several, and
+ * their end.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -27,7 +30,7 @@ async function counting(port: number) {
   return { server, open, port: (server.address() as AddressInfo).port };
 }
 
-describe('connections opened ahead', { timeout: 60_000 }, () => {
+describe('connections opened ahead', { timeout: 600_000 }, () => {
   // One more is of the control path.
   for (const [flags, connections] of [
     [['--warm-connections=5'], 6],
@@ -36,7 +39,7 @@ describe('connections opened ahead', { timeout: 60_000 }, () => {
     [['--warm-connections=1', '--workers=2'], 3],
     [['--warm-connections=0', '--workers=2'], 1],
   ] as const) {
-    it(`${flags.join(' ')}: ${connections} connections, and none after the end`, async (t) => {
+    it(`and that of the control path are ${connections} in all, and closed after the end (${flags.join(' ')})`, async (t) => {
       const remote = await startRemote();
       t.after(() => remote.close());
       const { server, open, port } = await counting(remote.simulator.port);

@@ -70,7 +70,7 @@ function openTogether(
 const open = (cipher: RequestCipher, message: string): Buffer => openTogether(cipher, [message])[0]!;
 
 describe('a request cipher, by the vectors', () => {
-  it('opens with any id, in any number of quotes: neither is compared', () => {
+  it('opens a message with any id and any number of quotes around it', () => {
     for (const id of ['', 'x', 'xy', EXCHANGE.id]) {
       const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text')).slice(1, -1);
       for (const [before, after] of [
@@ -144,14 +144,14 @@ describe('a request cipher refuses as malformed', () => {
     });
   }
 
-  it('a long message with no hex in the middle', () => {
+  it('a long message with a character in the middle that is no hex digit', () => {
     const long = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.alloc(5000));
     const at = long.length - 4000;
     const message = `${long.slice(0, at)}g${long.slice(at + 1)}`;
     assert.throws(() => open(fixedCipher(), message), { code: 'response_malformed' });
   });
 
-  it('or as not authentic, any message with one changed character of iv or ciphertext', () => {
+  it('a message with one changed character of iv or ciphertext, or else as not authentic', () => {
     const start = good.indexOf(iv);
     for (let i = start; i < good.length - 1; i++) {
       for (const other of ['0', '1', 'x', ':']) {
@@ -172,7 +172,7 @@ describe('the messages of a request', () => {
 
   for (const size of SIZES) {
     for (const [how, spelled] of Object.entries(LABELS)) {
-      it(`are refused in the response: ${size} bytes, ${how} they were sent`, () => {
+      it(`are refused when they come back in the response: ${size} bytes, hex ${how === 'as' ? 'as sent' : 'in upper case'}`, () => {
         for (const number of [0, 1, 15, 16, 39]) {
           const cipher = fixedCipher();
           const own = sealed(cipher, size)[number]!;
@@ -206,7 +206,7 @@ describe('the messages of a request', () => {
     assert.throws(() => cipher.sealAll([[Buffer.from('q')]]), { code: 'internal' });
   });
 
-  it('are refused in the response where they were sealed together', () => {
+  it('are refused when they come back in the response, also if sealAll made them', () => {
     const cipher = fixedCipher();
     const [own] = cipher.sealAll([[Buffer.from('q')]]);
     assert.throws(() => open(cipher, textOf(own!)), { message: /its own request/ });
@@ -217,7 +217,7 @@ describe('a request cipher', () => {
   const response = (sequence: number, text: string): string =>
     literalSeal(EXCHANGE, sequence, Buffer.alloc(12, 0xf0 + sequence), Buffer.from(text));
 
-  it('numbers requests and responses apart, each from 0', () => {
+  it('numbers the messages of request and response separately, each from 0', () => {
     const cipher = fixedCipher({ ivs: countingIvs() });
     for (let i = 0; i < 3; i++) {
       assert.equal(literalOpen(EXCHANGE, i, sealAll(cipher, Buffer.from(`q${i}`))).toString(), `q${i}`);
@@ -225,7 +225,7 @@ describe('a request cipher', () => {
     for (let i = 0; i < 3; i++) assert.equal(open(cipher, response(i, `a${i}`)).toString(), `a${i}`);
   });
 
-  it('gives messages that are opened together their numbers in the order asked for', () => {
+  it('opens messages together only if their numbers follow the given order', () => {
     const messages = [0, 1, 2].map((sequence) =>
       literalSeal(EXCHANGE, sequence, Buffer.alloc(12), hex('61')),
     );
@@ -241,7 +241,7 @@ describe('a request cipher', () => {
     assert.throws(() => open(cipher, response(0, 'a')), { code: 'response_not_authentic' });
   });
 
-  it('refuses a skipped message', () => {
+  it('refuses a message after a skipped one', () => {
     assert.throws(() => open(fixedCipher(), response(1, 'b')), { code: 'response_not_authentic' });
   });
 
@@ -260,7 +260,7 @@ describe('a request cipher', () => {
     assert.throws(() => cipher.sealAll([[Buffer.from('q')]]), { code: 'internal' });
   });
 
-  it('gives sequence numbers where sealing starts, so that messages may be laid out in another order', () => {
+  it('assigns a sequence number when sealing starts, so that messages may be written in another order', () => {
     const cipher = fixedCipher({ ivs: countingIvs() });
     const [first, second] = [cipher.seal(), cipher.seal()];
     const whole = [second, first].map((sealer, i) => sealedMessage(sealer, Buffer.from(`p${i}`)));
@@ -296,8 +296,8 @@ describe('a request cipher', () => {
   });
 });
 
-describe('a request cipher, against the literal envelope,', () => {
-  it('seals what it opens, for any plaintext in any pieces', () => {
+describe('a request cipher, compared with the literal envelope', () => {
+  it('seals any plaintext in any pieces as the literal envelope does, and opens it again', () => {
     fc.assert(
       fc.property(fc.array(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 4 })), (messages) => {
         const ivs = countingIvs();
@@ -314,7 +314,7 @@ describe('a request cipher, against the literal envelope,', () => {
     );
   });
 
-  it('seals several together as the literal envelope does one by one, short and long, in any pieces', () => {
+  it('seals several plaintexts together, short and long, in any pieces, as the literal envelope seals them one by one', () => {
     const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 250, max: 530 }));
     const all = fc.array(fc.array(size, { maxLength: 3 }), { maxLength: 20 });
     fc.assert(
@@ -331,7 +331,7 @@ describe('a request cipher, against the literal envelope,', () => {
     );
   });
 
-  it('opens several together as it opens them one by one, short and long', () => {
+  it('opens several messages together, short and long, and refuses all of them if one is wrong', () => {
     const size = fc.oneof(fc.nat({ max: 80 }), fc.integer({ min: 500, max: 530 }), fc.constant(5_000));
     const plaintexts = fc
       .array(size, { minLength: 1, maxLength: 20 })

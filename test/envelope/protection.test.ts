@@ -64,14 +64,14 @@ describe('GPU certificate-status policy', () => {
     });
   }
 
-  it('refuses a secret of another length, as every other use of it does', () => {
+  it('refuses a secret of another length than 32 bytes', () => {
     for (const bytes of [31, 33, 64]) {
       const use = (): unknown => policyHeaders({ key: wrongKeyOf(Buffer.alloc(bytes)) });
       assert.throws(use, { code: 'internal' }, `${bytes} bytes`);
     }
   });
 
-  it('is another for another second and another key', () => {
+  it('has another MAC for another second and for another key', () => {
     const macs = [
       policyHeaders({})[1],
       policyHeaders({ nowMs: attempt.nowMs + 1000 })[1],
@@ -95,7 +95,7 @@ describe('protection headers of an attempt', () => {
     });
   });
 
-  it('leave out model and shard key where there are none', () => {
+  it('leave out model and shard key if there are none', () => {
     const headers = protectionHeaders({ ...attempt, model: undefined, shardKey: undefined });
     assert.equal('Privatemode-Target-Model' in headers, false);
     assert.equal('Privatemode-Shard-Key' in headers, false);
@@ -106,7 +106,7 @@ describe('protection headers of an attempt', () => {
     assert.equal(Buffer.from(value, 'latin1').toString('utf8'), 'modèl-😀');
   });
 
-  it('announce the generation implemented', () => {
+  it('announce the protocol version v1.40.0', () => {
     assert.equal(PROTOCOL_VERSION, 'v1.40.0');
   });
 });

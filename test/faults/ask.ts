@@ -1,4 +1,7 @@
-/** One chat request in either API style over a plain socket, or through the library's door, and everything that its response shows. */
+/**
+ * One chat request in either API style over a plain socket, or through the library's door, and everything
+ * that its response shows.
+ */
 import { type Agent, type IncomingHttpHeaders, type IncomingMessage, request } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { DOOR } from '../support/doors/library-door.ts';

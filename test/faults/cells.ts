@@ -9,8 +9,8 @@ export interface Cell {
   /** `clean`: the framing says that this is all of it, and the connection may be used again. */
   readonly ended: 'clean' | 'broken';
   /**
-   * `answer`: every word and the API style's end. `error`: an error object in place of the answer. `error event`: the
-   * words so far, then an error in the API style's form and no end.
+   * `answer`: every word and the API style's end. `error`: an error object in place of the answer. `error
+   * event`: the words so far, then an error in the API style's form and no end.
    */
   readonly shows: 'answer' | 'error' | 'error event';
   /** Our own error; undefined where there is none, or it is the service's and shown in its words. */
@@ -83,7 +83,9 @@ export const serviceError = (status: number, more: More = {}): Cell =>
     { headers: { 'privatemode-encrypted': 'false' }, ...more },
   );
 
-/** A stream that had begun: an error event in the API style's form, then a connection that is visibly broken. */
+/**
+ * A stream that had begun: an error event in the API style's form, then a connection that is visibly broken.
+ */
 export const brokenOff = (code: ErrorCode, more: More = {}): Cell =>
   cell(
     {

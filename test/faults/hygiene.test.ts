@@ -1,6 +1,6 @@
 /**
- * Nothing that is secret is left lying about: after requests of every kind, good and bad, the prompt, the key and the
- * secrets are searched for in everything that was written, logged or answered.
+ * Nothing that is secret is left lying about: after requests of every kind, good and bad, the prompt, the key
+ * and the secrets are searched for in everything that was written, logged or answered.
  */
 import assert from 'node:assert/strict';
 import { KeyObject } from 'node:crypto';
@@ -155,7 +155,7 @@ describe('prompt, key and secret', () => {
   });
 
   for (const attempt of [...GOOD, ...BAD]) {
-    it(`leave no trace after ${attempt.what}`, async () => {
+    it(`are in no output, log line or file after ${attempt.what}`, async () => {
       const shown = await shownBy(stack, attempt);
       await atRest(stack);
       const forbidden = [...writtenForms(P), ...writtenForms(K), ...secretsOf(stack)];
@@ -169,7 +169,7 @@ describe('prompt, key and secret', () => {
     });
   }
 
-  it('were looked for in files that were really written', () => {
+  it('were searched for in files that were really written', () => {
     const files = readdirSync(directory, { recursive: true, withFileTypes: true }).filter((file) =>
       file.isFile(),
     );
@@ -185,7 +185,7 @@ describe('prompt, key and secret', () => {
     for (const text of shown) for (const secret of secretsOf(stack)) assert.ok(!text.includes(secret));
   });
 
-  it('are not kept twice: the copy of the secret that the exchange hands out is wiped', async (t) => {
+  it('are not kept twice: the bytes of the secret that HPKE returns are zeroed', async (t) => {
     let handedOut: Uint8Array | undefined;
     const receive = SUITE.ReceiveExport.bind(SUITE);
     t.mock.method(SUITE, 'ReceiveExport', async (...given: Parameters<typeof receive>) => {
@@ -211,7 +211,7 @@ describe('prompt, key and secret', () => {
     assert.deepEqual(handedOut, new Uint8Array(32));
   });
 
-  it('in dumps: the prompt, as asked for, and no credential; only their owner may read them', async () => {
+  it('in files of --dump-requests: the prompt is there, but not key and secret, and only the owner can read the files', async () => {
     const dumping = await startStack({ apiKey: K, flags: ['--dump-requests'] });
     try {
       await shownBy(dumping, MESSAGE);

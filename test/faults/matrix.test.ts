@@ -139,7 +139,7 @@ describe('the fault matrix', () => {
     assert.equal(new Set(MATRIX.map(nameOf)).size, MATRIX.length, 'two rows have the same name');
   });
 
-  it('lets a fault pass only where it is harmless, or provided for by a flag or a retry', () => {
+  it('expects an answer only for faults that are harmless or handled by a flag, a limit or a retry', () => {
     for (const row of MATRIX) {
       const passes = row.cells.stream.shows === 'answer';
       const { harmless } = INFERENCE_FAULTS[faultName(row)] as { harmless?: true };

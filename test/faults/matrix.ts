@@ -1,6 +1,7 @@
 /**
- * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log and the
- * counters tell. matrix.test.ts asserts every cell in both API styles; docs/reliability.md is made from it.
+ * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log
+ * and the counters tell. matrix.test.ts asserts every cell in both API styles; docs/reliability.md is made
+ * from it.
  */
 import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
 import { DOOR } from '../support/doors/library-door.ts';
@@ -16,8 +17,8 @@ export interface FaultRow {
   /** What identifies the row, where `asks` does not. */
   readonly label?: string;
   /**
-   * `impatient`: a proxy with short time-outs. `fresh`: one of its own, for what a session allows but once in a while.
-   * `strict`: one that accepts no GPU certificate but a good one.
+   * `impatient`: a proxy with short time-outs. `fresh`: one of its own, for what a session allows but once in
+   * a while. `strict`: one that accepts no GPU certificate but a good one.
    */
   readonly proxy?: 'impatient' | 'fresh' | 'strict';
   /** Whether the request goes out on a connection that an earlier one has used. */
@@ -71,7 +72,9 @@ const RENEWED = {
 const HOUR = 3_600;
 const revokedAt = (hoursAgo: number): number => Math.floor(Date.now() / 1000) - hoursAgo * HOUR;
 
-/** The proxy speaks of its own key itself, without the service's hints; the library's is the application's. */
+/**
+ * The proxy speaks of its own key itself, without the service's hints; the library's is the application's.
+ */
 const REJECTED_KEY =
   DOOR === 'library' ? serviceError(401) : { ...refused('api_key_rejected'), log: ['status 401'] };
 
@@ -85,14 +88,21 @@ const STATUSES: readonly FaultRow[] = [403, 409, 429, 500, 503].flatMap((status)
   ),
 ]);
 
-/** A gateway's plain text is not shown, but its status and its hint are. */
-const gatewayError = (status: number, headers: Record<string, string> = {}) =>
-  refused('response_malformed', { status, headers, log: [`status ${status}`] });
+/** A gateway's plain text is not shown, but its status and its hint are. It is no failure to decrypt. */
+const gatewayError = (status: number, headers: Record<string, string> = {}): Cell => ({
+  ...refused('response_malformed', { status, headers, log: [`status ${status}`] }),
+  counters: { responses: { [status]: 1 } },
+});
 
 export const MATRIX: readonly FaultRow[] = [
   // Answers in place of the model's.
   row('fault=status:401', 'the service rejects the key', REJECTED_KEY),
   ...STATUSES,
+  row(
+    'fault=gateway_status:401',
+    'a gateway in between rejects the key',
+    DOOR === 'library' ? gatewayError(401) : REJECTED_KEY,
+  ),
   row('fault=gateway_status:502', 'a gateway in between answers 502 in plain text', gatewayError(502)),
   row(
     'fault=gateway_status:429,7',

@@ -1,4 +1,7 @@
-/** The mutation check takes its while (`npm run mutation`); that its faults still apply, and are spread over lib, is seen at once. */
+/**
+ * The mutation check takes its while (`npm run mutation`); that its faults still apply, and are spread over
+ * lib, is seen at once.
+ */
 import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -23,7 +26,7 @@ function byRoom(files: readonly string[], weigh: (file: string) => number): Map<
 
 describe('the mutation check', () => {
   for (const mutation of MUTATIONS) {
-    it(`can take away ${mutation.defence}`, () => {
+    it(`has an edit that applies, and existing test files, for the defence: ${mutation.defence}`, () => {
       const source = read(mutation.file);
       assert.notEqual(mutated(source, mutation), source);
       for (const { file, names } of mutation.tests) {
@@ -33,19 +36,19 @@ describe('the mutation check', () => {
     });
   }
 
-  it('fails where a patch does not apply any more, or in two places', () => {
+  it('throws if an edit no longer applies, or applies in two places', () => {
     const finds = (MUTATIONS[0] as Mutation).edits.map(({ find }) => find).join(' ');
     for (const source of ['', `${finds} ${finds}`]) {
       assert.throws(() => mutated(source, MUTATIONS[0] as Mutation), /exactly once/);
     }
   });
 
-  it('has at least 60 faults, each described once', () => {
+  it('has at least 60 mutations, each with a description of its own', () => {
     assert.ok(MUTATIONS.length >= 60, `${MUTATIONS.length}`);
     assert.equal(new Set(MUTATIONS.map(({ defence }) => defence)).size, MUTATIONS.length);
   });
 
-  it('has faults in every room of lib, at least as many as its share of the lines, but for a third of that and one', () => {
+  it('has mutations in every directory of lib: at least two thirds of its share by lines, less one', () => {
     const files = globSync('lib/**/*.ts', { cwd: ROOT }).map((file) => file.replaceAll('\\', '/'));
     const lines = byRoom(files, (file) => read(file).split('\n').length);
     const all = [...lines.values()].reduce((sum, count) => sum + count);
@@ -65,14 +68,14 @@ describe('the mutation check', () => {
     }
   });
 
-  it('tells apart tests that go red, stay green and do not run; what a hang keeps from passing is red', () => {
+  it('reports tests that pass and tests that do not run; if the file hangs, an unfinished test counts as failed', () => {
     const ended = { passed: new Set(['a']), failed: new Set(['b']) };
     const names = ['a', 'b', 'c'];
     assert.deepEqual(findingsOf(names, { ...ended, hung: false }), ['stays green: a', 'did not run: c']);
     assert.deepEqual(findingsOf(names, { ...ended, hung: true }), ['stays green: a']);
   });
 
-  it('runs the tests of these names in that tree, and ends a file that hangs', async () => {
+  it('runs the named tests of a file in the given tree, and kills a file that hangs', async () => {
     const tree = temporaryDirectory('mutation-check-');
     const write = (file: string, ...tests: string[]): void =>
       writeFileSync(join(tree, file), `import { describe, it } from 'node:test';\n${tests.join('\n')}`);

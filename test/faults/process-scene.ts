@@ -26,7 +26,10 @@ export interface ProcessScene {
   finish(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
 }
 
-/** A simulated deployment here, and the program in front of it in a process that ends with the test at the latest. */
+/**
+ * A simulated deployment here, and the program in front of it in a process that ends with the test at the
+ * latest.
+ */
 export async function processScene(
   t: TestContext,
   options: {

@@ -18,7 +18,10 @@ export interface Scene {
   readonly canaries: Canaries;
   /** Asks for a stream in the OpenAI API style; the prompt is the canary, several times over. */
   ask(overrides?: Partial<Question>): Promise<ChatResponse>;
-  /** The end of the scene: every invariant, with this many requests at the service; then nothing may be left of it. */
+  /**
+   * The end of the scene: every invariant, with this many requests at the service; then nothing may be left
+   * of it.
+   */
   finish(expected: Parameters<Guard['verify']>[0]): Promise<void>;
 }
 

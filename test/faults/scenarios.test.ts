@@ -3,5 +3,5 @@ import { describe, it } from 'node:test';
 import { SCENARIOS } from './scenarios.ts';
 
 describe('the fault scenarios', () => {
-  for (const { name, outcome, run } of SCENARIOS) it(`${name}: ${outcome}`, { timeout: 120_000 }, run);
+  for (const { name, outcome, run } of SCENARIOS) it(`${name}: ${outcome}`, { timeout: 600_000 }, run);
 });

@@ -1,6 +1,6 @@
 /**
- * The columns of the fault matrix that the official clients are: the whole answer, or an error that is raised. A shortened answer that a
- * program takes for the whole would be the worst a proxy can do.
+ * The columns of the fault matrix that the official clients are: the whole answer, or an error that is
+ * raised. A shortened answer that a program takes for the whole would be the worst a proxy can do.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
@@ -41,7 +41,8 @@ describe('the fault matrix, through the official clients', () => {
     for (const stack of stacks.values()) await stack.close();
   });
 
-  // A renewal that is forced is allowed but once in a while: those rows need proxies of their own, which matrix.test.ts starts.
+  // A renewal that is forced is allowed but once in a while: those rows need proxies of their own, which
+  // matrix.test.ts starts.
   const rows = MATRIX.filter(({ proxy, uploadBytes }) => proxy !== 'fresh' && uploadBytes === undefined);
   for (const [column, client, how] of COLUMNS) {
     describe(column, { concurrency: 8 }, () => {

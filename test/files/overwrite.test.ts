@@ -30,7 +30,7 @@ describe('overwrite', () => {
     });
   }
 
-  it('keeps the file and its mode, cuts off a longer end, and leaves nothing beside it', async () => {
+  it('keeps the inode and the mode of the file, cuts off the rest of a longer text, and leaves no copy', async () => {
     const path = fileNamed('kept', `{"old":"${'x'.repeat(1000)}"}`);
     const { ino } = statSync(path);
     await overwrite(path, NEW);
@@ -39,7 +39,7 @@ describe('overwrite', () => {
     assert.deepEqual(left('kept'), ['kept']);
   });
 
-  it('has the whole text beside the file before it changes it, and no JSON in the file until the end', async (t) => {
+  it('writes the whole text to a copy first, and keeps the file invalid as JSON while it writes the file', async (t) => {
     const path = fileNamed('watched');
     const seen: string[] = [];
     await onWrite(t, (written) => {
@@ -50,7 +50,7 @@ describe('overwrite', () => {
     assert.deepEqual(seen, ['{"old":1}', '#', '#']);
   });
 
-  it('that is cut short leaves the whole text beside the file, and the next one is not kept by it', async (t) => {
+  it('leaves the whole text in the copy if a write fails, and succeeds the next time despite that copy', async (t) => {
     const path = fileNamed('cut');
     let broken = true;
     await onWrite(t, (written) => {
@@ -64,7 +64,7 @@ describe('overwrite', () => {
     assert.deepEqual([readFileSync(path).equals(NEW), left('cut')], [true, ['cut']]);
   });
 
-  it('follows no link that lies where the copy belongs', async () => {
+  it('follows no link in the place of the copy', async () => {
     const path = fileNamed('linked');
     const other = fileNamed('other');
     symlinkSync(other, `${path}.new`);

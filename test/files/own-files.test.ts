@@ -15,7 +15,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { checkReceipts } from '../../lib/transparency/check-receipts.ts';
+import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { NOON, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
@@ -32,7 +32,7 @@ async function used(): Promise<string> {
   return `2026-12-01.${log.instance}.jsonl`;
 }
 
-describe('files of receipts', { timeout: 60_000 }, () => {
+describe('files of receipts', { timeout: 600_000 }, () => {
   const REFUSALS: [what: string, spoil: () => unknown, message: RegExp, remedy: RegExp][] = [
     [
       'a key that its group can read',
@@ -126,7 +126,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     });
   }
 
-  it('are refused at the start where they belong to somebody else', ONLY_ROOT, async () => {
+  it('are refused at the start if they belong to another user', ONLY_ROOT, async () => {
     await used();
     chownSync(path('key.pem'), 65532, 0);
     const message = /key\.pem belongs to another user \(uid 65532\)$/;
@@ -139,7 +139,33 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     });
   });
 
-  it('serve where an fsGroup has made them those of the group: 2775 and 0660', async () => {
+  it(
+    'of another user: the remedy tells root to run as that user, and anybody else to take them with chown',
+    ONLY_ROOT,
+    async () => {
+      await used();
+      chownSync(path('key.pem'), 65532, 0);
+      await assert.rejects(here.open(), (error: { message: string; remedy: string }) => {
+        assert.match(error.message, /key\.pem belongs to another user \(uid 65532\)$/);
+        assert.match(error.remedy, /^Run this as uid 65532, not as root; docs\/receipts\.md#the-key /);
+        return true;
+      });
+      const script = `
+      const { readOwnKey } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/files/own-files.ts'))});
+      process.setgid(65531); process.setuid(65531);
+      await readOwnKey('key.pem').catch(({ remedy }) => console.log(remedy));`;
+      chownSync(here.directory, 65531, 0);
+      chmodSync(path('key.pem'), 0o644);
+      const other = spawnSync(process.execPath, ['--input-type=module', '-e', script], {
+        cwd: here.directory,
+        encoding: 'utf8',
+        timeout: 30_000,
+      });
+      assert.equal(other.stdout, 'Give it to uid 65531 with chown.\n', other.stderr);
+    },
+  );
+
+  it('are accepted with the group modes that an fsGroup gives: directory 2775, files 0660', async () => {
     const file = await used();
     chmodSync(here.directory, 0o2775);
     for (const name of ['key.pem', file]) chmodSync(path(name), 0o660);
@@ -151,7 +177,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     assert.deepEqual([ok, instances, requests], [true, 2, 1]);
   });
 
-  it('do not serve a process that is no member of the group', ONLY_ROOT, async () => {
+  it('are refused with group modes if the process is not in the group', ONLY_ROOT, async () => {
     await used();
     for (const name of ['', 'key.pem']) chownSync(path(name), 0, 65532);
     chmodSync(here.directory, 0o2775);
@@ -161,11 +187,11 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     await assert.rejects(here.open(), { code: 'receipts_unavailable', message: /\(mode 0660\)$/ });
   });
 
-  it('serve in a pod: a user without privileges, on a volume of root with an fsGroup', ONLY_ROOT, () => {
+  it('are accepted in a pod: an unprivileged user, on a volume of root with an fsGroup', ONLY_ROOT, () => {
     chmodSync(here.workspace, 0o2775);
     chownSync(here.workspace, 0, 65532);
     const script = `
-      const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/transparency/receipt-log.ts'))});
+      const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/receipts/receipt-log.ts'))});
       process.setgroups([65532]); process.setgid(65532); process.setuid(65532);
       const log = await openReceiptLog({ workspace: ${JSON.stringify(here.workspace)}, version: '1', onFailure(e) { throw e; }, onRecovery() {} });
       await log.close();`;
@@ -193,7 +219,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     ],
     ['is a FIFO', (file) => execFileSync('mkfifo', [file]), /is a link or something else than a file$/],
     [
-      'all can write',
+      'can be written by all',
       (file) => {
         writeFileSync(file, '');
         chmodSync(file, 0o666);
@@ -206,7 +232,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
       /receipts can be written to by others/,
     ],
     [
-      'lies where a link has taken the place of the directory',
+      'lies in a directory that a link has replaced',
       () => {
         mkdirSync(join(here.workspace, 'elsewhere'));
         renameSync(here.directory, join(here.workspace, 'moved'));
@@ -216,7 +242,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     ],
   ];
   for (const [what, spoil, reason] of LATER) {
-    it(`are not written to where the file of the next day ${what}`, async () => {
+    it(`get no receipt if the file of the next day ${what}`, async () => {
       writeFileSync(join(here.workspace, 'victim'), 'as it was');
       let now = NOON;
       const told: string[] = [];
@@ -233,7 +259,7 @@ describe('files of receipts', { timeout: 60_000 }, () => {
     });
   }
 
-  it('do not take the way of a link to the verdicts', async () => {
+  it('get no verdict through a link in place of the directory of verdicts', async () => {
     await used();
     mkdirSync(join(here.workspace, 'elsewhere'));
     symlinkSync(join(here.workspace, 'elsewhere'), path('verdicts'));

@@ -8,7 +8,10 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { proxyFromEnvironment } from '../../lib/network/proxy-environment.ts';
 import { loadTrustStore } from '../../lib/network/trust-store.ts';
 
-/** What `read` gives, or undefined where it refuses, as `config_invalid` and without the text that may be secret. */
+/**
+ * What `read` gives, or undefined where it refuses, as `config_invalid` and without the text that may be
+ * secret.
+ */
 function configured<T>(read: () => T, secret?: string): T | undefined {
   try {
     return read();
@@ -44,7 +47,7 @@ describe('any environment', () => {
     fc.domain().map((name) => `*.${name}`),
   );
 
-  it('gives a rule that answers for every host, or a typed error that quotes nothing', () => {
+  it('gives a proxy rule that answers for every host, or a typed error that does not quote the value', () => {
     let rules = 0;
     fc.assert(
       fc.property(proxy, fc.array(exception, { maxLength: 4 }), host, port, (value, exceptions, to, at) => {
@@ -67,7 +70,7 @@ describe('any environment', () => {
     assert.ok(rules > 100, `only ${rules} rules`);
   });
 
-  it('never decides what the flags decide, and never gives authorities that are none', () => {
+  it('never changes what the flags decide, and yields no authorities from an unreadable file', () => {
     fc.assert(
       fc.property(fc.dictionary(anything, anything), anything, (env, path) => {
         assert.deepEqual(
@@ -111,7 +114,7 @@ describe('any file or value of a flag', () => {
     assert.ok(accepted > 50, `only ${accepted} were accepted`);
   });
 
-  it('gives a configuration whose numbers are numbers', () => {
+  it('gives a configuration whose numbers are finite, or a typed error', () => {
     const names = FLAGS.map(({ name }) => name).filter((name) => name !== 'unsafe-trust-roots');
     const value = fc.oneof(
       anything,

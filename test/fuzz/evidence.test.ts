@@ -1,6 +1,7 @@
 /**
- * The readers of evidence and of what goes with it, as JSON: whatever is changed in a good one, they read it or refuse it with
- * the typed error of their own. The readers of bytes have their properties in test/attestation.
+ * The readers of evidence and of what goes with it, as JSON: whatever is changed in a good one, they read it
+ * or refuse it with the typed error of their own. The readers of bytes have their properties in
+ * test/attestation.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -99,7 +100,7 @@ function changed(
   return copy;
 }
 
-describe('evidence as JSON, with any change', () => {
+describe('evidence as JSON', () => {
   for (const [what, { good, read, codes }] of Object.entries(READERS)) {
     const verdict = (bytes: Uint8Array): 'read' | 'refused' => {
       try {
@@ -111,7 +112,7 @@ describe('evidence as JSON, with any change', () => {
       }
     };
 
-    it(`is read as a ${what} or refused with its error`, () => {
+    it(`is read as ${what} or refused with an error code of that reader, whatever values are changed`, () => {
       const counts = { read: 0, refused: 0 };
       assert.equal(verdict(Buffer.from(good)), 'read');
       fc.assert(
@@ -124,7 +125,7 @@ describe('evidence as JSON, with any change', () => {
       assert.ok(counts.refused > 100, JSON.stringify(counts));
     });
 
-    it(`is read as a ${what} or refused with its error, byte by byte`, () => {
+    it(`is read as ${what} or refused with an error code of that reader, whatever bytes are changed`, () => {
       const harm = fc.record({
         at: fc.nat(),
         remove: fc.nat(3),

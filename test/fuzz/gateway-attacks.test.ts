@@ -1,7 +1,7 @@
 /**
- * Whatever a gateway without the key makes of a response, the openers give the honest answer, an honest beginning of it and then
- * an error, or an error. The attacks come from a generator (attack-generator.ts); those that people thought of stand in
- * test/e2e/gateway-attacks.test.ts.
+ * Whatever a gateway without the key makes of a response, the openers give the honest answer, an honest
+ * beginning of it and then an error, or an error. The attacks come from a generator (attack-generator.ts);
+ * those that people thought of stand in test/e2e/gateway-attacks.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -9,11 +9,11 @@ import { isDeepStrictEqual } from 'node:util';
 import fc from 'fast-check';
 import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import type { RequestCipher } from '../../lib/envelope/protection.ts';
-import { remoteHeaders } from '../../lib/exchange/headers.ts';
+import { remoteHeaders } from '../../lib/http-rules/headers.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
-import { createTranslator } from '../../lib/responses/translator.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { readStream } from '../support/doors/sdk-outcome.ts';
 import {
   asked,
@@ -101,7 +101,10 @@ const isError = (item: unknown): boolean => typeof item === 'object' && item !==
 /** Words that no honest response has. */
 const DISHONEST = /REFLECTED|FORGED/;
 
-/** An error event that authenticates is an error, whatever it says: content that a gateway made one of is not taken for content. */
+/**
+ * An error event that authenticates is an error, whatever it says: content that a gateway made one of is not
+ * taken for content.
+ */
 function streamVerdict({ exchange, essences }: Recording, { text, failure }: Opened): Verdict {
   const { items } = readStream(exchange.api, text);
   if (DISHONEST.test(JSON.stringify(items))) return 'neither';
@@ -161,7 +164,10 @@ const report = (recording: Recording, attack: GeneratedAttack, { text, failure }
     text,
   ].join('\n');
 
-/** Runs `opens` over generated attacks; fails at the first third outcome, and where one of the others hardly ever comes. */
+/**
+ * Runs `opens` over generated attacks; fails at the first third outcome, and where one of the others hardly
+ * ever comes.
+ */
 const isNeverFooled = (
   opens: (recording: Recording, attack: GeneratedAttack, cuts: readonly number[]) => Opened,
 ) => {
@@ -203,7 +209,7 @@ const isNeverFooled = (
 };
 
 describe('responses that a gateway edits', () => {
-  it('come as they are where it edits nothing', () => {
+  it('are opened unchanged if the gateway edits nothing', () => {
     for (const recording of RECORDINGS) {
       const { cipher } = sealedRequest(recording);
       const response = unattacked(recording);
@@ -256,8 +262,8 @@ function openTranslated(
     : body;
 }
 
-describe('responses that a gateway edits, as those of the Responses API', () => {
-  it('have a call that is done, or an end, only where the chat was the honest one', () => {
+describe('responses that a gateway edits, translated for the Responses API', () => {
+  it('have a complete tool call or an end only if the chat response is the honest one', () => {
     const counts = { whole: 0, failed: 0 };
     const property = fc.property(
       fc.constantFrom(...CHATS),
@@ -284,7 +290,7 @@ describe('responses that a gateway edits, as those of the Responses API', () => 
   });
 });
 
-it('headers that a gateway writes are hints; ids, the date and rules for caches only beside a body that authenticates', () => {
+it('only hints among the headers of a gateway pass; ids, date and cache rules also pass beside an authentic body', () => {
   const hint = /^(retry-after|(x|anthropic)-ratelimit-.+)$/;
   const ofTheAnswer = /^((x-)?request-id|cache-control|date)$/;
   const property = fc.property(generatedHead, fc.boolean(), (head, authenticated) => {

@@ -69,7 +69,8 @@ function parametersFor<T>(place: ReturnType<typeof placeOf>, given: Parameters<T
   const isHere = where.file === place.file && where.test === place.test && where.ordinal === place.ordinal;
   if (!isHere) return given;
   console.log('the saved failure is tried again');
-  // The value itself outlives a change of the generators; seed and path do not. The other runs follow: some tests count them.
+  // The value itself outlives a change of the generators; seed and path do not. The other runs follow: some
+  // tests count them.
   if (example !== undefined) return { ...given, examples: [decode(example) as T] };
   const run = Number(path?.split(':')[0] ?? 0);
   return { ...given, seed, numRuns: Math.max(run + 1, given.numRuns ?? DEFAULT_RUNS) };

@@ -1,4 +1,7 @@
-/** Forms against the parser of Node's fetch: what is well-formed both accept, and nothing is read that is not there. */
+/**
+ * Forms against the parser of Node's fetch: what is well-formed both accept, and nothing is read that is not
+ * there.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
@@ -85,7 +88,7 @@ const chunked = (whole: Uint8Array, at: readonly number[]): Uint8Array[] =>
   );
 
 describe('forms, against the parser of fetch', () => {
-  it('what is well-formed is read alike, in any chunks', async () => {
+  it('are read as fetch reads them if they are well-formed, in any chunks', async () => {
     await fc.assert(
       fc.asyncProperty(parts, cuts, async (form, at) => {
         const whole = formBody(BOUNDARY, form as FormPart[]);
@@ -99,7 +102,7 @@ describe('forms, against the parser of fetch', () => {
     );
   });
 
-  it('what is damaged is refused with a typed error, or holds nothing that fetch does not read', async () => {
+  it('are refused with a typed error if they are damaged, or give exactly the parts that fetch reads', async () => {
     let refused = 0;
     const harm = fc.record({
       at: fc.nat(),
@@ -126,7 +129,8 @@ describe('forms, against the parser of fetch', () => {
           // Before the first boundary at the beginning of a line all is preamble, which fetch does not know.
           const theirs = await reference(whole);
           if (theirs === undefined) return;
-          const text = (bytes: string): string => Buffer.from(bytes, 'hex').toString('utf8'); // as fetch reads values
+          // as fetch reads values
+          const text = (bytes: string): string => Buffer.from(bytes, 'hex').toString('utf8');
           const read = new Set(Object.entries(theirs).map(([key, value]) => `${nameIn(key)} ${text(value)}`));
           for (const [key, value] of Object.entries(mine)) {
             assert.ok(read.has(`${nameIn(key)} ${text(value)}`), key);

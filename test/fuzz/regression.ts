@@ -24,7 +24,10 @@ export interface Regression extends Place {
   readonly example?: unknown;
 }
 
-/** A value as JSON: bytes as `{"$bytes": base64}`, a Buffer as `{"$buffer": …}`, undefined as `{"$undefined": true}`, odd numbers as text. */
+/**
+ * A value as JSON: bytes as `{"$bytes": base64}`, a Buffer as `{"$buffer": …}`, undefined as `{"$undefined":
+ * true}`, odd numbers as text.
+ */
 export function encode(value: unknown): unknown {
   if (value === undefined) return { $undefined: true };
   if (Buffer.isBuffer(value)) return { $buffer: value.toString('base64') };

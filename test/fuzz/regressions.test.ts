@@ -15,7 +15,7 @@ const saved = (directory: string): string[] =>
 describe('saved failures', () => {
   for (const path of saved(REGRESSIONS)) {
     const { file, test, counterexample } = readRegression(path);
-    it(`are mended: ${file}, ${test}: ${counterexample.slice(0, 100)}`, async () => {
+    it(`are fixed: ${file}, ${test}: ${counterexample.slice(0, 100)}`, async () => {
       const { code, output } = await runProperties(file, { FUZZ_REPLAY: path }, test);
       assert.match(output, /the saved failure is tried again/, 'neither file nor test has it any more');
       assert.equal(code, 0, output);
@@ -24,7 +24,7 @@ describe('saved failures', () => {
 });
 
 describe('fuzzing', () => {
-  it('finds a planted defect, saves the smallest failure, and fails again for it until it is mended', async () => {
+  it('finds a planted defect, saves the smallest failure, and repeats it until the defect is fixed', async () => {
     const directory = temporaryDirectory('privatemode-fuzz-');
     const planted = 'test/fuzz/planted.ts';
     const fuzz = { FUZZ_REGRESSIONS: directory, FUZZ_MS: '500' };
@@ -51,7 +51,7 @@ describe('fuzzing', () => {
     assert.match(mended.output, /the saved failure is tried again/);
   });
 
-  it('writes values so that they come back', () => {
+  it('writes values that read back as the same values', () => {
     const values = [
       undefined,
       null,
@@ -66,7 +66,7 @@ describe('fuzzing', () => {
     assert.deepStrictEqual(decode(JSON.parse(JSON.stringify(encode(values)))), values);
   });
 
-  it('sees the properties of every room', () => {
+  it('finds properties in each of nine directories of tests', () => {
     const rooms = new Set(filesWithProperties().map(({ file }) => file.split('/')[1]));
     for (const room of [
       'attestation',
@@ -83,7 +83,7 @@ describe('fuzzing', () => {
     }
   });
 
-  it('begins from committed seeds in npm test: every property names one', () => {
+  it('starts from committed seeds in npm test: every property names its seed', () => {
     for (const { file } of filesWithProperties()) {
       const source = readFileSync(join(ROOT, file), 'utf8');
       for (const call of source.split('fc.assert(').slice(1)) {

@@ -1,4 +1,7 @@
-/** Requests of the Responses API with lists of every kind, of colliding and unusual names and texts, written and cut in unusual ways. */
+/**
+ * Requests of the Responses API with lists of every kind, of colliding and unusual names and texts, written
+ * and cut in unusual ways.
+ */
 
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
@@ -6,8 +9,8 @@ import fc from 'fast-check';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createRequestBody } from '../../lib/pipeline/request-body.ts';
-import { RequestTranslation } from '../../lib/responses/request.ts';
-import { writeReasoning } from '../../lib/responses/response-object.ts';
+import { writeReasoning } from '../../lib/responses-api/response-object.ts';
+import { RequestTranslation } from '../../lib/responses-api/translate-request.ts';
 import { countSteps } from '../support/processes/count-steps.ts'; // before what it counts
 import { cutAt } from '../support/remote/chunkings.ts';
 
@@ -114,7 +117,7 @@ function translate(body: Buffer, cuts: readonly number[]) {
   }
 }
 
-it('a Responses request is the same chat request however it is written and cut, and costs what its bytes cost', () => {
+it('a Responses request becomes the same chat request however it is written and cut, at a cost bounded by its bytes', () => {
   const counts = { translated: 0, refused: 0 };
   const property = fc.property(request, fc.array(fc.nat(), { maxLength: 6 }), (asked, places) => {
     const [plain, ...others] = STYLES.map((style) => {
@@ -122,7 +125,7 @@ it('a Responses request is the same chat request however it is written and cut, 
       const cuts = places.map((place) => place % (body.length + 1)).sort((a, b) => a - b);
       let found: ReturnType<typeof translate> | undefined;
       const steps = countSteps(
-        (file) => /^lib\/(?:responses|pipeline\/json)\//.test(file),
+        (file) => /^lib\/(?:responses-api|pipeline\/json)\//.test(file),
         () => {
           found = translate(body, cuts);
         },

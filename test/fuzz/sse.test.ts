@@ -195,8 +195,8 @@ function damaged(events: readonly string[], { kind, at, ...rest }: Damage): stri
   }
 }
 
-describe('event streams, against the literal implementation', () => {
-  it('what is whole is opened the same, in any framing and any chunks', () => {
+describe('event streams, compared with the literal implementation', () => {
+  it('are opened alike if they are whole, in any framing and any chunks', () => {
     fc.assert(
       fc.property(script, framing, cuts, (what, how, at) => {
         const wire = Buffer.from(wireOf(what, how).join(''));
@@ -210,7 +210,7 @@ describe('event streams, against the literal implementation', () => {
     );
   });
 
-  it('what is damaged is never opened further, and never ends well where the literal one does not', () => {
+  it('that are damaged are opened no further, and end well only if the literal implementation sees the end', () => {
     let refused = 0;
     fc.assert(
       fc.property(
@@ -238,7 +238,7 @@ describe('event streams, against the literal implementation', () => {
     assert.ok(refused > 300, `only ${refused} were refused`);
   });
 
-  it('chunks make no difference, whatever the bytes', () => {
+  it('give the same result in any chunks, whatever their bytes', () => {
     fc.assert(
       fc.property(script, framing, fc.array(damage, { maxLength: 3 }), cuts, (what, how, harm, at) => {
         const events = harm.reduce(

@@ -9,7 +9,7 @@ import { type Stack, startStack } from '../support/doors/stack.ts';
 
 const USER = { role: 'user', content: `${CANARY} hello` };
 
-describe('every endpoint', () => {
+describe('the gateway', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
@@ -48,14 +48,14 @@ describe('every endpoint', () => {
     ],
   ];
   for (const [path, extra, text] of chats) {
-    it(`POST ${path}`, async () => {
+    it(`answers POST ${path} with the hash of the manifest in a header`, async () => {
       const response = await ask(path, { model: 'sim-echo', ...extra });
       assert.equal(response.status, 200);
       assert.equal(text((await response.json()) as never).trim(), USER.content);
       assert.equal(response.headers.get('privatemode-proxy-manifest-sha256'), stack.simulator.manifestSha256);
     });
 
-    it(`POST ${path}, streamed; of its query, only what is documented goes on`, async () => {
+    it(`streams POST ${path}, and forwards only the documented parameters of its query`, async () => {
       const response = await ask(`${path}?beta=true&a=%20`, { model: 'sim-echo', stream: true, ...extra });
       assert.match(response.headers.get('content-type') ?? '', /^text\/event-stream/);
       assert.equal(response.headers.get('cache-control'), 'no-cache');
@@ -74,7 +74,7 @@ describe('every endpoint', () => {
 
   for (const [path, extra, text] of chats) {
     for (const spelled of [path.slice(3), `${path}/`]) {
-      it(`POST ${spelled} means ${path}`, async () => {
+      it(`handles POST ${spelled} as ${path}`, async () => {
         const response = await ask(spelled, { model: 'sim-echo', ...extra });
         assert.equal(response.status, 200);
         assert.equal(text((await response.json()) as never).trim(), USER.content);
@@ -83,7 +83,7 @@ describe('every endpoint', () => {
     }
   }
 
-  it('POST /v1/embeddings, which has no streams, whatever `stream` says', async () => {
+  it('answers POST /v1/embeddings without a stream even if the body says "stream": true', async () => {
     const body = { model: 'sim-embed', input: [CANARY, 'b'], stream: true };
     const response = await ask('/v1/embeddings', body);
     const { data } = (await response.json()) as { data: unknown[] };
@@ -91,7 +91,7 @@ describe('every endpoint', () => {
   });
 
   for (const stream of [false, true]) {
-    it(`POST /v1/audio/transcriptions${stream ? ', streamed' : ''}`, async () => {
+    it(`answers POST /v1/audio/transcriptions with a ${stream ? 'stream' : 'whole body'}`, async () => {
       const audio = Buffer.from(`${CANARY} is what the audio says`);
       const form = new FormData();
       form.set('model', 'sim-whisper');
@@ -106,7 +106,7 @@ describe('every endpoint', () => {
     });
   }
 
-  it('POST /unstructured/…', async () => {
+  it('answers POST /unstructured/… with a body of any type, and forwards nothing of its query', async () => {
     const body = `${CANARY}, in any form`;
     const response = await ask('/unstructured/general/v0/general?x=1', undefined, {
       body,
@@ -118,7 +118,7 @@ describe('every endpoint', () => {
     assert.equal(seen()?.target, '/unstructured/general/v0/general');
   });
 
-  it('GET /v1/models and GET /v1/models/{id}', async () => {
+  it('answers GET /v1/models and GET /v1/models/{id}, and forwards only the documented parameters', async () => {
     const list = await fetch(`${stack.url}/v1/models?limit=9&key=${CANARY}`);
     assert.equal(seen()?.target, '/v1/models?limit=9');
     assert.equal(((await list.json()) as { object: string }).object, 'list');
@@ -131,7 +131,7 @@ describe('every endpoint', () => {
     assert.equal(seen()?.target, '/v1/models/none');
   });
 
-  it('HEAD where GET is, without a body', async () => {
+  it('answers HEAD without a body at every path that takes GET', async () => {
     for (const path of ['/v1/models', '/v1/models/sim-echo', '/', '/healthz', '/readyz', '/api/hello']) {
       const client = rawClient(Number(new URL(stack.url).port));
       client.send(get(path).replace('GET', 'HEAD').replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'));
@@ -146,7 +146,7 @@ describe('every endpoint', () => {
     const wrong = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'].filter(
       (method) => !methods.includes(method),
     );
-    it(`${wrong.join(', ')} ${path}: 405 with Allow, never forwarded`, async () => {
+    it(`answers ${wrong.join(', ')} ${path} with 405 and Allow, and forwards none of them`, async () => {
       const before = stack.simulator.counts['inference'];
       for (const method of wrong) {
         const response = await fetch(`${stack.url}${concrete}`, { method });
@@ -178,14 +178,14 @@ describe('every endpoint', () => {
     ['POST /v1/images/generations', 404, /no such endpoint/],
     ['POST /privatemode/v1/secret', 404, /no such endpoint/],
     ['GET /unstructured', 404, /no such endpoint/],
-    ['POST /v1/chat/completions/x', 404, /no such endpoint/],
+    ['POST /v1/chat/completions/x', 404, /there is no endpoint .* here; the nearest is /],
     ['POST /V1/chat/completions', 404, /no such endpoint/],
     ['POST /v1/responses', 400, /"message":"[^"]*\/v1\/chat\/completions/],
     ['GET /v1/responses/resp_1', 400, /\/v1\/chat\/completions/],
     ['GET /v1/messages/count_tokens', 405, /^\{"type":"error","error":\{"type":"invalid_request_error"/],
   ];
   for (const [request, status, body] of local) {
-    it(`${request}: ${status}, answered here`, async () => {
+    it(`answers ${request} itself, with ${status}`, async () => {
       const before = stack.simulator.counts['inference'];
       const [method = '', path = ''] = request.split(' ');
       const response = await fetch(`${stack.url}${path}`, { method });
@@ -198,7 +198,7 @@ describe('every endpoint', () => {
     });
   }
 
-  it('a redirect of the service is an error, and followed nowhere', async () => {
+  it('answers a redirect of the service with 502 upstream_redirect, and does not follow it', async () => {
     const before = stack.simulator.counts['inference'] ?? 0;
     const response = await ask('/v1/chat/completions', {
       model: 'sim-echo+fault=redirect',

@@ -1,4 +1,7 @@
-/** The service dies after its response began: the error event arrives, and no client can take what it got for complete. */
+/**
+ * The service dies after its response began: the error event arrives, and no client can take what it got for
+ * complete.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -41,7 +44,7 @@ const flooding =
   };
 
 describe('broken streams', { concurrency: true }, () => {
-  it('OpenAI style: the error is the last event, and the last chunk never comes', async (t) => {
+  it('end in the OpenAI style with the error as last event, and without a last chunk', async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const asking = client();
     upstream.on(breaking(asking));
@@ -53,7 +56,7 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(body, /\n\ndata: \{"error":\{"message":"[^"]+","type":"server_error".*\}\}\n\n$/);
   });
 
-  it('Anthropic style: the error is the last event, and the last chunk never comes', async (t) => {
+  it('end in the Anthropic style with the error as last event, and without a last chunk', async (t) => {
     const { upstream, client } = await gatewayFixture(t);
     const asking = client();
     upstream.on(async (scripted) => {
@@ -68,7 +71,7 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(body, /\n\nevent: error\ndata: \{"type":"error","error":\{"type":"api_error".*\}\}?\n\n$/);
   });
 
-  it('a slow reader gets every event before the break, and the error', async (t) => {
+  it('reach a slow reader with every event before the break, and with the error', async (t) => {
     const { upstream, sending } = await gatewayFixture(t);
     upstream.on(flooding(100));
     const asking = sending(post(STREAMING));
@@ -83,7 +86,7 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(body, /"code":"stream_unfinished"[^\n]*\n\n$/);
   });
 
-  it('HTTP/1.0 has no chunks: the error arrives and the connection is reset, not closed', async (t) => {
+  it('end over HTTP/1.0 with the error and a reset of the connection', async (t) => {
     const { upstream, client } = await gatewayFixture(t);
     const asking = client();
     upstream.on(breaking(asking));
@@ -92,7 +95,7 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(asking.received(), /"hel"[\s\S]*"code":"stream_unfinished"[^\n]*\n\n$/);
   });
 
-  it('HTTP/1.0: a stream that ends well is closed in order', async (t) => {
+  it('over HTTP/1.0, a complete stream ends with an orderly close of the connection', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: chatStream });
     const asking = sending(post(STREAMING, { version: '1.0' }));
     assert.equal(await asking.ended, 'end');
@@ -102,7 +105,7 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(text, /"hel"[\s\S]*"lo"[\s\S]*data: \[DONE\]\n\n$/);
   });
 
-  it('HTTP/1.0: a whole answer has its length', async (t) => {
+  it('over HTTP/1.0, a response without a stream is complete', async (t) => {
     const { ask } = await gatewayFixture(t, { answers: completion });
     const answer = await ask(post(chatBody(), { version: '1.0' }));
     assert.deepEqual([answer.status, answer.complete], [200, true]);
@@ -110,8 +113,8 @@ describe('broken streams', { concurrency: true }, () => {
   });
 });
 
-describe('a reader that pauses', { concurrency: true }, () => {
-  it('longer than the idle time-out is not taken for a stalled remote', async (t) => {
+describe('a reader that pauses for longer than the idle time-out', { concurrency: true }, () => {
+  it('gets its whole stream, and the service does not count as stalled', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -129,7 +132,7 @@ describe('a reader that pauses', { concurrency: true }, () => {
   });
 });
 
-describe('the service dies in mid-stream', { concurrency: true }, () => {
+describe('the end of a response', { concurrency: true }, () => {
   const deaths: [name: string, die: (scripted: Scripted) => unknown][] = [
     ['a reset', (scripted) => scripted.reset()],
     ['a close', (scripted) => scripted.end()],
@@ -137,7 +140,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     ['a last chunk without the last event', (scripted) => scripted.write(LAST_CHUNK)],
   ];
   for (const [name, die] of deaths) {
-    it(`${name} becomes an error event and no clean end`, async (t) => {
+    it(`${name} in mid-stream gives the error event stream_unfinished, and an incomplete response`, async (t) => {
       const { upstream, gateway, client } = await gatewayFixture(t);
       const asking = client();
       upstream.on(async (scripted) => {
@@ -170,7 +173,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     ['a plain error that breaks off', () => PLAIN_ERROR, true, 502, 'stream_unfinished'],
     ['a plain error that stalls', () => PLAIN_ERROR, false, 504, 'stream_idle_timeout'],
   ] as const) {
-    it(`${name} is ${status} ${code}, and nothing of it is shown`, async (t) => {
+    it(`${name} becomes ${status} ${code}, and the client sees nothing of it`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, { settings: { streamIdleTimeout: 200 } });
       upstream.on(async (scripted) => {
         await scripted.write(half(await scripted.body()));
@@ -182,7 +185,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     });
   }
 
-  it('an answer of a list of models that breaks off does not look complete', async (t) => {
+  it('a list of models that breaks off does not look complete to the client', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       await scripted.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"dat\r\n');
@@ -192,7 +195,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     assert.deepEqual([answer.status, answer.body, answer.complete], [200, '{"dat', false]);
   });
 
-  it('an answer that we end ourselves takes its connection with it', async (t) => {
+  it('an upstream connection is closed when the gateway ends its stream as response_not_authentic', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const closed = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
@@ -205,7 +208,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
     await closed.promise;
   });
 
-  it('an answer that goes on after its last event is complete at once', async (t) => {
+  it('a stream is complete after its last event even if the service goes on writing', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -215,14 +218,12 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
         scripted.write(chunked(': still here\n\n'));
       }
     });
-    const begun = performance.now();
-    const answer = await ask(post(STREAMING));
+    const answer = await ask(post(STREAMING)); // fails if the client waits for the rest, which never ends
     assert.ok(answer.complete && answer.body.endsWith(DONE));
     assert.ok(!answer.body.includes('still here'));
-    assert.ok(performance.now() - begun < 2_000, 'the client waited for the rest');
   });
 
-  it('a last chunk that comes a little after the last event leaves the connection for the next request', async (t) => {
+  it('an upstream connection is reused if the last chunk comes a little after the last event', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
@@ -237,7 +238,7 @@ describe('the service dies in mid-stream', { concurrency: true }, () => {
   });
 });
 
-it('broken streams: what is not HTTP is no response that failed to decrypt', async (t) => {
+it('an upstream response that is no HTTP becomes 502 response_malformed, and no failure to decrypt is counted', async (t) => {
   const { upstream, gateway, ask } = await gatewayFixture(t);
   upstream.on(async (scripted) => {
     await scripted.body();

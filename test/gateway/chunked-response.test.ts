@@ -98,10 +98,10 @@ const REQUESTS: Readonly<Record<string, string>> = {
   'HTTP/1.0': 'GET / HTTP/1.0\r\n\r\n',
 };
 
-describe('a response in chunks', { timeout: 30_000 }, () => {
+describe('a response in chunks', { timeout: 600_000 }, () => {
   for (const [what, answer] of Object.entries(ANSWERS)) {
     for (const [which, head] of Object.entries(REQUESTS)) {
-      it(`is that of Node to the byte: ${what}, ${which}`, async () => {
+      it(`has the same bytes as Node's own response: ${what}, for ${which}`, async () => {
         const [ours, nodes] = [
           await bytesOf(answer, { head }),
           await bytesOf(answer, { head, Response: ServerResponse }),
@@ -127,7 +127,7 @@ describe('a response in chunks', { timeout: 30_000 }, () => {
     assert.deepEqual(bodies.slice(1), ['<0-0>', '<1-1>', '<2-2>']);
   });
 
-  it('tells when a reader is slow, and when it has caught up; each piece calls back', async () => {
+  it('signals by write() and drain that a reader is slow or has caught up, and calls back for each piece', async () => {
     const PIECES = 200;
     let [refused, called] = [0, 0];
     const server = createServer(
@@ -158,7 +158,7 @@ describe('a response in chunks', { timeout: 30_000 }, () => {
     server.close();
   });
 
-  it('refuses what comes after the end, as Node does', async () => {
+  it('refuses a write after its end as Node does', async () => {
     const codes: unknown[] = [];
     await bytesOf((response) => {
       response.on('error', (error: NodeJS.ErrnoException) => codes.push(error.code));

@@ -1,4 +1,7 @@
-/** A client is gone when its response can no longer be written, not when its request has been read (Node emits `close` for both). */
+/**
+ * A client is gone when its response can no longer be written, not when its request has been read (Node emits
+ * `close` for both).
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay, setImmediate as turn } from 'node:timers/promises';
@@ -61,7 +64,7 @@ describe('client aborts', { concurrency: true }, () => {
     for (const [when, { body = chatBody(), headers = [], answers = () => '', read, line }] of Object.entries(
       STAGES,
     )) {
-      it(`a client that ${how} ${when}: the remote does no more for it, and the log has the phase`, async (t) => {
+      it(`the gateway drops the exchange, also upstream, of a client that ${how} ${when}, and logs the phase`, async (t) => {
         const { upstream, gateway, sending } = await gatewayFixture(t);
         const asked = Promise.withResolvers<void>();
         upstream.on(async (scripted) => {
@@ -99,7 +102,7 @@ describe('client aborts', { concurrency: true }, () => {
     }
   }
 
-  it('a client that waits a second for its answer is there', async (t) => {
+  it('a client that waits a second for its response does not count as gone', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
@@ -111,7 +114,7 @@ describe('client aborts', { concurrency: true }, () => {
     assert.equal(gateway.counters.clientAborts.size, 0);
   });
 
-  it('a client that leaves while the secret is renewed for it gets no second request', async (t) => {
+  it('the gateway sends no second request for a client that leaves while the secret is renewed', async (t) => {
     const session = fakeSession();
     const { upstream, gateway, sending } = await gatewayFixture(t, {
       session: {
@@ -135,7 +138,7 @@ describe('client aborts', { concurrency: true }, () => {
     ['an answer', 'HTTP/1.1 200 OK'],
     ['an error', 'HTTP/1.1 400 Bad Request'],
   ] as const) {
-    it(`a client that leaves while the body of ${what} arrives: that is its doing, not the service's`, async (t) => {
+    it(`a client that leaves while the body of ${what} arrives is logged as client_aborted, not as a failure`, async (t) => {
       const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => {
         await scripted.body();

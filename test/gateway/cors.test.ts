@@ -45,12 +45,13 @@ describe('CORS: who may ask', () => {
     ],
     ['an image or form of another site', browser('127.0.0.1:8080', undefined, 'cross-site'), false],
     ['a sandboxed page', browser('localhost:8080', 'null', 'cross-site'), false],
-    ['an unknown relation', browser('localhost:8080', undefined, 'nearby'), false],
-    ['an empty relation', browser('localhost:8080', undefined, ''), false],
+    ['an unknown Sec-Fetch-Site', browser('localhost:8080', undefined, 'nearby'), false],
+    ['an empty Sec-Fetch-Site', browser('localhost:8080', undefined, ''), false],
     ['our own page', browser('localhost:8080', 'http://localhost:8080', 'same-origin'), true],
     ['our own page without Origin', browser('127.0.0.1:8080', undefined, 'same-origin'), true],
     ['the address bar', browser('localhost:8080', undefined, 'none'), true],
-    // Browsers without Sec-Fetch-Site, and all of them where the page was not loaded over TLS or from loopback.
+    // Browsers without Sec-Fetch-Site, and all of them where the page was not loaded over TLS or from
+    // loopback.
     ['older browser, our own page', browser('localhost:8080', 'http://localhost:8080'), true],
     ['older browser, our own page, other case', browser('LocalHost:8080', 'http://localhost:8080'), true],
     ['older browser, port 80 left out', browser('localhost:80', 'http://localhost'), true],
@@ -175,7 +176,10 @@ describe('CORS: who may ask', () => {
   }
 });
 
-/** Where a foreign page is, and what its browser tells of it: of a rebound name over plain HTTP, nothing with a GET. */
+/**
+ * Where a foreign page is, and what its browser tells of it: of a rebound name over plain HTTP, nothing with
+ * a GET.
+ */
 const PAGES = [
   ...['evil.example', 'EVIL.example.:8080', 'localhost.evil.example', '127.0.0.1.evil.example'].map(
     (host) => ({ host }),
@@ -195,7 +199,7 @@ const SET = {
   'user-agent': fc.constant('curl/8.5.0'),
 };
 
-it('whatever a foreign page sets, it gets nothing without a key that decides, and the admin listener knows no key', () => {
+it('a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent', () => {
   const attack = fc.record({
     page: fc.constantFrom(...PAGES),
     set: fc.record(SET, { requiredKeys: [] }),
@@ -234,17 +238,17 @@ describe('CORS headers', () => {
     assert.equal(headers['vary'], 'Origin');
     assert.ok(!('access-control-allow-credentials' in headers));
   });
-  it('are nothing but Vary for an origin that is not listed', () =>
+  it('are only Vary for an origin that is not listed', () =>
     assert.deepEqual(from('https://evil.example', LIST), { vary: 'Origin' }));
-  it('are Vary alone for a request without Origin, for caches', () =>
+  it('are only Vary for a request without Origin', () =>
     assert.deepEqual(from(undefined, LIST), { vary: 'Origin' }));
-  it('are * for everybody where any origin is allowed', () => {
+  it('allow * to every request if any origin is allowed', () => {
     const headers = from('https://evil.example', ANY);
     assert.equal(headers['access-control-allow-origin'], '*');
     assert.deepEqual(from(undefined, ANY), headers);
     assert.ok(!('vary' in headers));
   });
-  it('let the page read the receipt', () => {
+  it('let the page read the receipt and the error code', () => {
     const exposed = from('https://chat.example', LIST)['access-control-expose-headers']?.split(', ');
     for (const name of [
       ...[
@@ -277,10 +281,10 @@ describe('preflights', () => {
       vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
     });
   });
-  it('are answered with * where any origin is allowed', () => {
+  it('are answered with * if any origin is allowed', () => {
     assert.equal(preflightHeaders('OPTIONS', asking, ANY)?.['access-control-allow-origin'], '*');
   });
-  it('do not reflect what is no list of header names', () => {
+  it('get no Access-Control-Allow-Headers if what they ask for is no list of header names', () => {
     const headers = preflightHeaders(
       'OPTIONS',
       { ...asking, 'access-control-request-headers': 'a\x01<b>' },
@@ -288,7 +292,7 @@ describe('preflights', () => {
     );
     assert.ok(headers && !('access-control-allow-headers' in headers));
   });
-  it('let a public page reach a private network where it asks', () => {
+  it('let a public page reach a private network if it asks for that', () => {
     const headers = preflightHeaders(
       'OPTIONS',
       { ...asking, 'access-control-request-private-network': 'true' },
@@ -305,14 +309,14 @@ describe('preflights', () => {
     ['no requested method', 'OPTIONS', { origin: 'https://chat.example' }, LIST],
   ];
   for (const [name, method, headers, policy] of none) {
-    it(`${name} is no preflight to answer`, () =>
+    it(`are not answered with ${name}`, () =>
       assert.equal(preflightHeaders(method, headers, policy), undefined));
   }
 });
 
-describe('our own names', () => {
-  it('are the listen address', () => assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']));
-  it('are the DNS names of the certificate too', () => {
+describe("the gateway's own names", () => {
+  it('include the listen address, in lower case', () => assert.deepEqual(ownNames('GPU-Box'), ['gpu-box']));
+  it('include the DNS names of the certificate', () => {
     const { cert } = createTestAuthority('test').issue(['Proxy.example', '*.lab.example', '127.0.0.1']);
     assert.deepEqual(ownNames('0.0.0.0', cert), ['0.0.0.0', 'proxy.example', '*.lab.example']);
   });
@@ -322,10 +326,11 @@ describe('a listener that knows no keys', () => {
   const asking = (headers: Record<string, string>) => () =>
     refuseForeignPage({ rawHeaders: Object.entries(headers).flat(), headers }, OFF);
 
-  it('lets programs in, under any name, and browsers under its own', () => {
+  it('lets programs in under any host name, and browsers under its own names', () => {
     asking({ host: 'metrics.default.svc:9100', 'user-agent': 'Prometheus/3.1' })();
     asking({ host: 'gpu-box:9100', ...CHROMIUM })();
-    asking({ host: 'metrics.default.svc:9100', 'accept-language': '*', 'sec-fetch-mode': 'cors' })(); // Node's fetch
+    // Node's fetch
+    asking({ host: 'metrics.default.svc:9100', 'accept-language': '*', 'sec-fetch-mode': 'cors' })();
     asking({ host: 'gpu-box:9100', 'accept-language': 'de' })();
   });
   it('reads the head of a request as strictly as the gateway', () => {

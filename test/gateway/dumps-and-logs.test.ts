@@ -1,9 +1,11 @@
-/** What is written down of a request: dumps where they are asked for, readable by one user; logs without contents. */
+/**
+ * What is written down of a request: dumps where they are asked for, readable by one user; logs without
+ * contents.
+ */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import {
   answerTo,
   chatBody,
@@ -41,10 +43,13 @@ function requestDump({ gateway }: Fixture): string {
   return name === undefined ? '' : readFileSync(join(folder, name), 'utf8');
 }
 
-/** The dumps that a gateway has written: text by the end of the file's name. */
+/**
+ * The dumps that a gateway has written: text by the end of the file's name. Waits until the files end with
+ * these bodies, since nothing tells when the last bytes are on the disk.
+ */
 async function dumps(
   { gateway }: Fixture,
-  count: number,
+  ...bodies: readonly string[]
 ): Promise<{ req: string; resp: string; paths: string[] }> {
   const folder = join(gateway.directory, 'requests');
   const list = (): string[] =>
@@ -52,11 +57,13 @@ async function dumps(
       .filter((name) => name.endsWith('.txt'))
       .map((name) => join(folder, name))
       .toSorted();
-  await eventually('all dumps', () => list().length === count && gateway.active() === 0);
-  await delay(50); // the last bytes are on their way to the disk, and nothing tells when they are there
-  const paths = list();
-  const read = (end: string): string => readFileSync(paths.find((path) => path.endsWith(end)) ?? '', 'utf8');
-  return { req: read('_req.txt'), resp: count > 1 ? read('_resp.txt') : '', paths };
+  const read = (end: string): string => readFileSync(list().find((path) => path.endsWith(end)) ?? '', 'utf8');
+  const isWhole = (body = '', i = 0): boolean => read(i === 0 ? '_req.txt' : '_resp.txt').endsWith(body);
+  await eventually(
+    () => `all dumps to end as they should, of ${list().join(', ')}`,
+    () => list().length === bodies.length && gateway.active() === 0 && bodies.every(isWhole),
+  );
+  return { req: read('_req.txt'), resp: bodies.length > 1 ? read('_resp.txt') : '', paths: list() };
 }
 
 describe('request dumps', { concurrency: true }, () => {
@@ -67,7 +74,7 @@ describe('request dumps', { concurrency: true }, () => {
     const answer = await ask(
       post(chatBody(), { headers: SECRETS, path: '/v1/chat/completions?x=1&key=CANARY-KEY-6' }),
     );
-    const { req, resp, paths } = await dumps(fixture, 2);
+    const { req, resp, paths } = await dumps(fixture, chatBody(), answer.body);
     assert.match(
       req,
       /^POST \/v1\/chat\/completions\?x=1&key=\[redacted\] HTTP\/1\.1\r\nHost: localhost:8080\r\n/,
@@ -116,7 +123,7 @@ describe('request dumps', { concurrency: true }, () => {
       /"hel"[\s\S]*"lo"[\s\S]*\[DONE\]\n\n$/,
     ],
     [
-      'what came of a refused body',
+      'the error response to a refused body',
       '{"a":}',
       () => {},
       /^HTTP\/1\.1 400 Bad Request\r\n[\s\S]*"code":"invalid_json"/,
@@ -129,14 +136,14 @@ describe('request dumps', { concurrency: true }, () => {
       fixture.upstream.on((scripted) => void script(scripted, asking));
       asking.send(post(body));
       const answer = await answerTo(asking);
-      const { req, resp } = await dumps(fixture, 2);
+      const { req, resp } = await dumps(fixture, body, answer.body);
       assert.ok(req.endsWith(`\r\n\r\n${body}`), req);
       assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
       assert.match(resp, shown);
     });
   }
 
-  it('of a client that left are closed', async (t) => {
+  it('hold what a client had sent before it left', async (t) => {
     const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
     const asking = fixture.client();
     asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
@@ -146,18 +153,18 @@ describe('request dumps', { concurrency: true }, () => {
     );
     asking.socket.destroy();
     await eventually('the end of the exchange', () => fixture.gateway.active() === 0);
-    assert.ok((await dumps(fixture, 1)).req.endsWith(chatBody()));
+    assert.ok((await dumps(fixture, chatBody())).req.endsWith(chatBody()));
   });
 
-  it('are not written where they were not asked for', async (t) => {
+  it('are not written by default', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     assert.deepEqual(readdirSync(gateway.directory), ['ca.pem']);
   });
 });
 
-describe('the log at level debug', { concurrency: true }, () => {
-  it('holds neither contents nor keys, whatever goes well or wrong', async (t) => {
+describe('the gateway, logging at level debug', { concurrency: true }, () => {
+  it('writes neither contents nor keys, whether requests succeed or fail', async (t) => {
     const { upstream, gateway, ask, sending } = await gatewayFixture(t, {
       settings: { streamIdleTimeout: 200 },
     });
@@ -218,7 +225,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     assert.deepEqual(ids(ends), [...new Set(ids(gateway.logLines))].sort(), 'one line for each request');
   });
 
-  it('names the request id that the service and the client have seen', async (t) => {
+  it('names in each line the request id that the service and the client have seen', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t, { answers: completion });
     const asking = sending(post(chatBody(), { headers: ['X-Request-Id: of-the-client'] }));
     const { headers } = await answerTo(asking);
@@ -231,7 +238,7 @@ describe('the log at level debug', { concurrency: true }, () => {
       assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
   });
 
-  it('observes what is refused before an endpoint is found, by its path as the log has it', async (t) => {
+  it('counts a request without an endpoint in the metrics, under the path that the log shows', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
     await ask(get('/favicon.ico'));
@@ -252,7 +259,7 @@ describe('the log at level debug', { concurrency: true }, () => {
     );
   });
 
-  it('counts each request once, with what it came to', async (t) => {
+  it('counts each request once in the metrics, with its status and error code', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     await ask(post('{'));

@@ -1,4 +1,7 @@
-/** A refusal while the body is still arriving: closing at once would reset the connection and lose the response (RFC 9112 9.6). */
+/**
+ * A refusal while the body is still arriving: closing at once would reset the connection and lose the
+ * response (RFC 9112 9.6).
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
@@ -13,6 +16,7 @@ import {
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { completion, http } from '../support/remote/sealed-answers.ts';
 
 const settings = { maxBodyBytes: 100_000 };
@@ -22,7 +26,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, { settings });
     const asking = sending(post('{"model":', { headers: ['Content-Length: 100001'] }));
-    const answer = await answerTo(asking, 900); // long before the rest of the body was given up
+    const answer = await answerTo(asking); // the rest of the body never comes
     assertError(answer, 413, 'body_too_large');
     assert.equal(answer.headers['connection'], 'close');
     assert.equal(await asking.ended, 'end');
@@ -47,7 +51,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     ['chunked Anthropic body', '/v1/messages', 'application/json', inChunks(TOO_LARGE)],
     ['form', '/v1/audio/transcriptions', 'multipart/form-data; boundary=b', inChunks(form)],
   ] as const) {
-    it(`a ${what} over the limit is refused when it gets there`, async (t) => {
+    it(`a ${what} is refused with 413 as soon as it exceeds the limit`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, { settings });
       const headers = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
       const answer = await ask(post(body, { path, headers }));
@@ -68,7 +72,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     ],
     ['that is compressed', 415, { headers: ['Content-Encoding: gzip'] }],
   ] as const) {
-    it(`with Expect a body ${what} gets no 100, and never travels`, async (t) => {
+    it(`a body ${what}, announced with Expect, gets ${status} and no 100`, async (t) => {
       const { client } = await gatewayFixture(t, { settings });
       const asking = client();
       const expecting = [`Content-Length: ${length}`, 'Expect: 100-continue', ...headers];
@@ -78,7 +82,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     });
   }
 
-  it('a request with Expect in HTTP/1.0, which knows no 100, gets none', async (t) => {
+  it('a request with Expect in HTTP/1.0 gets no 100', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: completion });
     const asking = sending(
       post(chatBody(), { headers: ['Expect: 100-continue'] })
@@ -99,13 +103,13 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal((await answerTo(asking)).status, 200);
   });
 
-  it('a request with an expectation that nobody knows is 417', async (t) => {
+  it('a request with an unknown expectation gets 417', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     assert.equal((await ask(post(chatBody(), { headers: ['Expect: a-miracle'] }))).status, 417);
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('a client that sends on regardless still reads the refusal', async (t) => {
+  it('a client that goes on sending a refused body still reads the refusal', async (t) => {
     const { sending } = await gatewayFixture(t, { settings });
     const asking = sending(
       post(TOO_LARGE.slice(0, 900_000), { headers: [`Content-Length: ${TOO_LARGE.length}`] }),
@@ -121,28 +125,33 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     const begun = performance.now();
     await once(asking.socket, 'close');
     const waited = performance.now() - begun;
-    assert.ok(waited > 700 && waited < 2_500, `${waited} ms`);
+    assert.ok(waited > 700 && waited < 9_000, `${waited} ms`);
     assert.equal(gateway.active(), 0);
   });
 
   it('the rest of a refused body is thrown away up to a bounded length', async (t) => {
     const { sending } = await gatewayFixture(t, { settings });
-    const asking = sending(post('{', { headers: ['Content-Length: 1000000000'] }));
-    const begun = performance.now();
-    const timer = setInterval(() => asking.socket.writable && asking.send(Buffer.alloc(300_000)), 20);
-    await asking.ended;
-    clearInterval(timer);
-    assert.ok(performance.now() - begun < 700, 'a second was waited for');
+    /** ms until the connection ended. */
+    const refused = async (): Promise<number> => {
+      const asking = sending(post('{', { headers: ['Content-Length: 1000000000'] }));
+      const begun = performance.now();
+      const timer = setInterval(() => asking.socket.writable && asking.send(Buffer.alloc(300_000)), 20);
+      await asking.ended;
+      clearInterval(timer);
+      return performance.now() - begun;
+    };
+    // A pause of this process may make one of them longer, but time alone makes all of them a second long.
+    await eventually('an end before a second was over', async () => (await refused()) < 700);
   });
 
-  it('bad JSON is told before the rest of it has come', async (t) => {
+  it('bad JSON gets 400 before the rest of the body has arrived', async (t) => {
     const { upstream, sending } = await gatewayFixture(t);
     const asking = sending(post('{"model":}', { headers: ['Content-Length: 100000'] }));
-    assertError(await answerTo(asking, 900), 400, 'invalid_json');
+    assertError(await answerTo(asking), 400, 'invalid_json');
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('a remote that cannot be verified is told before the rest of the body has come', async (t) => {
+  it('a request to a service that is not verified gets 503 not_ready before the rest of the body has arrived', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, {
       session: fakeSession({
         acquire: async () => {
@@ -152,13 +161,13 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
       }),
     });
     const asking = sending(post(chatBody(), { headers: ['Content-Length: 100000'] }));
-    const answer = await answerTo(asking, 900);
+    const answer = await answerTo(asking);
     assertError(answer, 503, 'not_ready');
     assert.equal(answer.headers['retry-after'], '2');
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('a body where none belongs is not waited for: the answer ends the connection', async (t) => {
+  it('a GET with a body is answered before the body has arrived, and its connection ends', async (t) => {
     const { upstream, sending } = await gatewayFixture(t);
     upstream.on((scripted) => scripted.write(http(200, '{"data":[]}')));
     const asking = sending(get('/v1/models', ['Content-Length: 1000000']));
@@ -179,7 +188,7 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     );
   });
 
-  it('a body that is compressed below its chunks is refused', async (t) => {
+  it('a body with Transfer-Encoding: gzip, chunked is refused', async (t) => {
     const { ask, upstream } = await gatewayFixture(t);
     const chunked = `${Buffer.byteLength(chatBody()).toString(16)}\r\n${chatBody()}\r\n0\r\n\r\n`;
     assertError(

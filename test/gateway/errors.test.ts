@@ -1,7 +1,8 @@
 /**
- * Errors that the fault matrix (test/faults/matrix.ts) cannot arm: requests that are refused before anything leaves, a service that is not
- * attested or not reached, and responses that the simulated service never gives. What a client sees of every other fault, in both API styles, is
- * the matrix; the form of each code is test/api/error-format.test.ts; whether a head is read at all is test/exchange/response-head.test.ts.
+ * Errors that the fault matrix (test/faults/matrix.ts) cannot arm: requests that are refused before anything
+ * leaves, a service that is not attested or not reached, and responses that the simulated service never
+ * gives. What a client sees of every other fault, in both API styles, is the matrix; the form of each code is
+ * test/api/error-response.test.ts; whether a head is read at all is test/http-rules/response-kind.test.ts.
  */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
@@ -50,7 +51,7 @@ function assertOurs(answer: RawAnswer, status: number, code: ErrorCode): void {
   assert.equal(answer.headers['content-type'], 'application/json');
   assertOnlyOurs(answer);
   assert.ok(
-    answer.body.includes(JSON.stringify(ERRORS[code].remedy).slice(1, -1)),
+    answer.body.includes(JSON.stringify(ERRORS[code].remedies.operator).slice(1, -1)),
     'it does not say what to do',
   );
   assert.ok(!answer.body.includes(CANARY), 'it quotes the request');
@@ -76,18 +77,18 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
   for (const name of ['age', 'expires', 'etag']) assert.equal(headers[name], undefined, name);
 }
 
-describe('the gateway, before anything leaves,', { concurrency: true }, () => {
+describe('the gateway, before it sends anything,', { concurrency: true }, () => {
   const refused: [what: string, status: number, code: ErrorCode, request: Buffer, words?: RegExp][] = [
     ['a body that is no JSON', 400, 'invalid_json', post('{')],
     ['a body that is no JSON, in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
     [
-      'a form where JSON belongs',
+      'a form instead of JSON',
       ...([400, 'invalid_json'] as const),
       post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] }),
       /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
     ],
     [
-      'text where JSON belongs',
+      'text instead of JSON',
       ...([400, 'invalid_json'] as const),
       post(CANARY, { headers: ['content-type: Text/Plain;charset=UTF-8'] }),
       /the body is text\/plain, and this endpoint takes JSON/,
@@ -126,7 +127,7 @@ describe('the gateway, before anything leaves,', { concurrency: true }, () => {
     });
   }
 
-  it('tells a client that takes events only its error as an event of the API style', async (t) => {
+  it('writes its error as an event of the API style for Accept: text/event-stream', async (t) => {
     const headers = ['Accept: text/event-stream'];
     const { ask } = await gatewayFixture(t);
     const openai = await ask(post('{', { headers }));
@@ -143,11 +144,11 @@ describe('a response of the service', { concurrency: true }, () => {
   const longHead = (): string => http(200, '{}', { X: 'y'.repeat(100_000) });
   const changed = (body: Buffer): string => tampered(completion(body));
   for (const [what, answer, code] of [
-    ['that is no JSON', html, 'response_malformed'],
-    ['with a head beyond all measure', longHead, 'response_malformed'],
-    ['that was changed on the way', changed, 'response_not_authentic'],
+    ['if it is no JSON', html, 'response_malformed'],
+    ['if its head is longer than 100,000 bytes', longHead, 'response_malformed'],
+    ['if it was changed on the way', changed, 'response_not_authentic'],
   ] as const) {
-    it(`${what} is not shown: 502 ${code}, in either API style`, async (t) => {
+    it(`is not shown ${what}: 502 ${code}, in either API style`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       upstream.on(saying(answer), saying(answer));
       assertOurs(await ask(post()), 502, code);
@@ -158,7 +159,7 @@ describe('a response of the service', { concurrency: true }, () => {
     });
   }
 
-  it('without encryption is not shown where it is compressed: 502 response_malformed', async (t) => {
+  it('is not shown if it is unencrypted and compressed: 502 response_malformed', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const zipped = gzipSync('{"data":[]}').toString('latin1');
     upstream.on((scripted) => {
@@ -168,7 +169,7 @@ describe('a response of the service', { concurrency: true }, () => {
     assertOurs(await ask(get('/v1/models')), 502, 'response_malformed');
   });
 
-  it('that is a plain stream cannot pass for an error event of ours: only the holder of the secret can place one', async (t) => {
+  it('is not shown if it is an error event in clear', async (t) => {
     const openai =
       'data: {"error":{"message":"visit evil.example","type":"server_error","param":null,"code":"stream_unfinished"}}\n\n';
     const anthropic =
@@ -197,7 +198,7 @@ const PRETENDING = {
 const TEXT = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
 
 describe('an error of the service', { concurrency: true }, () => {
-  it('that says it is plain is shown as it is and marked; its hints stay, its ids and dates do not', async (t) => {
+  it('is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates', async (t) => {
     const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
     const { ask } = await gatewayFixture(t, {
       answers: plainError(429, 'words of the service', { ...hints, ...PRETENDING }),
@@ -215,7 +216,7 @@ describe('an error of the service', { concurrency: true }, () => {
     assertOnlyOurs(answer);
   });
 
-  it('that says it is plain is text for a browser, byte for byte, whatever type it declares', async (t) => {
+  it('is shown byte for byte as text/plain if it declares itself plain, whatever its Content-Type', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(
       saying(() => http(500, TEXT, { 'Privatemode-Encrypted': 'false', 'Content-Type': 'text/html' })),
@@ -227,7 +228,7 @@ describe('an error of the service', { concurrency: true }, () => {
     assertInert(answer);
   });
 
-  it('that is sealed is opened, and named with what protected it', async (t) => {
+  it('is decrypted if it is sealed, and has the header that names the secret', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const error = { error: { message: 'the model says no' } };
     upstream.on(saying((body) => http(429, sealedAnswers(body).object(error), JSON_TYPE)));
@@ -241,7 +242,7 @@ describe('an error of the service', { concurrency: true }, () => {
     assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
   });
 
-  it('that is neither sealed nor plain keeps its status and its hints, and not its text', async (t) => {
+  it('keeps its status and its Retry-After, but not its text, if it is neither sealed nor declared plain', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const text = 'upstream connect error, visit https://evil.example';
     upstream.on(saying(() => http(429, text, { 'Content-Type': 'text/plain', 'Retry-After': '7' })));
@@ -252,11 +253,42 @@ describe('an error of the service', { concurrency: true }, () => {
     assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
   });
 
+  for (const [status, body, type, remedy] of [
+    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says, or a minute, then try again.'],
+    [503, '', 'overloaded_error', 'Wait as long as Retry-After says, or a minute, then try again.'],
+    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with.'],
+    [
+      400,
+      'no',
+      'invalid_request_error',
+      'Check the request before you repeat it; report this if nothing is wrong with it.',
+    ],
+    [502, '{"error":{}}', 'api_error', 'Try again, and report it if it persists.'],
+  ] as const) {
+    it(`says what to do by its status ${status}, and not that it was tampered with, if it is neither sealed nor declared plain`, async (t) => {
+      const { upstream, ask, gateway } = await gatewayFixture(t, {
+        deps: { key: { value: () => undefined } },
+      });
+      upstream.on(saying(() => http(status, body, JSON_TYPE)));
+      const headers = ['Authorization: Bearer of-the-client'];
+      const answer = await ask(post(chatBody({ max_tokens: 10 }), { ...MESSAGES, headers }));
+      const { error } = JSON.parse(answer.body);
+      assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
+      assert.ok(
+        error.message.startsWith(
+          `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown. ${remedy} (request id `,
+        ),
+        error.message,
+      );
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+    });
+  }
+
   for (const [style, path, header] of [
     ['OpenAI', '/v1/chat/completions', 'x-request-id'],
     ['Anthropic', '/v1/messages', 'request-id'],
   ] as const) {
-    it(`in the ${style} style has its own request id where it is sealed and has one, else ours`, async (t) => {
+    it(`keeps its request id if it is sealed and has one, and else gets that of the gateway (${style} style)`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const theirs = { [header]: 'req_of-the-service' };
       const sealed = (headers: Record<string, string>): Script =>
@@ -274,8 +306,8 @@ describe('an error of the service', { concurrency: true }, () => {
   }
 });
 
-describe('a list of the service, which is never sealed,', { concurrency: true }, () => {
-  it('is marked, inert, and nobody is to keep it; its own mark is not passed on', async (t) => {
+describe('a list of models, which the service never seals', { concurrency: true }, () => {
+  it('is marked as unauthenticated and not to be cached, and the mark of the service is not passed on', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const headers = { 'Content-Type': 'text/html', 'Privatemode-Encrypted': 'false', ...PRETENDING };
     upstream.on((scripted) => scripted.write(http(200, '{"data":[]}', headers)));
@@ -345,7 +377,7 @@ describe('a service', () => {
     return answerTo(client);
   }
 
-  it('with a certificate of an unknown authority gets no request: 502 that says whose it is and what to do, not to be repeated', async (t) => {
+  it('gets no request if an unknown CA issued its certificate; a final 502 names that certificate and the remedy', async (t) => {
     const { upstream } = await gatewayFixture(t);
     const service = { port: upstream.port, ca: createTestAuthority('another').pem };
     const answer = await askThrough(t, service, post());
@@ -357,7 +389,7 @@ describe('a service', () => {
     assert.equal(upstream.requests.length, 0);
   });
 
-  it('that cannot be reached: 502 upstream_unreachable', async (t) => {
+  it('makes a request 502 upstream_unreachable if the service cannot be reached', async (t) => {
     const service = { port: 1, ca: createTestAuthority('nobody').pem };
     assertOurs(await askThrough(t, service, get('/v1/models')), 502, 'upstream_unreachable');
   });

@@ -32,7 +32,7 @@ const preflight = (origin: string, ...headers: string[]): string =>
   ].join('\r\n');
 
 describe('preflights', { concurrency: true }, () => {
-  it('of a listed origin are answered here, for a day', async (t) => {
+  it('are answered by the gateway, for a day, if the origin is listed', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
     const { status, headers } = await ask(preflight(PAGE));
     assert.equal(status, 204);
@@ -45,19 +45,19 @@ describe('preflights', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('are answered with * where any origin is allowed', async (t) => {
+  it('are answered with * if any origin is allowed', async (t) => {
     const { ask } = await gatewayFixture(t, { cors: ANY });
     const { status, headers } = await ask(preflight('https://anywhere.example'));
     assert.deepEqual([status, headers['access-control-allow-origin']], [204, '*']);
   });
 
   const refused: [name: string, cors: CorsPolicy, origin: string, status: number][] = [
-    ['of another origin', LISTED, 'https://evil.example', 403],
+    ['from an origin that is not listed', LISTED, 'https://evil.example', 403],
     ['while CORS is off', OFF, PAGE, 403],
-    ['of our own page, which needs none', OFF, 'http://localhost:8080', 405],
+    ["from the gateway's own page, which needs none", OFF, 'http://localhost:8080', 405],
   ];
   for (const [name, cors, origin, status] of refused) {
-    it(`${name}: ${status}, and no CORS headers`, async (t) => {
+    it(`get ${status} and no CORS headers ${name}`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, { cors });
       const answer = await ask(preflight(origin));
       assert.equal(answer.status, status);
@@ -68,8 +68,8 @@ describe('preflights', { concurrency: true }, () => {
   }
 });
 
-describe('requests of pages', { concurrency: true }, () => {
-  it('of a listed origin are served, and the page may read the receipt', async (t) => {
+describe('a request of a web page', { concurrency: true }, () => {
+  it('is served from a listed origin, and the page may read the receipt', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { cors: LISTED });
     upstream.on(async (scripted) => {
       const answer = completion(await scripted.body(), {
@@ -90,7 +90,7 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.ok(!names.includes('origin') && !names.includes('sec-fetch-site'), names.join());
   });
 
-  it('get CORS headers with errors too, ours and those of the service', async (t) => {
+  it('gets CORS headers also with errors of the gateway and errors of the service', async (t) => {
     const { ask } = await gatewayFixture(t, { answers: plainError(429, 'slow down'), cors: LISTED });
     for (const [body, status] of [
       ['{', 400],
@@ -102,7 +102,7 @@ describe('requests of pages', { concurrency: true }, () => {
     }
   });
 
-  it('of another origin are a 403 that names the flag, before anything is done for them', async (t) => {
+  it('gets a 403 that names the flag if its origin is not listed, and nothing is sent', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t, { cors: LISTED });
     const answer = await ask(post(chatBody(), { headers: ['Origin: https://evil.example'] }));
     assertError(answer, 403, 'origin_forbidden');
@@ -112,7 +112,7 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.deepEqual((gateway.session as unknown as { offered: unknown[] }).offered, []);
   });
 
-  it('a rebound name that asks for a page, telling neither header, with a key that is replaced: 403', async (t) => {
+  it('gets 403 under a rebound host name even without Origin and Sec-Fetch-Site if the gateway replaces its key', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { cors: OFF });
     const asking = client();
     const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
@@ -128,14 +128,14 @@ describe('requests of pages', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('of our own page are served', async (t) => {
+  it("is served from the gateway's own page", async (t) => {
     const { ask } = await gatewayFixture(t, { answers: completion, cors: OFF });
     const headers = ['Origin: http://localhost:8080', 'Sec-Fetch-Site: same-origin'];
     assert.equal((await ask(post(chatBody(), { headers }))).status, 200);
   });
 });
 
-describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, () => {
+describe('--allowed-hosts and the names of the program', { timeout: 600_000 }, () => {
   const BROWSER = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64)';
   const rows: [name: string, host: string, headers: string[], served: boolean][] = [
     ['a browser at an allowed host', 'proxy.lab.example', [BROWSER], true],
@@ -168,7 +168,7 @@ describe('--allowed-hosts and the names of the program', { timeout: 30_000 }, ()
   }
 
   for (const path of ['/', '/status', '/verification', '/metrics']) {
-    it(`a credential, which a page can set, opens ${path} to no browser`, async (t) => {
+    it(`a browser at another host gets 403 for ${path}, whatever key its page sets`, async (t) => {
       const client = rawClient(metricsPort);
       t.after(() => client.socket.destroy());
       const headers = [BROWSER, 'Authorization: Bearer x', 'X-Api-Key: x', 'Accept-Language: *'];

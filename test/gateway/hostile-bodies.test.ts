@@ -1,4 +1,7 @@
-/** Bodies that are meant to hurt: what is sealed is what was read, and nothing of it takes more than its share. */
+/**
+ * Bodies that are meant to hurt: what is sealed is what was read, and nothing of it takes more than its
+ * share.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:https';
@@ -29,15 +32,15 @@ const REFUSED: [name: string, body: string | Buffer, code: string][] = [
   ['a name that is a modifier', member(`"@this":"${CANARY}"`), 'unsupported_member_name'],
   ['a name with a bar', member(`"a|b":"${CANARY}"`), 'unsupported_member_name'],
   ['a name that begins with a colon', member(`":a":"${CANARY}"`), 'unsupported_member_name'],
-  ['a name that loses a colon and is another', member('":stream":true'), 'unsupported_member_name'],
+  ['a name that would be "stream" without its colon', member('":stream":true'), 'unsupported_member_name'],
   ['a name that begins with a mark', member(`"!true":"${CANARY}"`), 'unsupported_member_name'],
   ['a name that begins with a brace', member(`"{a":"${CANARY}"`), 'unsupported_member_name'],
   ['a name with a backslash', member(`"a\\\\b":"${CANARY}"`), 'unsupported_member_name'],
-  ['another object behind it', `${chatBody()}${chatBody()}`, 'invalid_json'],
+  ['an object behind the object', `${chatBody()}${chatBody()}`, 'invalid_json'],
   ['a list', `[${chatBody()}]`, 'invalid_json'],
   ['a text', '"x"', 'invalid_json'],
   ['null', 'null', 'invalid_json'],
-  ['nothing', '', 'invalid_json'],
+  ['an empty body', '', 'invalid_json'],
   ['blanks', ' \r\n\t ', 'invalid_json'],
   ['a byte order mark', `\ufeff${chatBody()}`, 'invalid_json'],
   ['UTF-16', Buffer.from(chatBody(), 'utf16le'), 'invalid_json'],
@@ -92,7 +95,7 @@ describe('hostile bodies', { concurrency: true }, () => {
     });
   }
 
-  it('100,000 members: refused at once, and nothing reaches the upstream', async (t) => {
+  it('100,000 members: 400 invalid_json, and nothing reaches the upstream', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 4_000_000 } });
     const members = Array.from({ length: 100_000 }, (_, i) => `"m${i}":${i}`).join();
     assertError(await ask(post(`{"model":"m",${members}}`)), 400, 'invalid_json');
@@ -100,7 +103,7 @@ describe('hostile bodies', { concurrency: true }, () => {
   });
 });
 
-describe('a body of 128 MiB', { timeout: 60_000 }, () => {
+describe('a body of 128 MiB', { timeout: 600_000 }, () => {
   it('is sealed without a second copy of all of it', async (t) => {
     const authority = createTestAuthority('sink');
     let received = 0;

@@ -1,4 +1,7 @@
-/** Bodies and answers in pieces of one byte: for the price of six bytes on the wire, none may cost more than its share. */
+/**
+ * Bodies and answers in pieces of one byte: for the price of six bytes on the wire, none may cost more than
+ * its share.
+ */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
@@ -97,9 +100,9 @@ function waitingSession(): { readonly session: Session; readonly ready: () => vo
   return { session: fakeSession({ acquire: () => promise }), ready: () => resolve(EPOCH) };
 }
 
-describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
+describe('bodies in pieces of one byte', { timeout: 600_000 }, () => {
   for (const [name, path, contentType, body] of BODIES) {
-    it(`${name}: at most three times its size in memory, and one read in a turn`, async (t) => {
+    it(`${name}: takes at most three times its size in memory, and is read a little per turn of the event loop`, async (t) => {
       const { session, ready } = waitingSession();
       const settings = { maxBodyBytes: 10 * MIB };
       const { upstream, gateway, sending } = await gatewayFixture(t, { session, settings });
@@ -122,7 +125,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     });
   }
 
-  it('arrive as they were', async (t) => {
+  it('arrive unchanged', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, {
       answers: completion,
       settings: { maxBodyBytes: 10 * MIB },
@@ -139,7 +142,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     await asking.until(/HTTP\/1\.1 200[\s\S]*HTTP\/1\.1 200/);
   });
 
-  it('take turns with each other: eight of them are read as often as one', async (t) => {
+  it('share the reads of a turn: eight bodies together are read as often as one', async (t) => {
     const { session, ready } = waitingSession();
     const { gateway, client, upstream } = await gatewayFixture(t, { session });
     const read = bytesRead(t, gateway);
@@ -160,7 +163,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 8);
   });
 
-  it('are read in turns where each read ends with a long one, which has the stream ask for more', async (t) => {
+  it('are read a little per turn even if each read ends with a long piece', async (t) => {
     const { session, ready } = waitingSession();
     const { gateway, sending, upstream } = await gatewayFixture(t, {
       session,
@@ -181,7 +184,7 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('that nobody wants are read in turns as well', async (t) => {
+  it('are read a little per turn even if nobody consumes them, as with a GET', async (t) => {
     const { gateway, upstream, sending } = await gatewayFixture(t);
     const read = bytesRead(t, gateway);
     const all = Promise.withResolvers<void>();
@@ -199,10 +202,10 @@ describe('bodies in pieces of one byte', { timeout: 60_000 }, () => {
   });
 
   for (const [name, path, status] of [
-    ['a body that is refused', '/v1/chat/completions', 400],
-    ['a body for nothing', '/nowhere', 404],
+    ['a body that is no JSON', '/v1/chat/completions', 400],
+    ['an unknown path', '/nowhere', 404],
   ] as const) {
-    it(`are not waited for: ${name}`, async (t) => {
+    it(`are not read to their end if ${name} is refused with ${status}`, async (t) => {
       const { gateway, sending } = await gatewayFixture(t);
       const read = bytesRead(t, gateway);
       const asking = sending(head(path, 'application/json'));
@@ -265,9 +268,9 @@ function manyEvents(body: Buffer): string {
   return `${tokens.join('')}${sealed.chunk('', 'stop')}${DONE}`;
 }
 
-describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
+describe('answers in pieces of one byte', { timeout: 600_000 }, () => {
   for (const [name, type, members, answer] of ANSWERS) {
-    it(`${name}: few are parsed in a turn, and it arrives as it was`, async (t) => {
+    it(`arrive unchanged, with few pieces parsed per turn of the event loop: ${name}`, async (t) => {
       const { count, wrap } = parsedPieces();
       const { upstream, sending } = await gatewayFixture(t, { wrapUpstream: wrap });
       let pieces = 0;
@@ -291,7 +294,7 @@ describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
     });
   }
 
-  it('leave the connection to the remote good for the next request', async (t) => {
+  it('leave the upstream connection usable for the next request', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const answer = Buffer.concat([inPieces(manyEvents(await scripted.body())), Buffer.from('0\r\n\r\n')]);
@@ -302,7 +305,7 @@ describe('answers in pieces of one byte', { timeout: 60_000 }, () => {
     assert.equal(upstream.connections.total, 1);
   });
 
-  it('are known for broken where the connection ends behind them', async (t) => {
+  it('end with stream_unfinished if the connection to the service ends before the last event', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const pieces = inPieces(manyEvents(await scripted.body()).slice(0, -400));

@@ -21,7 +21,7 @@ const CLIENTS: [name: string, headers: Headers][] = [
   ['the placeholder in small letters', { authorization: 'bearer placeholder' }],
   ['an x-api-key', { 'x-api-key': 'client-key' }],
   ['the placeholder as x-api-key', { 'x-api-key': 'placeholder' }],
-  ['both', { authorization: 'Bearer client-key', 'x-api-key': 'vendor-key' }],
+  ['a bearer and an x-api-key', { authorization: 'Bearer client-key', 'x-api-key': 'vendor-key' }],
 ];
 
 /** What the service sees in Authorization, in the order of CLIENTS; undefined: none. */
@@ -90,7 +90,7 @@ for (const [mode, flags, expected] of MODES) {
       });
     }
 
-    it('the configured key has attested, and no key is in the log', () => {
+    it('the proxy attests with the configured key, and no key is in the log', () => {
       const attested = stack.simulator.recorder
         .requests()
         .filter(({ path }) => path.startsWith('/privatemode/'));
@@ -108,12 +108,12 @@ describe('without a key configured', () => {
   });
   after(() => stack.close());
 
-  it('is ready for the first client, and says so', async () => {
+  it('the proxy is ready for the first client: /readyz is 204 with the state awaiting-key', async () => {
     const ready = await fetch(`${stack.url}/readyz`);
     assert.deepEqual([ready.status, ready.headers.get('privatemode-proxy-state')], [204, 'awaiting-key']);
   });
 
-  it('a request without a key is 401 before anything is attested', async () => {
+  it('a request without a key gets 401 before anything is attested', async () => {
     const answer = await chat(stack.url);
     assert.equal(answer.status, 401);
     assert.equal(answer.headers.get('www-authenticate'), 'Bearer');
@@ -121,7 +121,7 @@ describe('without a key configured', () => {
     assert.equal(stack.simulator.counts['attest'], 0);
   });
 
-  it('a bad key costs its own client a 401, once offered', async () => {
+  it('a bad key gives a 401 to its own client, and is offered to the service once', async () => {
     for (let i = 0; i < 3; i++) {
       const answer = await chat(stack.url, { authorization: 'Bearer wrong-key' });
       assert.equal(answer.status, 401);
@@ -130,7 +130,7 @@ describe('without a key configured', () => {
     assert.ok((stack.simulator.counts['attest'] ?? 0) <= 1, 'the key was offered again and again');
   });
 
-  it("the first good key attests, and each client's own key goes with its requests", async () => {
+  it("the first good key is used to attest, and each client's own key is sent with its requests", async () => {
     assert.equal((await chat(stack.url, { 'x-api-key': 'client-key' })).status, 200);
     assert.deepEqual(seenBy(stack), { authorization: 'Bearer client-key', others: [] });
     assert.equal((await fetch(`${stack.url}/readyz`)).headers.get('privatemode-proxy-state'), null);
@@ -161,7 +161,7 @@ describe('a key file', () => {
     assert.ok(!stack.logLines.join('').includes(CANARY));
   });
 
-  it('is named where the service does not accept its key, or where a reload finds no key in it', async (t) => {
+  it('is named in the log if the service rejects its key, or if a reload finds no key in it', async (t) => {
     const directory = temporaryDirectory('privatemode-key-');
     const path = join(directory, 'key');
     writeFileSync(path, `first-${CANARY}\n`);

@@ -1,4 +1,6 @@
-/** What an exchange leaves behind when it is over, however it ended: no listener, no open connection, no body. */
+/**
+ * What an exchange leaves behind when it is over, however it ended: no listener, no open connection, no body.
+ */
 import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
@@ -34,7 +36,7 @@ const seeing =
 
 describe('the signals of a shutdown and of a client that leaves', {
   concurrency: true,
-  timeout: 30_000,
+  timeout: 600_000,
 }, () => {
   const afterBody =
     (text: (body: Buffer) => string): Script =>
@@ -46,7 +48,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     ['a stream', post(STREAMING), afterBody(chatStream)],
     ['an answer that was tampered with', post(), afterBody((body) => tampered(completion(body)))],
     ['a plain error', post(), afterBody(() => plainError(429, 'slow down'))],
-    ['a plain error that is looked into', post(), afterBody(() => plainError(500, 'no'))],
+    ['a plain error whose text the gateway examines', post(), afterBody(() => plainError(500, 'no'))],
     ['a list of models', get('/v1/models'), (scripted) => scripted.write(http(200, '{"data":[]}'))],
     ['a redirect', post(), afterBody(() => http(302, ''))],
     [
@@ -61,7 +63,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     ['a request that is refused', post('{'), () => {}],
   ];
   for (const [name, request, script] of scenes) {
-    it(`${name}: nobody listens to them any more`, async (t) => {
+    it(`have no listeners left after ${name}`, async (t) => {
       const terminate = new AbortController();
       const signals: AbortSignal[] = [];
       const { upstream, gateway, ask } = await gatewayFixture(t, {
@@ -83,7 +85,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     });
   }
 
-  it('end a stream where the shutdown fires while its answer begins', async (t) => {
+  it('end a stream if the shutdown fires while its response begins', async (t) => {
     const terminate = new AbortController();
     const { upstream, ask } = await gatewayFixture(t, {
       deps: { terminate: terminate.signal },
@@ -103,7 +105,7 @@ describe('the signals of a shutdown and of a client that leaves', {
     assert.match((await ask(post(STREAMING))).body, /"code":"shutting_down"/);
   });
 
-  it('keep a request from being sent where the shutdown fires before that', async (t) => {
+  it('keep a request from being sent if the shutdown fires before', async (t) => {
     const terminate = new AbortController();
     const session = fakeSession({
       async acquire() {
@@ -117,7 +119,7 @@ describe('the signals of a shutdown and of a client that leaves', {
   });
 });
 
-describe('the connection to the service', { concurrency: true, timeout: 30_000 }, () => {
+describe('the connection to the service', { concurrency: true, timeout: 600_000 }, () => {
   const endless = 'Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n';
   const refused: [name: string, head: string, code: string][] = [
     ['a redirect', 'HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 'upstream_redirect'],
@@ -130,7 +132,7 @@ describe('the connection to the service', { concurrency: true, timeout: 30_000 }
     ],
   ];
   for (const [name, head, code] of refused) {
-    it(`is closed under ${name} that goes on for ever`, async (t) => {
+    it(`is closed during ${name} that never ends`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const over = Promise.withResolvers<void>();
       upstream.on(async (scripted) => {
@@ -143,7 +145,7 @@ describe('the connection to the service', { concurrency: true, timeout: 30_000 }
     });
   }
 
-  it('is closed where the rest of the request cannot be sealed after the answer began', async (t) => {
+  it('is closed if the rest of the request cannot be sealed after the response has begun', async (t) => {
     const answered = Promise.withResolvers<void>();
     async function* failing(): AsyncGenerator<Buffer> {
       yield Buffer.alloc(10, 'x');
@@ -170,8 +172,8 @@ describe('the connection to the service', { concurrency: true, timeout: 30_000 }
   });
 });
 
-describe('a sealed body', { timeout: 30_000 }, () => {
-  it('is released where its request broke half-way', async (t) => {
+describe('a sealed body', { timeout: 600_000 }, () => {
+  it('is released if its request breaks half-way', async (t) => {
     const bodies: Readable[] = [];
     async function* endless(): AsyncGenerator<Buffer> {
       yield Buffer.alloc(10, 'x');

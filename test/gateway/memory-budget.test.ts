@@ -38,7 +38,7 @@ function admissions(): { readonly names: string[]; note(name: string, waiting: P
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
 describe('the memory of uploads', () => {
-  it('lets those in who wait, in their order, when others release theirs', async () => {
+  it('is given to waiting bodies in their order when other bodies release theirs', async () => {
     const { open, holding, reserved } = budgetOf(80 * MIB);
     const [first, second] = [await holding(40 * MIB), await holding(30 * MIB)];
     const { names, note } = admissions();
@@ -58,7 +58,7 @@ describe('the memory of uploads', () => {
     assert.equal(reserved(), 0);
   });
 
-  it('keeps an eighth for small bodies, which pass large ones that wait', async () => {
+  it('has an eighth reserved for small bodies, which do not wait behind large ones', async () => {
     const { open, holding, reserved } = budgetOf(80 * MIB);
     const large = await holding(70 * MIB);
     const { names, note } = admissions();
@@ -72,7 +72,7 @@ describe('the memory of uploads', () => {
     assert.deepEqual([names, reserved()], [['large'], 0]);
   });
 
-  it('gives all of it to one body that is alone', async () => {
+  it('can be given to one body as a whole', async () => {
     const { holding, open, reserved } = budgetOf(80 * MIB);
     (await holding(80 * MIB)).release();
     const growing = open();
@@ -81,7 +81,7 @@ describe('the memory of uploads', () => {
     growing.release();
   });
 
-  it('refuses a body that is larger than all of it, at once', async () => {
+  it('is refused at once to a body that is larger than all of it', async () => {
     const { open, reserved } = budgetOf(100);
     await assert.rejects(open().reserve(101, never), withCode('body_too_large'));
     const growing = open();
@@ -91,7 +91,7 @@ describe('the memory of uploads', () => {
     assert.equal(reserved(), 0);
   });
 
-  it('never lets a body of unknown length wait', async () => {
+  it('is refused at once to a body of unknown length if not enough is free', async () => {
     const { open, holding, reserved } = budgetOf(100);
     const held = await holding(60);
     const growing = open();
@@ -102,7 +102,7 @@ describe('the memory of uploads', () => {
     assert.equal(reserved(), 0);
   });
 
-  it('gives up a body that waited too long, and lets in those that it held up', async () => {
+  it('is refused to a body that has waited too long, and given to the bodies behind it', async () => {
     const { open, holding, reserved } = budgetOf(100, 20);
     const held = await holding(90);
     const waiting = open();
@@ -116,7 +116,7 @@ describe('the memory of uploads', () => {
     assert.equal(reserved(), 10);
   });
 
-  it('gives up a body whose request has ended, with the reason', async () => {
+  it('is refused to a body whose request has ended, with the reason of that end', async () => {
     const { open, holding, reserved } = budgetOf(100);
     const held = await holding(90);
     const control = new AbortController();

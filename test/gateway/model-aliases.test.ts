@@ -13,7 +13,7 @@ import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
-const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 60_000 };
+const LIBRARY = { skip: DOOR === 'library' && 'the gateway only', timeout: 600_000 };
 const FLAGS = ['--responses-api', '--receipts', '--disable-prompt-cache=false'];
 const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,claude-opus*=sim-20x50,sim-t*=sim-echo';
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -50,7 +50,7 @@ describe('--model-alias', LIBRARY, () => {
   ];
   for (const [path, body] of bodies) {
     for (const place of ['first', 'last'] as const) {
-      it(`sends ${path} to the model that the ${place} member names`, async () => {
+      it(`sends ${path} to the model of an alias if "model" is the ${place} member`, async () => {
         const model = 'gpt-4o';
         const text = JSON.stringify(place === 'first' ? { model, ...body } : { ...body, model });
         const response = await ask(path, { body: text });
@@ -65,7 +65,7 @@ describe('--model-alias', LIBRARY, () => {
     }
   }
 
-  it('takes what is not asked for by a whole name to the longest beginning that covers it', async () => {
+  it('sends a name that only patterns match (claude-*) to the model of the longest of them', async () => {
     for (const [model, real] of [
       ['claude-haiku-9', 'sim-echo'],
       ['claude-opus-9', 'sim-20x50'],
@@ -74,10 +74,11 @@ describe('--model-alias', LIBRARY, () => {
       await (await ask('/v1/messages', { body: JSON.stringify({ model, messages, max_tokens: 9 }) })).text();
       assert.equal(stack.simulator.exchanges.last()?.model, real);
     }
-    assert.ok(!stack.logLines.join('').includes('claude-haiku-9')); // what a client wrote is not what was configured
+    // what a client wrote is not what was configured
+    assert.ok(!stack.logLines.join('').includes('claude-haiku-9'));
   });
 
-  it('leaves the models of the service alone that have such a name, and warns once', async () => {
+  it('does not replace a model of the service that an alias matches, and warns once', async () => {
     for (const [model, real] of [
       ['sim-tools', 'sim-tools'],
       ['sim-things', 'sim-echo'],
@@ -99,7 +100,7 @@ describe('--model-alias', LIBRARY, () => {
     assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
   });
 
-  it('lists whole names beside the real ones, as Claude Code and others ask, on the first page', async () => {
+  it('lists aliases without an asterisk beside the real models on the first page, also for Claude Code', async () => {
     const asked: [query: string, headers: Record<string, string>][] = [
       ['', {}],
       ['?limit=1000', { 'x-api-key': 'placeholder', 'anthropic-version': '2023-06-01' }],
@@ -136,7 +137,7 @@ describe('--model-alias', LIBRARY, () => {
     ['gpt%2D4o', 'gpt-4o', 'gpt-4o'],
     ['claude-haiku-9', 'claude-haiku-9', 'claude-*'],
   ] as const) {
-    it(`gives the entry of ${name}, as its list would have it, to who asks for it by name`, async () => {
+    it(`answers GET /v1/models/${name} with the entry of the model of the alias, under the requested name`, async () => {
       const list = (await (await fetch(`${stack.url}/v1/models`)).json()) as { data: Listed };
       const response = await entryOf(name);
       const text = await response.text();
@@ -157,7 +158,7 @@ describe('--model-alias', LIBRARY, () => {
     });
   }
 
-  it('gives it to the official clients', async () => {
+  it('gives the entry of an alias to the official clients of OpenAI and Anthropic', async () => {
     const openai = new OpenAI({ baseURL: `${stack.url}/v1`, apiKey: 'placeholder' });
     const anthropic = new Anthropic({ baseURL: stack.url, authToken: 'placeholder', apiKey: null });
     for (const { models } of [openai, anthropic]) {
@@ -166,7 +167,7 @@ describe('--model-alias', LIBRARY, () => {
     }
   });
 
-  it('asks the service about all other names: its own models, what it does not have, and what was configured', async () => {
+  it('asks the service about all other names: its own models, unknown names, and the pattern of an alias', async () => {
     for (const [name, status] of [
       ['sim-tools', 200],
       ['nobody', 404],
@@ -181,7 +182,7 @@ describe('--model-alias', LIBRARY, () => {
     }
   });
 
-  it('writes receipts of the real model and of the bytes that were received', async () => {
+  it('writes receipts with the real model and the digest of the received bytes', async () => {
     const body = JSON.stringify({ model: 'gpt-4o', messages });
     await (await ask('/v1/chat/completions', { body })).text();
     const digest = createHash('sha256').update(body).digest('hex');
@@ -196,8 +197,8 @@ describe('--model-alias', LIBRARY, () => {
   });
 });
 
-describe('--model-alias with --clients', LIBRARY, () => {
-  it('refuses a list above 1 MiB, and never cuts it; without aliases it passes', async (t) => {
+describe('a gateway with --model-alias', LIBRARY, () => {
+  it('answers 502 for a list of models above 1 MiB, which passes without aliases', async (t) => {
     for (const [size, rows] of [
       [1024 * 1024, { aliased: 200, plain: 200 }],
       [1024 * 1024 + 1, { aliased: 502, plain: 200 }],
@@ -216,7 +217,7 @@ describe('--model-alias with --clients', LIBRARY, () => {
     }
   });
 
-  it('judges a client by the model that it gets', async () => {
+  it('checks the rights of a client by the model behind the alias, not by the alias', async () => {
     const file = join(temporaryDirectory('aliases-'), 'clients.json');
     const token = createHash('sha256').update('pmp_ann').digest('hex');
     writeFileSync(
@@ -254,7 +255,7 @@ describe('the aliases of a table', () => {
   const listOf = (...ids: string[]): Buffer =>
     Buffer.from(JSON.stringify({ object: 'list', data: ids.map((id) => ({ id, object: 'model' })) }));
 
-  it('prefer the whole name, then the longest beginning', () => {
+  it('match by the whole name first, then by the longest prefix', () => {
     const { find } = createModelAliases(table, QUIET);
     const models = ['gpt-4o', 'gpt-4o-mini', 'gpt-5', 'gpt-', 'gpt', 'big', 'bigger'].map(
       (name) => find(name)?.model,
@@ -262,11 +263,11 @@ describe('the aliases of a table', () => {
     assert.deepEqual(models, ['big', 'middle', 'small', 'small', undefined, undefined, 'big']);
   });
 
-  it('give way to models that the service has, and say so once', () => {
+  it('do not replace models that the service has, and report that once', () => {
     const told: string[] = [];
     const { find, inList } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
     const list = JSON.parse(String(inList(listOf('big', 'gpt-4o', 'gpt-4-x', 'gpt-4-y'))));
-    inList(listOf('gpt-4o'));
+    inList(listOf('gpt-4o', 'gpt-4-x'));
     assert.deepEqual(told, ['gpt-4o', 'gpt-4*']);
     assert.deepEqual(
       [find('gpt-4o'), find('gpt-4-x'), find('gpt-4-z')?.model],
@@ -275,7 +276,7 @@ describe('the aliases of a table', () => {
     assert.deepEqual(list.data.length, 4);
   });
 
-  it('have an entry in a list that does not have their model, and none in what is no list', () => {
+  it('have an entry even if a list lacks their model, and none if it is no list', () => {
     const { entryIn, inPath } = createModelAliases(table, QUIET);
     const entry = (wanted: string): unknown => JSON.parse(String(entryIn(listOf('big'), wanted) ?? null));
     assert.deepEqual(entry('gpt-5'), {
@@ -290,7 +291,7 @@ describe('the aliases of a table', () => {
     );
   });
 
-  it('give way to a model of the service that a list for one of them names', () => {
+  it('do not replace a model of the service that is in a list fetched for one alias', () => {
     const told: string[] = [];
     const { entryIn, find } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
     assert.deepEqual(JSON.parse(String(entryIn(listOf('gpt-4o'), 'gpt-4o'))), {
@@ -299,7 +300,24 @@ describe('the aliases of a table', () => {
     assert.deepEqual([find('gpt-4o'), told], [undefined, ['gpt-4o']]);
   });
 
-  it('learn from the list of the service once, and again where it could not be had', async () => {
+  it('apply again once a whole list lacks the model; a page and an empty list take no model away', () => {
+    const { find, inList, listed } = createModelAliases(table, QUIET);
+    const applied = (): boolean => find('gpt-4o') !== undefined;
+    listed(listOf('gpt-4o', 'big'));
+    assert.equal(applied(), false);
+    inList(listOf('big'), true);
+    inList(Buffer.from('{"data":[{"id":"big"}],"has_more":true}'));
+    listed(listOf());
+    assert.equal(applied(), false);
+    inList(listOf('big'));
+    assert.equal(applied(), true);
+    inList(Buffer.from('{"data":[{"id":"gpt-4o"}],"has_more":true}'));
+    assert.equal(applied(), false);
+    listed(listOf('big'));
+    assert.equal(applied(), true);
+  });
+
+  it('use the list of the service once, and ask for it again if it could not be fetched', async () => {
     const unknown: unknown[] = [];
     const { ask, find } = createModelAliases(table, { ...QUIET, onUnknown: (why) => void unknown.push(why) });
     const reason = new Error('no network');
@@ -310,7 +328,7 @@ describe('the aliases of a table', () => {
     assert.deepEqual([find('gpt-4o'), find('gpt-5')?.model], [undefined, 'small']);
   });
 
-  it('are in no list that is nested deeper than it can be written again', () => {
+  it('are not added to a list that is nested too deeply to be serialized', () => {
     const aliases = createModelAliases(table, QUIET);
     // Members whose names are numbers: V8 writes those one inside the other, and arrays in a loop.
     const deep = `${'{"1":'.repeat(100_000)}1${'}'.repeat(100_000)}`;
@@ -319,7 +337,7 @@ describe('the aliases of a table', () => {
     assert.ok(list === undefined && entry === undefined); // without a diff, which would take minutes
   });
 
-  it('are in no list that is none', () => {
+  it('are not added to a body that is no list of models', () => {
     const { inList } = createModelAliases(table, QUIET);
     for (const text of ['', 'null', '[]', '{"data":{}}', '{"data":', '"x"'])
       assert.equal(inList(Buffer.from(text)), undefined, text);

@@ -63,7 +63,7 @@ describe('the digest of a response', () => {
     });
   }
 
-  it('is that of nothing where the request was HEAD', async () => {
+  it('is that of an empty body if the request was HEAD', async () => {
     const { noted, expected } = await deliver((res) => {
       res.write('dropped by Node');
       res.end();

@@ -1,12 +1,14 @@
-/** A fault of the program in one request, or of the machine in one connection, must not end all the others. */
+/**
+ * A fault of the program in one request, or of the machine in one connection, must not end all the others.
+ */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Server } from 'node:http';
 import { describe, it } from 'node:test';
 import { CANARY, gatewayFixture, get } from '../support/doors/gateway-fixture.ts';
 
-describe('a fault', () => {
-  it('of the program in one request ends that request alone', async (t) => {
+describe('the gateway', () => {
+  it('ends only the request in which the program throws', async (t) => {
     let faults = 1;
     const { gateway, ask, client } = await gatewayFixture(t, {
       deps: {
@@ -24,7 +26,7 @@ describe('a fault', () => {
     assert.match(gateway.logLines.join(''), /A request could not be treated/);
   });
 
-  it('of the machine in accepting a connection does not end the listener', async (t) => {
+  it('still answers after the listener has failed to accept a connection', async (t) => {
     const { ask } = await gatewayFixture(t);
     let server: Server | undefined;
     const seen = (message: unknown): void => {

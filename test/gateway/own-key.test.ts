@@ -1,13 +1,24 @@
-/** A key of the operator that the service refuses, and a service that wants a newer client: what applications are told, through the gateway. */
+/**
+ * A key of the operator that the service refuses, and a service that wants a newer client: what applications
+ * are told, through the gateway.
+ */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import type { Client } from '../../lib/clients/authenticate.ts';
+import type { Client } from '../../lib/access/authenticate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
+import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
-import { chatStream, completion, http, plainError } from '../support/remote/sealed-answers.ts';
+import {
+  chatStream,
+  completion,
+  http,
+  plainError,
+  sealedAnswers,
+  tampered,
+} from '../support/remote/sealed-answers.ts';
 
 const KEY = { value: () => CANARY_KEY, origin: () => '--api-key @key.txt' };
 
@@ -33,7 +44,7 @@ async function gatewayTo(
   answer: string | ((body: Buffer) => string | Buffer),
   { deps = {}, ...more }: Partial<TestGatewayOptions> = {},
 ) {
-  const events: string[] = [];
+  const events: OwnKeyEvent[] = [];
   const fixture = await gatewayFixture(t, {
     ...more,
     deps: { key: KEY, observeOwnKey: (event) => events.push(event), ...deps },
@@ -52,9 +63,18 @@ const REFUSALS: readonly (readonly [what: string, apiKey: string | undefined])[]
   ['the key of its entry in the clients file', 'the-service-key-of-ann'],
 ];
 
-describe('a key of the operator that the service refuses', { concurrency: true }, () => {
+/** Errors of a gateway before the service: without the header that marks a plain error. */
+const UNMARKED: readonly (readonly [what: string, body: string])[] = [
+  ['in plain text', 'unauthorized'],
+  ['in JSON', '{"error":{"message":"unauthorized"}}'],
+  ['in JSON whose member is a string', '{"message":"Unauthorized"}'],
+  ['with an empty object', '{}'],
+  ['without a body', ''],
+];
+
+describe("an operator's key that the service refuses", { concurrency: true }, () => {
   for (const [what, apiKey] of REFUSALS) {
-    it(`with --clients is 400 service_key_rejected, final, for a request with ${what}`, async (t) => {
+    it(`makes a request with ${what} 400 service_key_rejected, final, under --clients`, async (t) => {
       const { ask, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key'), {
         deps: withClient(apiKey),
       });
@@ -70,7 +90,8 @@ describe('a key of the operator that the service refuses', { concurrency: true }
       assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
       const models = await ask(get('/v1/models'));
       assert.deepEqual([models.status, codeOf(models)], [400, 'service_key_rejected']);
-      assert.deepEqual(events, ['refused', 'refused', 'refused']);
+      const refused = { type: 'refused', client: apiKey === undefined ? undefined : 'ann' };
+      assert.deepEqual(events, [refused, refused, refused]);
       assert.equal(
         gateway.session.standing().state,
         'verified',
@@ -79,7 +100,7 @@ describe('a key of the operator that the service refuses', { concurrency: true }
     });
   }
 
-  it('with --clients is told so where the session refuses requests', async (t) => {
+  it('makes a request 400 under --clients also if the session fails with api_key_rejected', async (t) => {
     const acquire = () =>
       Promise.reject(
         new PrivatemodeError('api_key_rejected', 'the service rejects the API key: unauthorized'),
@@ -89,7 +110,7 @@ describe('a key of the operator that the service refuses', { concurrency: true }
     assert.deepEqual([answer.status, codeOf(answer)], [400, 'service_key_rejected']);
   });
 
-  it('without --clients stays 401, with a code and the place of the key', async (t) => {
+  it('makes a request 401 api_key_rejected without --clients, and the error names the source of the key', async (t) => {
     const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'));
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
@@ -98,10 +119,10 @@ describe('a key of the operator that the service refuses', { concurrency: true }
       /^the service rejects the API key \(the key of --api-key @key\.txt\)\. /,
     );
     assert.ok(!answer.body.includes(CANARY_KEY));
-    assert.deepEqual(events, ['refused']);
+    assert.deepEqual(events, [{ type: 'refused', client: undefined }]);
   });
 
-  it("is told apart from a client's own key, whose 401 is the service's", async (t) => {
+  it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
     const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
       settings: { apiKeyFallback: 'never' },
     });
@@ -110,13 +131,46 @@ describe('a key of the operator that the service refuses', { concurrency: true }
     assert.match(answer.body, /invalid API key/);
   });
 
-  it('is forgotten with the next authenticated answer, streamed or whole', async (t) => {
+  it("is not mistaken for a client's own key `undefined` if no key is configured", async (t) => {
+    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+      deps: { key: { value: () => undefined, origin: () => undefined } },
+    });
+    const answer = await ask(post(chatBody(), { headers: ['Authorization: Bearer undefined'] }));
+    assert.deepEqual([answer.status, events], [401, []]);
+    assert.match(answer.body, /invalid API key/);
+  });
+
+  for (const [what, body] of UNMARKED) {
+    it(`is recognized by a 401 without the mark of a plain error, ${what}`, async (t) => {
+      const { ask, events, gateway } = await gatewayTo(t, http(401, body));
+      const answer = await ask(post());
+      assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
+      assert.deepEqual(events, [{ type: 'refused', client: undefined }]);
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+      const team = await gatewayTo(t, http(401, body), { deps: withClient() });
+      const told = await team.ask(post());
+      assert.deepEqual([told.status, codeOf(told)], [400, 'service_key_rejected']);
+      assert.deepEqual(team.events, [{ type: 'refused', client: undefined }]);
+    });
+  }
+
+  it('is not recognized by a 401 with an encrypted error that was changed on the way', async (t) => {
+    const changed = (body: Buffer) =>
+      tampered(http(401, sealedAnswers(body).object({ error: { message: 'no' } })));
+    const { ask, events, gateway } = await gatewayTo(t, changed);
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer), events], [401, 'response_not_authentic', []]);
+    assert.deepEqual([...gateway.counters.decryptFailures], [['response_not_authentic', 1]]);
+  });
+
+  it('counts as accepted after an authenticated response, streamed or whole', async (t) => {
     const whole = await gatewayTo(t, (body) => completion(body) as unknown as Buffer);
     assert.equal((await whole.ask(post())).status, 200);
-    assert.deepEqual(whole.events, ['answered']);
-    const stream = await gatewayTo(t, (body) => chatStream(body) as unknown as Buffer);
+    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined }]);
+    const deps = withClient('the-service-key-of-ann');
+    const stream = await gatewayTo(t, (body) => chatStream(body) as unknown as Buffer, { deps });
     assert.equal((await stream.ask(post(chatBody({ stream: true })))).status, 200);
-    assert.deepEqual(stream.events, ['answered']);
+    assert.deepEqual(stream.events, [{ type: 'answered', client: 'ann' }]);
   });
 });
 
@@ -124,7 +178,7 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
   const TEXT = 'your client is too old: minimum client version v1.46, see https://evil.example';
 
   for (const status of [400, 401, 403, 426, 500]) {
-    it(`is 400 client_too_old, final, where it answers ${status}`, async (t) => {
+    it(`makes a request a final 400 client_too_old if it answers ${status}`, async (t) => {
       const { ask, events } = await gatewayTo(t, plainError(status, TEXT));
       const openai = await ask(post());
       assert.deepEqual([openai.status, codeOf(openai)], [400, 'client_too_old']);
@@ -140,7 +194,47 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
     });
   }
 
-  it('is not seen in a body of more than 4 KiB, which is shown whole', async (t) => {
+  for (const [what, body] of [
+    ['in plain text', TEXT],
+    ['in JSON', JSON.stringify({ error: { message: TEXT } })],
+    ['in JSON whose member is a string', JSON.stringify({ message: TEXT })],
+  ] as const) {
+    it(`makes a request a final 400 client_too_old by an error without the mark of a plain one, ${what}`, async (t) => {
+      const { upstream, ask, gateway } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        const whole = http(400, body);
+        await scripted.write(whole.slice(0, -50)); // in the middle of the sentence
+        await scripted.write(whole.slice(-50));
+      });
+      const answer = await ask(post());
+      assert.deepEqual([answer.status, codeOf(answer)], [400, 'client_too_old']);
+      assert.equal(answer.headers['x-should-retry'], 'false');
+      assert.match(answer.body, /a client of version 1\.46 or newer/);
+      assert.ok(!answer.body.includes('evil'), 'only the digits are quoted');
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+    });
+  }
+
+  it('is not recognized in an error without the mark of a plain one that breaks off', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      await scripted.body();
+      await scripted.write(`HTTP/1.1 400 No\r\nContent-Length: 99\r\n\r\nminimum client version v1.4`);
+      scripted.end();
+    });
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'stream_unfinished']);
+  });
+
+  it('is not recognized in an error of more than 4 KiB without the mark of a plain one', async (t) => {
+    const { ask } = await gatewayTo(t, http(400, `${TEXT}${'x'.repeat(10_000)}`));
+    const answer = await ask(post());
+    assert.deepEqual([answer.status, codeOf(answer)], [400, 'response_malformed']);
+    assert.ok(!answer.body.includes('evil'));
+  });
+
+  it('is not recognized in an error of more than 4 KiB, which is shown completely', async (t) => {
     const long = `${TEXT}${'x'.repeat(10_000)}`;
     const { ask } = await gatewayTo(t, plainError(400, long));
     const answer = await ask(post());
@@ -148,7 +242,7 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
     assert.ok(answer.body.includes(long));
   });
 
-  it('is not seen in a list of models', async (t) => {
+  it('is not recognized in a list of models', async (t) => {
     const { ask } = await gatewayTo(
       t,
       http(200, `{"object":"list","data":[{"id":"${TEXT}"}]}`, { 'Content-Type': 'application/json' }),
@@ -156,7 +250,7 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
     assert.equal((await ask(get('/v1/models'))).status, 200);
   });
 
-  it('does not hide that the secret is unknown', async (t) => {
+  it('does not prevent the retry for an unknown secret', async (t) => {
     const { ask, gateway } = await gatewayTo(t, plainError(500, `no secret for ID "x"; ${TEXT}`));
     const answer = await ask(post());
     assert.equal(codeOf(answer), 'secret_denied');

@@ -1,4 +1,7 @@
-/** Requests that a client sends ahead of their responses: one runs at a time, how many may wait, and that none is lost. */
+/**
+ * Requests that a client sends ahead of their responses: one runs at a time, how many may wait, and that none
+ * is lost.
+ */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -6,9 +9,17 @@ import type { AddressInfo, Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { oneAtATime } from '../../lib/gateway/pipelined-requests.ts';
 import { chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
-import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { type RawClient, rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { chunked, completion, http, LAST_CHUNK } from '../support/remote/sealed-answers.ts';
+import {
+  COMPLETION,
+  chunked,
+  completion,
+  http,
+  LAST_CHUNK,
+  openedRequest,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 const MODELS = '{"object":"list","data":[]}';
 const times = <T>(count: number, make: (index: number) => T): T[] =>
@@ -59,8 +70,8 @@ async function byTurn(read: () => number, end: number): Promise<number[]> {
 const SMALL = 'GET /x HTTP/1.1\r\nHost: x\r\n\r\n';
 const responsesIn = (text: string): number => text.split('HTTP/1.1 ').length - 1;
 
-describe('pipelined requests', { timeout: 30_000 }, () => {
-  it('one that is alone on its connection is begun at once', async (t) => {
+describe('pipelined requests', { timeout: 600_000 }, () => {
+  it('a request that is alone on its connection is begun at once', async (t) => {
     let begun = false;
     let atOnce: boolean | undefined;
     const { client } = await serving(t, (_, res) => {
@@ -75,7 +86,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     assert.equal(atOnce, true);
   });
 
-  it('one of a connection is open at a time, and all are begun in their order', async (t) => {
+  it('run one at a time on a connection, and are begun in their order', async (t) => {
     const open = new Set<ServerResponse>();
     const paths: string[] = [];
     let most = 0;
@@ -97,7 +108,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     assert.deepEqual([most, paths], [1, times(500, (i) => `/${i}`)]);
   });
 
-  it('one is begun in a turn: others have theirs in between', async (t) => {
+  it('of one connection are begun one per turn of the event loop', async (t) => {
     let done = 0;
     const { client } = await serving(t, (_, res) => {
       done += 1;
@@ -109,7 +120,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     assert.ok(Math.max(...turns) <= 2, `${Math.max(...turns)} in one turn`);
   });
 
-  it('of a connection with many, one read is parsed in a turn', async (t) => {
+  it('are parsed one read per turn of the event loop if a connection has many', async (t) => {
     let done = 0;
     const { client, bytesRead } = await serving(t, (_, res) => {
       done += 1;
@@ -122,7 +133,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     assert.ok(Math.max(...turns) <= 2 * 64 * 1024, `${Math.max(...turns)} bytes in one turn`);
   });
 
-  it('connections with many take turns: eight of them are read as often as one', async (t) => {
+  it('of eight connections are read per turn of the event loop as often as those of one', async (t) => {
     const { client, bytesRead } = await serving(t, () => {});
     const large = get('/x', [`x: ${'x'.repeat(1_000)}`]).toString();
     const clients = times(8, client);
@@ -135,10 +146,10 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
   });
 
   for (const [name, request, most] of [
-    ['4,096 of them', SMALL, 4_096 * SMALL.length],
-    ['4 MiB of them', get('/x', [`x: ${'x'.repeat(10_000)}`]).toString(), 4 * 1024 * 1024],
+    ['4,096', SMALL, 4_096 * SMALL.length],
+    ['4 MiB', get('/x', [`x: ${'x'.repeat(10_000)}`]).toString(), 4 * 1024 * 1024],
   ] as const) {
-    it(`where more than ${name} wait, the connection is ended`, async (t) => {
+    it(`end their connection if more than ${name} of them wait`, async (t) => {
       let begun = 0;
       const { client, gaveUp, bytesRead } = await serving(t, () => {
         begun += 1;
@@ -156,7 +167,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     });
   }
 
-  it('what waits at a time is limited, not all that a connection brings', async (t) => {
+  it('are limited by how many wait at a time, not by how many a connection brings', async (t) => {
     const begun: ServerResponse[] = [];
     const { client, gaveUp, bytesRead } = await serving(t, (_, res) => begun.push(res));
     const asking = client();
@@ -171,13 +182,13 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
   });
 
   for (const [name, end] of Object.entries<(res: ServerResponse, socket: Socket) => void>({
-    'with the response before it': (res) => res.writeHead(200, { connection: 'close' }).end(),
-    'right after the response before it': (res, socket) => {
+    'with the previous response': (res) => res.writeHead(200, { connection: 'close' }).end(),
+    'right after the previous response': (res, socket) => {
       res.once('close', () => socket.destroy());
       res.end();
     },
   })) {
-    it(`one whose connection ends ${name} is not begun`, async (t) => {
+    it(`are not begun if their connection ends ${name}`, async (t) => {
       const paths: string[] = [];
       const { sending } = await serving(t, (req, res) => {
         paths.push(req.url as string);
@@ -201,7 +212,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
       ]),
     ],
   ] as const) {
-    it(`${name} of one that waits is not read beyond its buffer, and is whole once it is begun`, async (t) => {
+    it(`wait with ${name} unread beyond a buffer, and have all of it once they are begun`, async (t) => {
       const open: ServerResponse[] = [];
       let body = '';
       const { sending, bytesRead } = await serving(t, (req, res) => {
@@ -226,7 +237,7 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
     });
   }
 
-  it('short pieces of one that waits are joined: each would cost hundreds of bytes', async (t) => {
+  it('have the short pieces of their bodies joined while they wait', async (t) => {
     const open: ServerResponse[] = [];
     let pieces = 0;
     let bytes = 0;
@@ -249,8 +260,8 @@ describe('pipelined requests', { timeout: 30_000 }, () => {
   });
 });
 
-describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
-  it('of 3,000 that wait for the service one reaches it, and none is left when their client closes', async (t) => {
+describe('a gateway with pipelined requests', { timeout: 600_000 }, () => {
+  it('sends only the first of 3,000 requests to the service, and drops the others when their client closes', async (t) => {
     for (const leave of ['destroy', 'end', 'resetAndDestroy'] as const) {
       const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => void (await scripted.body()));
@@ -269,10 +280,10 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
     'two hosts': get('/v1/models', ['Host: other']),
     'a foreign page': get('/v1/models', ['Origin: https://evil.example']),
     'no JSON': post('{'),
-    'what the proxy says about itself': get('/healthz'),
+    'a path of the proxy itself': get('/healthz'),
   };
   for (const [name, request] of Object.entries(refused)) {
-    it(`answers 3,000 with ${name}, in their order, and others in between`, async (t) => {
+    it(`answers 3,000 requests with ${name} in their order, and another client meanwhile`, async (t) => {
       const { client, ask } = await gatewayFixture(t, { answers: completion });
       const asking = client();
       const [line, ...rest] = request.toString().split('\r\n');
@@ -291,20 +302,32 @@ describe('a gateway with pipelined requests', { timeout: 60_000 }, () => {
     });
   }
 
-  it('answers 200 with bodies, each with its own', async (t) => {
+  it('answers 200 requests, with and without bodies, each with its own response and in their order', async (t) => {
     const { client, upstream } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = await scripted.body();
-      await scripted.write(scripted.request.method === 'GET' ? http(200, MODELS) : completion(body));
+      if (scripted.request.method === 'GET') return scripted.write(http(200, MODELS));
+      const content = JSON.parse(openedRequest(body).get('user')!) as string;
+      const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }];
+      const answer = sealedAnswers(body).object({ ...COMPLETION, choices });
+      return scripted.write(http(200, answer, { 'Content-Type': 'application/json' }));
     });
     const asking = client();
+    const userOf = (i: number): string => `${i}${'x'.repeat(i * 300)}`;
     for (let i = 0; i < 100; i++) {
-      asking.send(post(chatBody({ user: 'x'.repeat(i * 300) })));
+      asking.send(post(chatBody({ user: userOf(i) })));
       asking.send(get('/v1/models'));
     }
-    await eventually('all answers', () => responsesIn(asking.received()) === 200);
-    const statuses = [...asking.received().matchAll(/HTTP\/1.1 (\d+)/g)].map(([, status]) => status);
-    assert.deepEqual(new Set(statuses), new Set(['200']));
+    const isAll = (text: string): boolean => responsesIn(text) === 200 && text.endsWith(MODELS);
+    await eventually('all answers', () => isAll(asking.received()));
+    const said: unknown[] = [];
+    for (let rest = asking.received(); said.length < 200; ) {
+      const answer = readAnswer(rest);
+      assert.ok(answer?.complete && answer.status === 200, rest.slice(0, 500));
+      said.push(answer.body === MODELS ? MODELS : JSON.parse(answer.body).choices[0].message.content);
+      rest = answer.rest;
+    }
+    assert.deepEqual(said, times(100, (i) => [userOf(i), MODELS]).flat());
     assert.equal(upstream.requests.length, 200);
   });
 });

@@ -81,7 +81,7 @@ const SEALED: readonly [path: string, members: readonly string[]][] = [
 describe('plain members', { concurrency: true }, () => {
   for (const [paths, members, values] of WRONG) {
     for (const path of paths) {
-      it(`${path}: a wrong ${members.join(', ')} is a 400, and nothing is sent`, async (t) => {
+      it(`${path}: an invalid ${members.join(', ')} gets 400, and nothing is sent`, async (t) => {
         const { upstream, ask } = await gatewayFixture(t);
         for (const member of members) {
           for (const value of values) {
@@ -107,7 +107,7 @@ describe('plain members', { concurrency: true }, () => {
 
   for (const [paths, members, values] of RIGHT) {
     for (const path of paths) {
-      it(`${path}: a right ${members.join(', ')} leaves as it was written`, async (t) => {
+      it(`${path}: a valid ${members.join(', ')} is sent byte for byte`, async (t) => {
         const { upstream, ask } = await gatewayFixture(t, {
           answers: http(400, 'enough', { 'Privatemode-Encrypted': 'false' }),
         });
@@ -126,7 +126,7 @@ describe('plain members', { concurrency: true }, () => {
   }
 
   for (const [path, members] of SEALED) {
-    it(`${path}: ${members.join(', ')} are encrypted, so they may hold anything`, async (t) => {
+    it(`${path}: ${members.join(', ')} may hold any value, since they are encrypted`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, {
         answers: http(400, 'enough', { 'Privatemode-Encrypted': 'false' }),
       });
@@ -139,7 +139,7 @@ describe('plain members', { concurrency: true }, () => {
   }
 });
 
-describe('each prompt of a completions request is answered', { concurrency: true }, () => {
+describe('a completions stream with two finished choices', { concurrency: true }, () => {
   for (const [members, complete] of [
     [{ prompt: ['a', 'b'] }, true],
     [{ prompt: ['a', 'b'], n: '2' }, false],
@@ -147,7 +147,7 @@ describe('each prompt of a completions request is answered', { concurrency: true
     [{ prompt: 'a', prompt_embeds: ['e', 'f'] }, false],
     [{ prompt: [1, 2, 3], n: 2 }, true],
   ] as const) {
-    it(`${JSON.stringify(members)}: two finishes ${complete ? 'end the stream' : 'are not all'}`, async (t) => {
+    it(`is ${complete ? 'complete' : 'stream_unfinished'} for ${JSON.stringify(members)}`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());

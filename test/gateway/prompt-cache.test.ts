@@ -1,4 +1,7 @@
-/** The prompt cache rules (docs/protocol/inference.md 8), as the service sees them: the salt in the opened request, the shard key. */
+/**
+ * The prompt cache rules (docs/protocol/inference.md 8), as the service sees them: the salt in the opened
+ * request, the shard key.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -51,7 +54,7 @@ function withStack(flags: readonly string[], tests: (stack: () => Stack) => void
   tests(() => stack as Stack);
 }
 
-describe('by default', () => {
+describe('the prompt cache, by default', () => {
   withStack([], (stack) => {
     it('each request gets a random salt of its own, and no shard key', async () => {
       const seen = [await chat(stack()), await chat(stack()), await chat(stack(), {}, '/v1/messages')];
@@ -62,13 +65,13 @@ describe('by default', () => {
       }
     });
 
-    it("the request's own salt is kept, and has a shard key", async () => {
+    it('a salt of the request is kept, and the request gets a shard key for that salt', async () => {
       const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
       assert.equal(salt, OWN);
       assert.match(shardKey ?? '', new RegExp(`^${prefixOf(OWN)}-[A-Za-z0-9+/]+$`));
     });
 
-    it('an empty salt and null are none', async () => {
+    it('an empty cache_salt and null count as no salt', async () => {
       for (const cache_salt of ['', null]) {
         const { salt, shardKey } = await chat(stack(), { cache_salt });
         assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
@@ -76,7 +79,7 @@ describe('by default', () => {
       }
     });
 
-    it('a salt that is too short is 400, and nothing is sent', async () => {
+    it('a salt that is too short gets 400, and nothing is sent', async () => {
       const before = stack().simulator.counts['inference'];
       const response = await fetch(`${stack().url}/v1/chat/completions`, {
         method: 'POST',
@@ -87,12 +90,12 @@ describe('by default', () => {
       assert.equal(stack().simulator.counts['inference'], before);
     });
 
-    it('nobody is warned of a line that changes, since nothing is shared', async () => {
+    it('the log does not warn of a changing line at the start of a prompt', async () => {
       await chat(stack(), billed('e8c'), '/v1/messages');
       assert.deepEqual(warnings(stack()), []);
     });
 
-    it('embeddings get none', async () => {
+    it('embeddings get no salt', async () => {
       const response = await fetch(`${stack().url}/v1/embeddings`, {
         method: 'POST',
         body: JSON.stringify({ model: 'sim-embed', input: 'x' }),
@@ -105,7 +108,7 @@ describe('by default', () => {
 
 describe('with --disable-prompt-cache=false', () => {
   withStack(['--disable-prompt-cache=false'], (stack) => {
-    it('one random salt per start is shared, with the shard key that belongs to it', async () => {
+    it('all requests share one random salt per start, and have shard keys for that salt', async () => {
       const first = await chat(stack());
       const second = await chat(stack(), {}, '/v1/messages');
       assert.match(first.salt, /^[A-Za-z0-9+/]{43}=$/);
@@ -113,7 +116,18 @@ describe('with --disable-prompt-cache=false', () => {
       assert.match(first.shardKey ?? '', new RegExp(`^${prefixOf(first.salt)}-`));
     });
 
-    it('the log warns once of prompts that begin with a line that changes, and shows nothing of it', async () => {
+    it('each start has another random salt', async () => {
+      const restarted = await startStack({ flags: ['--disable-prompt-cache=false'] });
+      try {
+        const { salt } = await chat(restarted);
+        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
+        assert.notEqual(salt, (await chat(stack())).salt);
+      } finally {
+        await restarted.close();
+      }
+    });
+
+    it('the log warns once of prompts that begin with a changing line, and does not show that line', async () => {
       const line = billed('e8c').system[0]!.text;
       for (const system of [undefined, '', 'x', ` ${line}`, [{ type: 'text', text: `About ${line}` }]])
         await chat(stack(), { system }, '/v1/messages');
@@ -126,12 +140,12 @@ describe('with --disable-prompt-cache=false', () => {
       assert.doesNotMatch(stack().logLines.join(''), /billing|2\.1\.329/);
     });
 
-    it("the request's own salt wins", async () => {
+    it('a salt of the request replaces the shared salt', async () => {
       const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
       assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
     });
 
-    it('a context that is too large for a shard key is 400', async () => {
+    it('a context that is too large for a shard key gets 400', async () => {
       const response = await fetch(`${stack().url}/v1/chat/completions`, {
         method: 'POST',
         body: JSON.stringify({
@@ -147,12 +161,12 @@ describe('with --disable-prompt-cache=false', () => {
 
 describe('with --prompt-cache-salt', () => {
   withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`], (stack) => {
-    it('a changing line is noticed too where the system prompt is a text', async () => {
+    it('the log warns of a changing line also if the system prompt is a string', async () => {
       await chat(stack(), { system: billed('e8c').system[0]!.text }, '/v1/messages');
       assert.equal(warnings(stack()).length, 1);
     });
 
-    it('the literal salt is shared across starts', async () => {
+    it('requests share the literal salt, which is not in the log', async () => {
       const { salt, shardKey } = await chat(stack());
       assert.deepEqual([salt, shardKey?.slice(0, 16)], [SALT, prefixOf(SALT)]);
       assert.ok(!stack().logLines.join('').includes(SALT), 'the salt is in the log');

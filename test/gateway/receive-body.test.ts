@@ -6,16 +6,18 @@ import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
-import type { Exchange, ForwardedExchange } from '../../lib/gateway/exchange.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
+import type { ObservedResponse } from '../../lib/gateway/observed-response.ts';
 import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
+import type { Exchange, ForwardedExchange } from '../../lib/gateway/request-state.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import type { ParsedBody, RequestBody } from '../../lib/pipeline/request-body.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
-const newAccounts = (): Accounts => new Accounts({ log: recordingLogger().log, counters: createCounters() });
+const newAccounts = (receipt?: ConstructorParameters<typeof Accounts>[1]): Accounts =>
+  new Accounts({ log: recordingLogger().log, counters: createCounters() }, receipt);
 const refuse = (): never => {
   throw new PrivatemodeError('invalid_json', 'no');
 };
@@ -25,6 +27,7 @@ const receive = (
   req: Readable,
   signal = new AbortController().signal,
   refusing: Partial<RequestBody> = {},
+  accounts = newAccounts(),
 ): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
   const stage = {
@@ -41,14 +44,14 @@ const receive = (
     },
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
-    accounts: newAccounts(),
+    accounts,
     life: { signal },
   };
   return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };
 };
 
 describe('a body that is taken in', () => {
-  it('is not held by the request, which lives as long as its answer takes', async () => {
+  it('leaves no listeners on the request once it is complete', async () => {
     const req = Readable.from([Buffer.from('a prompt')], { objectMode: false });
     const { body, fed } = receive(req);
     assert.equal((await body).model, PARSED.model);
@@ -56,7 +59,7 @@ describe('a body that is taken in', () => {
     for (const event of ['data', 'error', 'close']) assert.equal(req.listenerCount(event), 0, event);
   });
 
-  it('is freed when it is released, but not what it shares memory with', async () => {
+  it('is freed when it is released, except for a chunk that shares memory with others', async () => {
     const shared = Buffer.alloc(50_000);
     const chunks = [Buffer.alloc(5_000), shared.subarray(0, 6_000), Buffer.from('short')];
     const body = await receive(Readable.from(chunks, { objectMode: false })).body;
@@ -72,7 +75,7 @@ describe('a body that is taken in', () => {
     assert.equal(shared.length, 50_000);
   });
 
-  it('is freed when it is refused, while it arrives or when it is complete', async () => {
+  it('is freed when it is refused, either while it arrives or once it is complete', async () => {
     const refusals: readonly Partial<RequestBody>[] = [
       { feed: refuse },
       { finish: refuse },
@@ -86,7 +89,7 @@ describe('a body that is taken in', () => {
     }
   });
 
-  it('is given up where the signal aborts, before it begins or while it arrives, and then drops its listener on the signal', async () => {
+  it('is given up if the signal aborts before or during its arrival, and leaves no listener on the signal', async () => {
     const reason = new Error('shut down');
     await assert.rejects(receive(new Readable({ read() {} }), AbortSignal.abort(reason)).body, reason);
     const control = new AbortController();
@@ -98,7 +101,7 @@ describe('a body that is taken in', () => {
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
-  it('is given up where the client has left before it is waited for', { timeout: 10_000 }, async () => {
+  it('is given up if the client has left before its reading begins', { timeout: 600_000 }, async () => {
     const req = new Readable({ read() {} });
     req.push('half a pro');
     const closed = once(req, 'close');
@@ -107,7 +110,20 @@ describe('a body that is taken in', () => {
     await assert.rejects(receive(req).body, ClientGone);
   });
 
-  it('is given up where the client leaves before its end', async () => {
+  it('adds nothing to accounts that are closed, although more of it comes after its refusal', async () => {
+    const res = { observe() {} };
+    const accounts = newAccounts({ endpoint: null, res: res as unknown as ObservedResponse });
+    const req = new Readable({ read() {} });
+    const { body } = receive(req, undefined, { feed: refuse }, accounts);
+    req.push('half a pro');
+    await assert.rejects(body, { code: 'invalid_json' });
+    accounts.close();
+    assert.equal(accounts.receipt?.request.digest().bytes, 10);
+    req.emit('data', Buffer.from('mpt'));
+    assert.equal(accounts.stats.bytes.fromClient, 10);
+  });
+
+  it('is given up if the client leaves before its end', async () => {
     const req = new Readable({ read() {} });
     const { body } = receive(req);
     req.push('half a pro');
@@ -117,7 +133,10 @@ describe('a body that is taken in', () => {
 });
 
 describe('a body that is translated', () => {
-  /** Takes in a body whose translation has three pieces, each of which takes a while; `between` runs after the first. */
+  /**
+   * Takes in a body whose translation has three pieces, each of which takes a while; `between` runs after the
+   * first.
+   */
   async function takeTranslated(between: (control: AbortController) => void): Promise<string[]> {
     const control = new AbortController();
     const order: string[] = [];
@@ -159,12 +178,12 @@ describe('a body that is translated', () => {
     return order;
   }
 
-  it('lets others have their turn between its pieces', async () => {
+  it('lets other work run between its pieces', async () => {
     const order = await takeTranslated(() => {});
     assert.deepEqual(order, ['first', 'another', 'second', 'third']);
   });
 
-  it('is given up between them where the signal aborts', async () => {
+  it('is given up between its pieces if the signal aborts', async () => {
     const reason = new Error('shut down');
     await assert.rejects(
       takeTranslated((control) => control.abort(reason)),

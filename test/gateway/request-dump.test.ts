@@ -125,12 +125,12 @@ describe('request dumps', () => {
     ['Referer', 'https://chat.example/?page=2'],
   ].map(([name = '', value = '']) => [name, value]);
   for (const [name, value] of open) {
-    it(`the header ${name} is not`, async () => assert.equal(await shown(name, value), value));
+    it(`the header ${name} is not redacted`, async () => assert.equal(await shown(name, value), value));
   }
   it('a value with the scheme of a credential is redacted under any name', async () => {
     assert.equal(await shown('X-Forwarded-Access', 'bearer CANARY'), 'bearer [redacted]');
   });
-  it('and so is a credential in the query of the page that asked', async () => {
+  it('a credential in the query of a Referer is redacted', async () => {
     assert.equal(await shown('Referer', 'https://a/?x=1&token=CANARY'), 'https://a/?x=1&token=[redacted]');
   });
 
@@ -154,7 +154,16 @@ describe('request dumps', () => {
     });
   }
 
-  it('hold the response the same way', async () => {
+  it('take little work for a query of question marks alone', async () => {
+    const before = process.cpuUsage();
+    const asked = { method: 'GET', target: `/x?${'?'.repeat(65_536)}`, rawHeaders: [] };
+    const dump = createDumper({ workspace, log }).begin(asked);
+    const { user, system } = process.cpuUsage(before);
+    await dump.end();
+    assert.ok(user + system < 500_000, `${user + system} µs`);
+  });
+
+  it('hold the response as HTTP/1.1 text too, with credentials redacted', async () => {
     const { resp } = await dumped();
     assert.equal(
       resp,
@@ -170,7 +179,7 @@ describe('request dumps', () => {
     }
   });
 
-  it('can be read by nobody else', async () => {
+  it('can be read only by their owner: files have mode 600, folders 700', async () => {
     const { paths } = await dumped();
     for (const path of paths) assert.equal((await stat(path)).mode & 0o777, 0o600);
     for (const folder of ['requests', 'requests/2026-11-21']) {
@@ -178,13 +187,13 @@ describe('request dumps', () => {
     }
   });
 
-  it('of a request without an answer are closed as well', async () => {
+  it('hold only the request if there is no response', async () => {
     const dump = createDumper({ workspace, log }).begin(REQUEST);
     await dump.end();
     assert.equal((await written()).length, 1);
   });
 
-  it('do not keep the memory of their caller', async () => {
+  it('hold the original bytes even if the caller overwrites its buffer later', async () => {
     const dump = createDumper({ workspace, log }).begin(REQUEST);
     const chunk = Buffer.from('original');
     dump.requestBody(chunk);
@@ -193,7 +202,7 @@ describe('request dumps', () => {
     assert.match(await readFile((await written())[0] as string, 'utf8'), /original$/);
   });
 
-  it('that cannot be written break nothing, and are missed in the log', async () => {
+  it('only cause a warning in the log, without their contents, if they cannot be written', async () => {
     await writeFile(join(workspace, 'requests'), 'a file in the way');
     const dump = createDumper({ workspace, log }).begin(REQUEST);
     dump.requestBody(Buffer.from('CANARY-PROMPT'));
@@ -205,7 +214,7 @@ describe('request dumps', () => {
     assert.ok(!JSON.stringify(lines).includes('CANARY'));
   });
 
-  it('never pile up in memory: what the disk cannot follow is cut off, visibly', async () => {
+  it('are cut off, with a note in the file, if too much of them waits for the disk', async () => {
     const { req } = await dumped({
       body: `${'a'.repeat(600)}|${'b'.repeat(600)}|${'c'.repeat(600)}`,
       mostPending: 1_500,

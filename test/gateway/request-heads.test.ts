@@ -1,4 +1,7 @@
-/** Targets and header values: what Node refuses to send would throw in the middle of a request; others would be injected into it. */
+/**
+ * Targets and header values: what Node refuses to send would throw in the middle of a request; others would
+ * be injected into it.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import {
@@ -64,7 +67,7 @@ describe('request targets', { concurrency: true }, () => {
     });
   }
 
-  it('allowed parameters arrive as they were written, on both attempts', async (t) => {
+  it('allowed parameters arrive byte for byte, with both attempts', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const noSecret = plainError(500, 'no secret for ID');
     const again: Script = async (scripted) => {
@@ -79,7 +82,7 @@ describe('request targets', { concurrency: true }, () => {
     );
   });
 
-  it('what looks like another endpoint below /unstructured is still sealed as a whole', async (t) => {
+  it('a path below /unstructured that looks like another endpoint is still sealed as a whole', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { answers: plainError(404, 'none') });
     await ask(post(chatBody(), { path: '/unstructured/v1/chat/completions' }));
     const [seen] = upstream.requests;
@@ -87,7 +90,7 @@ describe('request targets', { concurrency: true }, () => {
     assert.equal(openedRaw(seen?.body as Buffer).toString(), chatBody());
   });
 
-  it('the library that forwards cannot be switched to a path of its own by the environment', async (t) => {
+  it('FORCE_FETCH_PATH in the environment does not make the gateway forward by fetch', async (t) => {
     process.env['FORCE_FETCH_PATH'] = 'true';
     t.after(() => {
       delete process.env['FORCE_FETCH_PATH'];
@@ -118,11 +121,11 @@ describe('header injection', { concurrency: true }, () => {
     ['DEL', 'm\x7f'],
     ['257 bytes', 'm'.repeat(257)],
     ['half a surrogate pair', '\ud800'],
-    ['no text', 42],
-    ['a list', ['m']],
+    ['a number in place of a name', 42],
+    ['a list in place of a name', ['m']],
   ];
   for (const [name, model] of refused) {
-    it(`a model of ${name} is refused, and nothing is sent`, async (t) => {
+    it(`a model with ${name} is refused, and nothing is sent`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       assertError(await ask(post(chatBody({ model }))), 400, 'invalid_model');
       assert.equal(upstream.connections.total, 0);
@@ -138,7 +141,7 @@ describe('header injection', { concurrency: true }, () => {
     });
   }
 
-  it("the client's Host becomes neither Host nor TLS name of the remote", async (t) => {
+  it('the Host of the client is used neither as Host nor as TLS server name upstream', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, { answers: completion });
     const asking = sending(post().toString('latin1').replace('Host: localhost:8080', 'Host: evil.example'));
     await asking.until(/HTTP\/1\.1 200/); // the certificate is for localhost alone
@@ -183,7 +186,7 @@ describe('header injection', { concurrency: true }, () => {
     }
   }
 
-  it('a second Host is refused however many headers stand between the two', async (t) => {
+  it('a second Host is refused even if 2,100 headers stand between the two', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const filler = Array.from({ length: 2_100 }, (_, i) => `a${i}: b`);
     assertError(
@@ -194,7 +197,7 @@ describe('header injection', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('values that Node would refuse to send are left out, not thrown at', async (t) => {
+  it('a request is sent even if a header value has bytes beyond ASCII', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { answers: completion });
     const answer = await ask(post(chatBody(), { headers: ['Anthropic-Beta: caf\xe9 \x80', 'Accept: */*'] }));
     assert.equal(answer.status, 200);
@@ -208,7 +211,7 @@ const sent =
   (request: Buffer | string): string =>
     request.toString('latin1').replace('\r\n', `\r\nX-Request-Id: ${id}\r\n`);
 
-describe('an x-request-id of the client', { concurrency: true, timeout: 30_000 }, () => {
+describe('an x-request-id of the client', { concurrency: true, timeout: 600_000 }, () => {
   const ID = 'trace:4bf9-2f.35_7';
   const withId = sent(ID);
   const afterBody =
@@ -226,15 +229,15 @@ describe('an x-request-id of the client', { concurrency: true, timeout: 30_000 }
     ['a stream', post(chatBody({ stream: true })), 200, afterBody(chatStream)],
     ['an error of the service', post(), 400, afterBody(() => plainError(400, 'no'))],
     ['the list of models', get('/v1/models'), 200, (scripted) => scripted.write(http(200, '{"data":[]}'))],
-    ['an error of ours, about the body', post('{'), 400],
-    ['an error of ours, about the path', post('{}', { path: '/v1/files' }), 404],
-    ['an error of ours, about the answer', post(), 502, afterBody(() => http(302, ''))],
+    ['an error of the gateway about the body', post('{'), 400],
+    ['an error of the gateway about the path', post('{}', { path: '/v1/files' }), 404],
+    ['an error of the gateway about the answer', post(), 502, afterBody(() => http(302, ''))],
     ['an error in the Anthropic form', post('{', { path: '/v1/messages' }), 400],
     ['the estimate of tokens', post('{"model":"m"}', { path: '/v1/messages/count_tokens' }), 200],
-    ['what the proxy says about itself', get('/healthz'), 200],
+    ['a path of the proxy itself', get('/healthz'), 200],
   ];
   for (const [name, request, status, script] of scenes) {
-    it(`${name}: echoed, with our own id beside it`, async (t) => {
+    it(`is echoed with ${name}, beside the id of the gateway`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       if (script !== undefined) upstream.on(script);
       const { headers, ...answer } = await ask(withId(request));
@@ -248,14 +251,14 @@ describe('an x-request-id of the client', { concurrency: true, timeout: 30_000 }
   const ask = async (t: Parameters<typeof gatewayFixture>[0], request: string): Promise<RawAnswer> =>
     (await gatewayFixture(t)).ask(request);
 
-  it('128 characters are echoed, 129 are not', async (t) => {
+  it('is echoed with up to 128 characters', async (t) => {
     const long = 'x'.repeat(128);
     assert.equal((await ask(t, sent(long)(post('{')))).headers['x-request-id'], long);
     assert.match((await ask(t, sent(`${long}x`)(post('{')))).headers['x-request-id'] ?? '', OURS);
   });
 
   for (const id of ['', 'a b', 'a,b', 'a;b', 'a"b', '<script>', 'a\tb', 'caf\xe9', 'a\r\nX-Request-Id: b']) {
-    it(`${JSON.stringify(id)} is none: ours stands in its place`, async (t) => {
+    it(`is replaced by the id of the gateway if it is ${JSON.stringify(id)}`, async (t) => {
       const { headers } = await ask(t, sent(id)(post('{')));
       assert.match(headers['x-request-id'] ?? '', OURS);
       assert.equal(headers['privatemode-proxy-request-id'], undefined);

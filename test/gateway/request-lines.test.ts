@@ -6,7 +6,6 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/request-log.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger, type Logger } from '../../lib/observe/log.ts';
 import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
 import {
@@ -39,7 +38,10 @@ const CHAT = { method: 'POST', path: '/v1/chat/completions' };
 const parsed = ({ logLines }: TestGateway): Line[] => logLines.map((line) => JSON.parse(line) as Line);
 const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level }) => level === 'INFO');
 
-/** The lines at level info once there are that many; without the times, of which it is asserted that they are such. */
+/**
+ * The lines at level info once there are that many; without the times, of which it is asserted that they are
+ * such.
+ */
 async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
   await eventually('the line in the log', () => atInfo(gateway).length >= count && gateway.active() === 0);
   assert.ok(
@@ -83,7 +85,7 @@ const SCENES: readonly Scene[] = [
     },
   ),
   scene(
-    'a stream, with tokens that the client did not ask for',
+    'a stream, with token counts that the client did not ask for',
     {
       ...CHAT,
       outcome: 'answered',
@@ -210,7 +212,7 @@ const SCENES: readonly Scene[] = [
   ),
   scene(
     'a wrong method',
-    refused(405, 'method_not_allowed', 'this path takes POST only', {
+    refused(405, 'method_not_allowed', 'this path takes POST only, not GET', {
       method: 'GET',
       path: '/v1/chat/completions',
     }),
@@ -237,7 +239,7 @@ const SCENES: readonly Scene[] = [
     ({ ask }) => ask(post('{}', { headers: ['Origin: https://evil.example/a-secret'] })),
   ),
   scene(
-    'a body that is too large, of a client that leaves while it is told',
+    'a body that is too large, even if the client leaves while it reads the refusal',
     refused(413, 'body_too_large', 'the body is larger than 1048576 bytes (--max-body-bytes)'),
     async ({ sending }) => {
       const asking = sending(post('{', { headers: ['Content-Length: 99999999'] }));
@@ -246,7 +248,7 @@ const SCENES: readonly Scene[] = [
     },
   ),
   scene(
-    'an upstream that throws where it must not',
+    'an upstream that throws a TypeError',
     { ...CHAT, outcome: 'failed', status: 500, model: 'm', code: 'internal' },
     ({ ask }) => ask(post()),
     {
@@ -260,7 +262,7 @@ const SCENES: readonly Scene[] = [
   ),
 ];
 
-describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => {
+describe('the line of a request', { concurrency: true, timeout: 600_000 }, () => {
   for (const { name, options, play, line } of SCENES) {
     it(`tells of ${name}`, async (t) => {
       const fixture = await gatewayFixture(t, options);
@@ -292,7 +294,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
   });
 
-  it('tells of a stream that a shutdown cut off, because its client does not read', async (t) => {
+  it('tells of a stream that a shutdown cut off while its client did not read', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     let written = 0;
     upstream.on(async (scripted) => {
@@ -312,7 +314,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.deepEqual([line?.['outcome'], line?.['code']], ['broken_off', 'shutting_down']);
   });
 
-  it('is the only one at level info: the stages stay away', async (t) => {
+  it('is the only line at level info, and at that level no debug line is prepared', async (t) => {
     const lines: string[] = [];
     const debugged: unknown[] = [];
     const logger = createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } });
@@ -335,19 +337,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.deepEqual(debugged, [], 'work for lines that nobody sees');
   });
 
-  it('has a metric of the time between the last byte of the upload and the first to the service', async (t) => {
-    const seen: { uploadedAt: number | undefined; sentAt: number | undefined }[] = [];
-    const { ask } = await gatewayFixture(t, {
-      answers: completion,
-      deps: { metrics: { counters: createCounters(), observe: ({ stats }) => seen.push(stats) } },
-    });
-    await ask(post());
-    await eventually('an observation', () => seen.length > 0);
-    const [{ uploadedAt = Number.NaN, sentAt = Number.NaN } = {}] = seen;
-    assert.ok(sentAt >= uploadedAt, `${uploadedAt}, ${sentAt}`);
-  });
-
-  it('names the query parameters that were dropped, where there are any', async (t) => {
+  it('comes with a line that names the dropped query parameters if there are any', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     for (const query of ['', '?one=1', '?one=1&two=2']) {
       upstream.answers(completion);
@@ -377,7 +367,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     assert.equal((await linesAtInfo(gateway)).length, 1);
   });
 
-  it('is at level debug where a probe asked about the proxy itself', async (t) => {
+  it('is at level debug if a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
     for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
     await eventually('the lines in the log', () => gateway.logLines.length === 3);
@@ -387,7 +377,7 @@ describe('the line of a request', { concurrency: true, timeout: 60_000 }, () => 
     );
   });
 
-  it('has the same names in the metrics: tokens of both directions, and those from the cache', async (t) => {
+  it('has the same token counts as the metrics: input, output and cached', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
       const body = sealedAnswers(await scripted.body()).object({
@@ -436,13 +426,13 @@ describe('the path in the line of a request that was refused', () => {
   }
 });
 
-describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
+describe('the stages of a request, at level debug', { timeout: 600_000 }, () => {
   const stages = (gateway: TestGateway): unknown[] =>
     parsed(gateway)
       .filter(({ msg }) => msg !== 'Request ended')
       .map(({ stage, retry }) => stage ?? `retry ${retry}`);
 
-  it('are all there in their order, with times that grow', async (t) => {
+  it('are all logged in their order, with increasing times', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: chatStream });
     await ask(post(STREAMING));
     await linesAtInfo(gateway);
@@ -461,7 +451,7 @@ describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
     );
   });
 
-  it('come again with a retry, which is told', async (t) => {
+  it('are logged again with a retry, whose reason is logged too', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(
       async (scripted) => {
@@ -489,8 +479,8 @@ describe('the stages of a request, at level debug', { timeout: 60_000 }, () => {
   });
 });
 
-it('the names in these lines are those of docs/operations.md', async (t) => {
-  const page = readFileSync(join(import.meta.dirname, '../../docs/operations.md'), 'utf8');
+it('docs/logs.md documents the field names in the lines of a request', async (t) => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/logs.md'), 'utf8');
   const documented = new Set(
     [...page.matchAll(/^\| `(\w+)` \| (?:text|number|integer)/gm)].map(([, name]) => name),
   );

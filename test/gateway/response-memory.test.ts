@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
-import { createTranslator } from '../../lib/responses/translator.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,
@@ -74,7 +74,7 @@ async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWai
 const asking = (mebibytes: number, members: object = {}): Buffer =>
   post(chatBody({ ...members, model: `${mebibytes}` }));
 
-it('a response that grows has all of the memory once it is alone with it', async () => {
+it('a growing response can take all of the memory of responses once no other response holds any', async () => {
   const counters = { bufferedBytes: 0 };
   const budget = createResponseBudget(80 * MIB, { counters, wait: 5_000 });
   const { signal } = new AbortController();
@@ -90,9 +90,9 @@ it('a response that grows has all of the memory once it is alone with it', async
   assert.equal(counters.bufferedBytes, 0);
 });
 
-describe('whole responses', { timeout: 60_000 }, () => {
+describe('whole responses', { timeout: 600_000 }, () => {
   for (const framing of ['announced', 'chunked'] as const) {
-    it(`(${framing}) wait for memory that others hold, and are given whole once it is free`, async (t) => {
+    it(`(${framing}) wait for memory that others hold, and are sent completely once it is free`, async (t) => {
       const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
       const second = sending(asking(8));
@@ -107,7 +107,7 @@ describe('whole responses', { timeout: 60_000 }, () => {
       assert.ok(answer.body.length > 8 * MIB);
     });
 
-    it(`(${framing}) that wait too long are 503 with Retry-After; small ones and streams pass meanwhile`, async (t) => {
+    it(`(${framing}) become 503 with Retry-After after too long a wait; small ones and streams do not wait`, async (t) => {
       const { holder, ask, gateway } = await scene(t, framing, 300);
       const holding = await holder(17);
       const answer = await ask(asking(8));
@@ -127,14 +127,14 @@ describe('whole responses', { timeout: 60_000 }, () => {
       assert.equal((await ask(asking(8))).status, 200);
     });
 
-    it(`(${framing}) beyond all of the memory are refused`, async (t) => {
+    it(`(${framing}) become 502 response_too_large if they are larger than all of the memory`, async (t) => {
       const { ask } = await scene(t, framing);
       const answer = await ask(asking(21));
       assertError(answer, 502, 'response_too_large');
       assert.match(answer.body, /41943040 bytes \(--max-buffered-bytes\)/);
     });
 
-    it(`(${framing}) whose clients leave while they wait no longer wait`, async (t) => {
+    it(`(${framing}) no longer wait for memory when their clients leave`, async (t) => {
       const { holder, sending, gateway, upstream } = await scene(t, framing);
       const holding = await holder(17);
       const leaving = sending(asking(8));
@@ -157,13 +157,15 @@ describe('whole responses', { timeout: 60_000 }, () => {
   });
 });
 
-describe('memory for what a translated response repeats of its request', { timeout: 30_000 }, () => {
+describe('memory for the parts of a request that its translated response repeats', {
+  timeout: 600_000,
+}, () => {
   const asking = (bytes: number): Buffer =>
     post(JSON.stringify({ model: 'm', input: 'x', stream: true, metadata: { a: 'y'.repeat(bytes) } }), {
       path: '/v1/responses',
     });
 
-  it('is reserved before the request is sent, and free when the client has left', async (t) => {
+  it('is reserved before the request is sent, and freed when the client leaves', async (t) => {
     const { gateway, upstream, client, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: MIB },
       patience: { memoryWait: 100 },

@@ -1,4 +1,7 @@
-/** POST /v1/responses with --responses-api, through the whole program to the simulated service, by the official client. */
+/**
+ * POST /v1/responses with --responses-api, through the whole program to the simulated service, by the
+ * official client.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -32,7 +35,7 @@ const TOOL = {
   strict: false,
 } as const;
 
-describe('POST /v1/responses', { timeout: 60_000 }, () => {
+describe('POST /v1/responses', { timeout: 600_000 }, () => {
   let stack: Stack;
   let client: OpenAI;
   let admin: string;
@@ -67,7 +70,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     );
   };
 
-  it('is a whole body, with the length of its own', async () => {
+  it('answers with a whole body and its Content-Length', async () => {
     const response = await client.responses
       .create({ model: 'sim-echo', input: PROMPT, instructions: 'Say it.', store: true })
       .asResponse();
@@ -79,7 +82,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal(output[0].content[0].text.trim(), PROMPT);
   });
 
-  it('is a stream', async () => {
+  it('answers with a stream of numbered events', async () => {
     const stream = client.responses.stream({ model: 'sim-echo', input: PROMPT });
     const numbers: number[] = [];
     stream.on('event', ({ sequence_number: number }) => numbers.push(number));
@@ -90,7 +93,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
   });
 
   for (const mode of ['whole', 'streamed'] as const) {
-    it(`calls a tool, ${mode}, and takes its output back`, async () => {
+    it(`gives the client a tool call, ${mode}, and takes the output of the tool back`, async () => {
       const asking = { model: 'sim-tools', tools: [TOOL] };
       const ask = (input: OpenAI.Responses.ResponseInput) =>
         mode === 'whole'
@@ -125,7 +128,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
 
   const broken = ['missing_terminal', 'truncate:4', 'flip_tag:2', 'reset_mid_event:4', 'error_event:2'];
   for (const fault of broken) {
-    it(`tells no client to run a call of a stream with ${fault}, and breaks the connection`, async () => {
+    it(`completes no tool call of a stream with the fault ${fault}, and breaks the connection to the client`, async () => {
       const response = await post({
         model: `sim-tools+fault=${fault}`,
         input: PROMPT,
@@ -147,7 +150,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     ['', 'answered', 'complete', null],
   ];
   for (const [fault, outcome, inReceipt, code] of ENDS) {
-    const title = `is noted in log and receipt, with the events that the client got: ${fault || 'whole'}`;
+    const title = `is in log and receipt with its outcome and the number of events that the client got: ${fault || 'no fault'}`;
     it(title, { skip: proxyAlone('counters') }, async () => {
       const model = `sim-tools${fault && `+fault=${fault}`}`;
       const response = await post({ model, input: PROMPT, tools: [TOOL], stream: true });
@@ -169,7 +172,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     });
   }
 
-  it('refuses what cannot be translated, naming the place, as JSON also to who accepts events', async () => {
+  it('gives a 400 that names the member that cannot be translated, as JSON even to a client that accepts events', async () => {
     const before = stack.simulator.counts['inference'];
     const refused = await post(
       { model: 'sim-echo', input: PROMPT, previous_response_id: 'resp_1' },
@@ -186,7 +189,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal(stack.simulator.counts['inference'], before);
   });
 
-  it('refuses an item that is too large to be translated at once, and takes a request of many', async () => {
+  it('refuses an item that is too large to be translated, but not a request of many smaller items', async () => {
     const before = stack.simulator.counts['inference'];
     const image = (bytes: number) => [
       { type: 'input_image', image_url: `data:image/png;base64,${'A'.repeat(bytes)}` },
@@ -208,7 +211,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal(stack.simulator.counts['inference'], (before ?? 0) + 1);
   });
 
-  it('leaves hosted tools out, and says so in words of its own', async () => {
+  it('leaves hosted tools out, and names them in a header and the log, unknown ones as "other"', async () => {
     const tools = [{ type: 'web_search' }, { type: CANARY }, TOOL];
     const response = await post({ model: 'sim-echo', input: PROMPT, tools });
     assert.equal(response.status, 200);
@@ -218,13 +221,29 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
       assert.ok(stack.logLines.some((line) => line.includes('"toolsLeftOut":"web_search, other"')));
   });
 
-  it('gives errors of the service as they are in chat', async () => {
-    const response = await post({ model: 'sim-error-400', input: PROMPT });
-    assert.equal(response.status, 400);
-    assert.match(await response.text(), /"error"/);
+  it('passes on status, headers and body of an error of the service as POST /v1/chat/completions does', async () => {
+    /** Without what is of one response alone. */
+    const told = async (response: Response) => {
+      const own = ['date', 'privatemode-proxy-request-id', 'privatemode-proxy-receipt', 'x-request-id'];
+      const headers = [...response.headers].filter(([name]) => !own.includes(name));
+      return [response.status, Object.fromEntries(headers), await response.text()] as const;
+    };
+    for (const status of [400, 429, 503]) {
+      const model = `sim-error-${status}`;
+      const chat = await fetch(`${stack.url}/v1/chat/completions`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ model, messages: [{ role: 'user', content: PROMPT }] }),
+      });
+      const expected = await told(chat);
+      assert.equal(expected[0], status);
+      assert.match(expected[2], /"error"/);
+      for (const stream of [false, true])
+        assert.deepEqual(await told(await post({ model, input: PROMPT, stream })), expected);
+    }
   });
 
-  it('is an endpoint of its own for log, metrics and receipts, of the bytes that were received', {
+  it('is an endpoint of its own in log, metrics and receipts, with the digest of the received bytes', {
     skip: proxyAlone('counters'),
   }, async () => {
     const body = JSON.stringify({ model: 'sim-echo', input: PROMPT });
@@ -249,7 +268,7 @@ describe('POST /v1/responses', { timeout: 60_000 }, () => {
     assert.equal((await upgrade(stack.url, '/v1/chat/completions')).status, 405);
   });
 
-  it('has no other method, and nothing below it; GET /v1 lists it', async () => {
+  it('gives 404 for other methods and for paths below it, and is listed by GET /v1', async () => {
     const gone = ['GET ', 'DELETE ', 'GET /resp_1', 'DELETE /resp_1', 'POST /resp_1/cancel', 'POST /compact'];
     for (const request of gone) {
       const [method = '', path] = request.split(' ');
@@ -281,8 +300,8 @@ function upgrade(
   });
 }
 
-describe('POST /v1/responses by clients', { skip: proxyAlone('listener') }, () => {
-  it('is for those alone that may use this endpoint', async () => {
+describe('POST /v1/responses with --clients', { skip: proxyAlone('listener') }, () => {
+  it('gives 403 to a client whose entry lists only other endpoints, and not to a client whose entry lists it', async () => {
     const file = join(temporaryDirectory('responses-api-'), 'clients.json');
     const client = (name: string, endpoints: string[]) => {
       const token = createHash('sha256').update(`pmp_${name}`).digest('hex');
@@ -303,15 +322,16 @@ describe('POST /v1/responses by clients', { skip: proxyAlone('listener') }, () =
       };
       assert.equal(await statusFor('other', '/v1/responses'), 403);
       assert.equal(await statusFor('codex', '/v1/chat/completions'), 403);
-      assert.equal(await statusFor('codex', '/v1/responses'), 400); // it may, and `messages` is no member of it
+      // it may, and `messages` is no member of it
+      assert.equal(await statusFor('codex', '/v1/responses'), 400);
     } finally {
       await stack.close();
     }
   });
 });
 
-describe('POST /v1/responses without the flag', { skip: proxyAlone('flags') }, () => {
-  it('refuses a WebSocket as everything else there', async () => {
+describe('POST /v1/responses without --responses-api', { skip: proxyAlone('flags') }, () => {
+  it('refuses a WebSocket with a 400 that names the flag', async () => {
     const stack = await startStack();
     try {
       const { status, body } = await upgrade(stack.url, '/v1/responses');
@@ -322,7 +342,7 @@ describe('POST /v1/responses without the flag', { skip: proxyAlone('flags') }, (
     }
   });
 
-  it('is refused, and the refusal names the flag', async () => {
+  it('gives a 400 that names the flag', async () => {
     const stack = await startStack();
     try {
       const response = await fetch(`${stack.url}/v1/responses`, { method: 'POST', body: '{}' });

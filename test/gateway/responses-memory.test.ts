@@ -43,7 +43,7 @@ const LOADS: Readonly<Record<string, Load>> = {
     request: () => itemsOf(`{"role":"user","content":"${long(7 * MIB)}"}`),
   },
   'calls that share a message': { count: 10, request: () => itemsOf(call('f', long(700))) },
-  'what the response repeats': {
+  'metadata that the response repeats': {
     count: 10,
     request() {
       const text = long(6 * MIB);
@@ -57,7 +57,10 @@ const peakOf = (pid: number): number =>
   1024 * Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]);
 const forgetPeak = (pid: number): void => writeFileSync(`/proc/${pid}/clear_refs`, '5');
 
-/** Bytes by which the process of a gateway grew at most, while so many such requests were sent, and each was refused or waited for its first event. */
+/**
+ * Bytes by which the process of a gateway grew at most, while so many such requests were sent, and each was
+ * refused or waited for its first event.
+ */
 async function growthOf(request: Buffer, count: number): Promise<number> {
   const authority = createTestAuthority('sink');
   const waiting: ServerResponse[] = [];
@@ -108,15 +111,18 @@ async function growthOf(request: Buffer, count: number): Promise<number> {
   }
 }
 
-const medianOf = (values: readonly number[]): number => values.toSorted((a, b) => a - b)[1] as number;
+/** MiB. */
+const MOST = 1.3 * BUDGET + 150;
 
 describe('memory of a gateway that translates large requests', () => {
   for (const [what, { count, request }] of Object.entries(LOADS)) {
-    it(`stays near its budget: ${count} requests at once, ${what}`, { timeout: 240_000 }, async () => {
+    it(`stays near its budget: ${count} requests at once, ${what}`, { timeout: 600_000 }, async () => {
       const body = request();
       const growths: number[] = [];
-      for (let round = 0; round < 3; round++) growths.push((await growthOf(body, count)) / MIB);
-      assert.ok(medianOf(growths) < 1.3 * BUDGET + 150, `grew by ${growths.map(Math.round)} MiB`);
+      const within = (): number => growths.filter((growth) => growth < MOST).length;
+      // The median of three counts; two that are within it decide.
+      while (growths.length < 3 && within() < 2) growths.push((await growthOf(body, count)) / MIB);
+      assert.equal(within(), 2, `grew by ${growths.map(Math.round)} MiB`);
     });
   }
 });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { RETRIES } from '../../lib/exchange/retry.ts';
+import { RETRIES } from '../../lib/http-rules/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
 import {
   assertError,
@@ -40,8 +40,8 @@ const answeringNext: Script = async (scripted) => {
   await scripted.write(http(200, sealed.object(COMPLETION), { 'Content-Type': 'application/json' }));
 };
 
-describe('no_secret: the service has forgotten the secret', { concurrency: true }, () => {
-  it('once: the secret is renewed, and the request sealed anew with it', async (t) => {
+describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, () => {
+  it('seals the request again with a renewed secret', async (t) => {
     const session = fakeSession();
     const { upstream, gateway, ask } = await gatewayFixture(t, { session });
     upstream.on(noSecret, answeringNext);
@@ -62,7 +62,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.match(second?.headers['privatemode-user-request-id'] ?? '', /^proxy_[0-9a-f-]{36}_1$/);
   });
 
-  it('the receipt is that of the attempt that answered', async (t) => {
+  it('gives the response headers the receipt of the attempt that was answered', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, answeringNext);
     const { headers } = await ask(post());
@@ -71,7 +71,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
   });
 
-  it('always: two requests, and the client is told a code of ours, not the text of the service', async (t) => {
+  it('happens once: a second refusal becomes 503 secret_denied, without the text of the service', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on(noSecret, saying(plainError(500, 'no secret for ID "y", still')));
@@ -83,7 +83,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(session.rejected.length, 1);
   });
 
-  it('without a new secret the reason is told for which there is none', async (t) => {
+  it('does not happen without a new secret, and the client gets the reason for that', async (t) => {
     const failing: FakeSession = fakeSession({
       renewAfterRejection: async () => {
         throw new PrivatemodeError('attestation_failed', 'the evidence was rejected');
@@ -96,7 +96,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(gateway.counters.upstreamRetries.size, 0);
   });
 
-  it('is renewed, and told as secret_denied, where only the second attempt finds it forgotten, on a new connection', async (t) => {
+  it('only renews the secret if the first attempt was reset, and the client gets 503 secret_denied', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on(async (scripted) => {
@@ -110,7 +110,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('a second attempt that breaks off is told as that', async (t) => {
+  it('becomes 502 upstream_reset if the service closes its connection', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, async (scripted) => {
       await scripted.body();
@@ -120,7 +120,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('a second attempt that is reset is not followed by a third', async (t) => {
+  it('is not followed by a third attempt if it is reset', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, async (scripted) => {
       await scripted.body();
@@ -130,7 +130,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('is not believed where the refusal breaks off', async (t) => {
+  it('does not happen if the refusal breaks off', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on(async (scripted) => {
@@ -145,18 +145,24 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
   });
 
   const others: [name: string, answer: string][] = [
-    ['another status with these words', plainError(503, NO_SECRET)],
-    ['status 400 with these words', plainError(400, NO_SECRET)],
+    ['status 503 with the words of no_secret', plainError(503, NO_SECRET)],
+    ['status 400 with the words of no_secret', plainError(400, NO_SECRET)],
     ['status 500 with other words', plainError(500, 'no secrets at all')],
-    ['these words without the mark', http(500, JSON.stringify({ error: { message: NO_SECRET } }))],
-    ['these words marked in another case', plainError(500, NO_SECRET).replace(': false', ': False')],
-    ['429', plainError(429, 'slow down', { 'Retry-After': '3' })],
-    ['502', http(502, 'bad gateway', { 'Content-Type': 'text/plain' })],
-    ['503', http(503, 'unavailable', { 'Content-Type': 'text/plain' })],
+    [
+      'status 500 with the words of no_secret, not marked as plain',
+      http(500, JSON.stringify({ error: { message: NO_SECRET } })),
+    ],
+    [
+      'status 500 with the words of no_secret, marked as plain in another case',
+      plainError(500, NO_SECRET).replace(': false', ': False'),
+    ],
+    ['status 429', plainError(429, 'slow down', { 'Retry-After': '3' })],
+    ['status 502', http(502, 'bad gateway', { 'Content-Type': 'text/plain' })],
+    ['status 503', http(503, 'unavailable', { 'Content-Type': 'text/plain' })],
     ['a redirect', 'HTTP/1.1 302 Found\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n'],
   ];
   for (const [name, answer] of others) {
-    it(`${name} is not tried again`, async (t) => {
+    it(`does not happen after ${name}`, async (t) => {
       const session = fakeSession();
       const { upstream, ask } = await gatewayFixture(t, { session });
       upstream.on(saying(answer));
@@ -166,7 +172,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     });
   }
 
-  it('means nothing where nothing is encrypted', async (t) => {
+  it('does not happen for a request without encryption', async (t) => {
     const session = fakeSession();
     const { upstream, ask } = await gatewayFixture(t, { session });
     upstream.on((scripted) => scripted.write(plainError(500, NO_SECRET)));
@@ -175,7 +181,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
     assert.deepEqual(session.rejected, []);
   });
 
-  it('of a plain error one MiB is kept, and the connection of the rest is not', async (t) => {
+  it('keeps one MiB of a plain error, and closes the connection with the rest', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(saying(plainError(500, 'x'.repeat(3_000_000))));
     const answer = await ask(post());
@@ -184,7 +190,7 @@ describe('no_secret: the service has forgotten the secret', { concurrency: true 
   });
 });
 
-describe('a response that authenticates', () => {
+describe('a response', () => {
   const form = [
     '--b\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\n',
     `${CANARY}\r\n--b--\r\n`,
@@ -192,7 +198,7 @@ describe('a response that authenticates', () => {
   const json = { 'Content-Type': 'application/json' };
   const rows: [what: string, request: Buffer, answer: Script, told: string[]][] = [
     [
-      'is told to the session where its secret was suspended when the request was sent',
+      'is reported to the session as authentic if the session has no secret in force',
       post(),
       async (scripted) => {
         const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
@@ -201,7 +207,7 @@ describe('a response that authenticates', () => {
       [EPOCH.secretId],
     ],
     [
-      'is none where it holds nothing that is encrypted',
+      'does not count as authentic if nothing in it is encrypted',
       post(form, {
         path: '/unstructured/general/v0/general',
         headers: ['Content-Type: multipart/form-data; boundary=b'],
@@ -209,9 +215,9 @@ describe('a response that authenticates', () => {
       saying(http(200, '[]', { ...json, 'Privatemode-Encrypted': 'true' })),
       [],
     ],
-    ['is none where it is a plain error', post(), saying(plainError(503, 'busy')), []],
+    ['does not count as authentic if it is a plain error', post(), saying(plainError(503, 'busy')), []],
   ];
-  it('is not told where its secret was in force then: it says nothing about a denial after that', async (t) => {
+  it('is not reported to the session if its secret was in force when the request was sent', async (t) => {
     const authenticated: string[] = [];
     const session = fakeSession({ authenticated: (secretId) => authenticated.push(secretId) });
     const { upstream, ask } = await gatewayFixture(t, { session });
@@ -233,15 +239,15 @@ describe('a response that authenticates', () => {
 });
 
 describe('the retry table', () => {
-  it('has a test for each of its rows', () => {
+  it('has three rows: no_secret, connection_reset and stale_connection', () => {
     assert.deepEqual(
       RETRIES.map(({ id }) => id),
       ['no_secret', 'connection_reset', 'stale_connection'],
-      'upstream-resets.test.ts and stale-connections.test.ts hold the others',
+      'the first is tested here, the others in upstream-request.test.ts and stale-connections.test.ts',
     );
   });
 
-  it('a body is sealed for each attempt from what the client sent', async (t) => {
+  it('has the body sealed anew for each attempt', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, saying(plainError(400, 'enough')));
     await ask(post(chatBody({ temperature: 0.25 })));
@@ -251,7 +257,7 @@ describe('the retry table', () => {
     assert.notDeepEqual(upstream.requests[0]?.body, upstream.requests[1]?.body);
   });
 
-  it('GET requests are tried again after a reset, too', async (t) => {
+  it('applies to a GET request after a reset', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(
       (scripted) => scripted.reset(),
@@ -262,7 +268,7 @@ describe('the retry table', () => {
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('what was encrypted and came to nothing is not asked for again', async (t) => {
+  it('does not apply to a response that does not authenticate', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, {
       answers: (request) => tampered(completion(request)),
     });

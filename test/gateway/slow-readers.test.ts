@@ -1,13 +1,17 @@
-/** Clients that take nothing of their response: after a time the exchange ends, its place is free, and the log says why. */
+/**
+ * Clients that take nothing of their response: after a time the exchange ends, its place is free, and the log
+ * says why.
+ */
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Exchange } from '../../lib/gateway/exchange.ts';
+import type { Exchange } from '../../lib/gateway/request-state.ts';
 import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
+import { createTranslator } from '../../lib/responses-api/translator.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
@@ -51,7 +55,7 @@ function scene() {
 }
 
 describe('the watch over clients that do not read', () => {
-  it('ends an exchange after ten minutes without progress, once', async () => {
+  it('ends an exchange once, after ten minutes without progress', async () => {
     const { minutes, ended, exchange } = scene();
     await minutes(9);
     assert.deepEqual(ended, []);
@@ -68,7 +72,7 @@ describe('the watch over clients that do not read', () => {
     [1024, true],
     [64 * KIB, true],
   ] as const) {
-    it(`${bytes} bytes a minute are ${lives ? 'progress' : 'none'}`, async () => {
+    it(`counts ${bytes} bytes a minute as ${lives ? 'progress' : 'no progress'}`, async () => {
       const { minutes, take, ended } = scene();
       for (let i = 0; i < 30; i++) {
         take(bytes);
@@ -78,7 +82,7 @@ describe('the watch over clients that do not read', () => {
     });
   }
 
-  it('progress in one minute of ten begins the count anew', async () => {
+  it('counts ten minutes again after progress in one minute', async () => {
     const { minutes, take, ended } = scene();
     await minutes(9);
     take(KIB);
@@ -88,7 +92,7 @@ describe('the watch over clients that do not read', () => {
     assert.equal(ended.length, 1);
   });
 
-  it('who has taken all there is waits for the service, for as long as that takes', async () => {
+  it('does not end an exchange whose client has read everything and waits for the service', async () => {
     const { socket, minutes, ended } = scene();
     socket.writableLength = 0;
     await minutes(1_000);
@@ -101,7 +105,7 @@ describe('the watch over clients that do not read', () => {
     assert.equal(ended.length, 1);
   });
 
-  it('counts anew after the machine slept', async () => {
+  it('counts ten minutes again after the machine slept', async () => {
     const { clock, minutes, ended } = scene();
     await minutes(9);
     clock.jump(8 * 60 * MINUTE);
@@ -111,7 +115,7 @@ describe('the watch over clients that do not read', () => {
     assert.equal(ended.length, 1);
   });
 
-  it('looks no more once it finds no exchange, and again from the next one on', async () => {
+  it('stops its timer when no exchange is left, and starts it with the next one', async () => {
     const { clock, watch, exchange, minutes, ended } = scene();
     watch.leave(exchange);
     watch.enter(exchange);
@@ -127,7 +131,7 @@ describe('the watch over clients that do not read', () => {
   });
 });
 
-it('what is decrypted at once is handed on in parts of 64 KiB, so that each shows what the client takes', async () => {
+it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
   const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
     idleTimeout: 1_000,
     signal: new AbortController().signal,
@@ -146,7 +150,7 @@ async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = 
   const gate = createRequestGate({ counts: undefined, queue });
   const fixture = await gatewayFixture(t, {
     ...options,
-    deps: { gate },
+    deps: { gate, ...options.deps },
     patience: { readers: { timeout: 500 } },
   });
   const endings = () =>
@@ -161,11 +165,24 @@ const TOLD = {
   level: 'INFO',
 };
 
-describe('a client that takes nothing', { timeout: 60_000 }, () => {
+describe('the place of a client', { timeout: 600_000 }, () => {
   const BLOCK = 'x'.repeat(256 * KIB);
+  const whole =
+    (blocks: number): Script =>
+    async (scripted) => {
+      const body = await scripted.body();
+      const message = { role: 'assistant', content: BLOCK.repeat(blocks) };
+      const chat = {
+        ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm' },
+        choices: [{ index: 0, message, finish_reason: 'stop' }],
+      };
+      await scripted.write(
+        http(200, sealedAnswers(body).object(chat), { 'Content-Type': 'application/json' }),
+      );
+    };
   const kinds: [what: string, request: string | Buffer, script: Script][] = [
     [
-      'of a stream that is complete',
+      'a complete stream',
       post(chatBody({ stream: true })),
       async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
@@ -176,24 +193,9 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
         await scripted.write(STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK);
       },
     ],
+    ['a whole response', post(chatBody()), whole(40)],
     [
-      'of a whole response',
-      post(chatBody()),
-      async (scripted) => {
-        const body = await scripted.body();
-        const whole = {
-          ...{ id: 'c', object: 'chat.completion', created: 1, model: 'm' },
-          choices: [
-            { index: 0, message: { role: 'assistant', content: BLOCK.repeat(40) }, finish_reason: 'stop' },
-          ],
-        };
-        await scripted.write(
-          http(200, sealedAnswers(body).object(whole), { 'Content-Type': 'application/json' }),
-        );
-      },
-    ],
-    [
-      'of a list of models',
+      'a list of models',
       get('/v1/models'),
       async (scripted) => {
         scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BLOCK.length * 60}\r\n\r\n`);
@@ -202,7 +204,7 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
     ],
   ];
   for (const [what, request, script] of kinds) {
-    it(`${what} loses its place, and the log says why`, async (t) => {
+    it(`is freed if the client reads nothing of ${what}, and the log says why`, async (t) => {
       const { upstream, gateway, client, queue, endings, ask } = await impatient(t);
       upstream.on(script);
       const asking = client();
@@ -222,32 +224,37 @@ describe('a client that takes nothing', { timeout: 60_000 }, () => {
     });
   }
 
-  it('keeps its place while it reads slowly', async (t) => {
-    const { upstream, client, endings, queue } = await impatient(t);
-    const [, , script] = kinds[1] as (typeof kinds)[number];
-    upstream.on(script);
-    const asking = client();
-    asking.socket.pause();
-    asking.send(post(chatBody()));
-    await eventually('its place', () => queue.size().running === 1);
-    // As much as the system's buffers need to move, four times in the time that it has.
-    let read = 0;
-    asking.socket.on('data', (chunk: Buffer) => {
-      read += chunk.length;
-      if (read > 1_500_000) {
-        read = 0;
-        asking.socket.pause();
-        setTimeout(() => asking.socket.resume(), 125);
-      }
+  const translated = post(JSON.stringify({ model: 'm', input: 'hello' }), { path: '/v1/responses' });
+  for (const [what, request, blocks] of [
+    ['a whole response', post(chatBody()), 40],
+    ['a response that is translated as one piece', translated, 80],
+  ] as const) {
+    it(`is kept while the client slowly reads ${what}`, async (t) => {
+      const { upstream, client, endings, queue } = await impatient(t, { deps: { createTranslator } });
+      upstream.on(whole(blocks));
+      const asking = client();
+      asking.socket.pause();
+      asking.send(request);
+      await eventually('its place', () => queue.size().running === 1);
+      // As much as the system's buffers need to move, four times in the time that it has.
+      let read = 0;
+      asking.socket.on('data', (chunk: Buffer) => {
+        read += chunk.length;
+        if (read > 1_500_000) {
+          read = 0;
+          asking.socket.pause();
+          setTimeout(() => asking.socket.resume(), 125);
+        }
+      });
+      asking.socket.resume();
+      const answer = await answerTo(asking, 30_000);
+      assert.deepEqual([answer.status, answer.complete], [200, true]);
+      await eventually('the line in the log', () => endings().length === 1);
+      assert.equal(endings()[0].outcome, 'answered');
     });
-    asking.socket.resume();
-    const answer = await answerTo(asking, 30_000);
-    assert.deepEqual([answer.status, answer.complete], [200, true]);
-    await eventually('the line in the log', () => endings().length === 1);
-    assert.equal(endings()[0].outcome, 'answered');
-  });
+  }
 
-  it('of a service that is silent keeps its place', async (t) => {
+  it('is kept while the service is silent', async (t) => {
     const { upstream, sending, queue } = await impatient(t);
     const { promise, resolve } = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {

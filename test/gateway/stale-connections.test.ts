@@ -1,4 +1,7 @@
-/** A kept connection that the service closed while it was idle fails with the next request, which is then sent once more. */
+/**
+ * A kept connection that the service closed while it was idle fails with the next request, which is then sent
+ * once more.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -15,7 +18,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     ['reset', (scripted) => scripted.reset()],
   ];
   for (const [name, close] of ways) {
-    it(`a request on a kept connection that is ${name} unanswered goes out once more, on a fresh one`, async (t) => {
+    it(`a request on a kept connection that is ${name} without an answer is sent again on a new connection`, async (t) => {
       const { upstream, gateway, ask } = await gatewayFixture(t);
       upstream.on(answering, close, answering);
       assert.equal((await ask(post())).status, 200);
@@ -31,7 +34,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
   }
 
   for (const [name, close] of ways) {
-    it(`so does a request on a connection that was opened ahead and is ${name} unanswered`, async (t) => {
+    it(`a request on a connection that was opened ahead and is ${name} without an answer is sent again`, async (t) => {
       const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
       await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
       upstream.on(close, answering);
@@ -44,7 +47,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     });
   }
 
-  it('a connection that was opened ahead and closed meanwhile is not used at all', async (t) => {
+  it('a connection that was opened ahead and has been closed since is not used', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t, { settings: { warmConnections: 1 } });
     await eventually('a connection opened ahead', () => upstream.connections.secure === 1);
     upstream.drop();
@@ -55,7 +58,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     assert.deepEqual([...gateway.counters.upstreamRetries], []);
   });
 
-  it('the retry does not try its luck with another kept connection', async (t) => {
+  it('the retry does not use another kept connection', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const both = Promise.withResolvers<void>();
     const together: Script = async (scripted) => {
@@ -72,7 +75,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     assert.equal(upstream.requests.at(-1)?.connection, 2);
   });
 
-  it('happens at most once per request', async (t) => {
+  it('a request is sent again at most once', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(answering, (scripted) => scripted.end());
     await ask(post());
@@ -80,7 +83,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     assert.equal(upstream.requests.length, 3);
   });
 
-  it('a remote that closes after it began to answer was not stale', async (t) => {
+  it('a connection that closes after the answer began does not count as stale', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(answering, async (scripted) => {
       await scripted.body();
@@ -93,7 +96,7 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     assert.equal(upstream.requests.length, 2);
   });
 
-  it('a remote that closes after it thought for a while was not stale', async (t) => {
+  it('a connection that closes more than 2 s after the request does not count as stale', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(answering, async (scripted) => {
       await scripted.body();

@@ -18,9 +18,9 @@ import {
 import { eventually } from '../support/processes/eventually.ts';
 import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
-describe('limits of time', { concurrency: true }, () => {
+describe('limits of time', () => {
   describe('time-outs of the listener', { concurrency: true }, () => {
-    it('are not those of Node: long uploads live, slow heads do not, idle connections stay for a while', async (t) => {
+    it('are none for an upload, 15 s for a request head and 75 s for an idle connection', async (t) => {
       const { gateway, ask } = await gatewayFixture(t);
       let listener: Server | undefined;
       const seen = (message: unknown): void => {
@@ -34,28 +34,24 @@ describe('limits of time', { concurrency: true }, () => {
       assert.deepEqual([requestTimeout, headersTimeout, keepAliveTimeout, timeout], [0, 15_000, 75_000, 0]);
     });
 
-    it('a head that trickles in is 408 in time', async (t) => {
+    it('a request head that trickles in gets 408', async (t) => {
       const { upstream, client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
       t.after(() => clearInterval(timer));
       asking.send('POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n');
-      const begun = performance.now();
       const answer = await answerTo(asking);
       assert.equal(answer.status, 408);
-      assert.ok(performance.now() - begun < 3_000);
       assert.equal(upstream.connections.total, 0);
     });
 
-    it('a connection that says nothing is ended in time', async (t) => {
+    it('a connection without a request is ended', async (t) => {
       const { client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
       const silent = client();
-      const begun = performance.now();
       await once(silent.socket, 'close');
-      assert.ok(performance.now() - begun < 4_000);
     });
 
-    it('a body is not bound by the time limit of the head', async (t) => {
+    it('the time limit of the head does not apply to the body', async (t) => {
       const { client } = await gatewayFixture(t, { answers: completion, patience: { headTimeout: 300 } });
       const asking = client();
       const request = post();
@@ -69,7 +65,7 @@ describe('limits of time', { concurrency: true }, () => {
   describe('the minimum upload rate', { concurrency: true }, () => {
     const options = { settings: { minUploadRate: 1_000 }, patience: { uploadRateGrace: 500 } };
 
-    it('an upload below it is 408', async (t) => {
+    it('an upload below that rate gets 408', async (t) => {
       const { upstream, sending } = await gatewayFixture(t, options);
       const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
       const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
@@ -78,7 +74,7 @@ describe('limits of time', { concurrency: true }, () => {
       assert.equal(upstream.connections.total, 0);
     });
 
-    it('a fast beginning does not buy time: what counts is the last interval', async (t) => {
+    it('an upload that begins fast and then falls below that rate gets 408', async (t) => {
       const { client } = await gatewayFixture(t, options);
       const asking = client();
       // By the average since the start, this would do for half a minute.
@@ -90,9 +86,13 @@ describe('limits of time', { concurrency: true }, () => {
       assertError(await answerTo(asking, 8_000), 408, 'upload_too_slow');
     });
 
-    it('an upload above it may take its time', async (t) => {
-      const { sending } = await gatewayFixture(t, { answers: completion, ...options });
-      const body = Buffer.from(chatBody({ user: 'x'.repeat(10_000) }));
+    it('an upload above that rate is accepted, however long it takes', async (t) => {
+      const { sending } = await gatewayFixture(t, {
+        answers: completion,
+        ...options,
+        patience: { uploadRateGrace: 3_000 }, // so that a pause of this process is not taken for the client's
+      });
+      const body = Buffer.from(chatBody({ user: 'x'.repeat(25_000) }));
       const asking = sending(post('', { headers: [`Content-Length: ${body.length}`] }));
       for (let at = 0; at < body.length; at += 500) {
         asking.send(body.subarray(at, at + 500));
@@ -101,7 +101,7 @@ describe('limits of time', { concurrency: true }, () => {
       assert.equal((await answerTo(asking)).status, 200);
     });
 
-    it('0 never gives up', async (t) => {
+    it('a rate of 0 means that no upload is given up', async (t) => {
       const { client } = await gatewayFixture(t, {
         answers: completion,
         ...options,
@@ -116,42 +116,43 @@ describe('limits of time', { concurrency: true }, () => {
     });
   });
 
-  describe('time-outs towards the remote', { concurrency: true }, () => {
-    it('a remote that is reached in time may answer after the connect time-out', async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { settings: { connectTimeout: 500 } });
+  describe('time-outs towards the remote', () => {
+    it('a remote to which the connection is open may answer after the connect time-out', async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { settings: { connectTimeout: 3_000 } });
       upstream.on(async (scripted) => {
         const body = await scripted.body();
-        await delay(900); // more than the connect time-out
+        await delay(3_300); // more than the connect time-out
         await scripted.write(completion(body));
       });
       assert.equal((await ask(post())).status, 200);
     });
 
-    it('a remote that stops reading the upload is 504 after the first-byte time-out', async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, {
+    const upload = post(chatBody({ user: 'x'.repeat(20_000_000) }));
+
+    it('a remote that stops reading the upload gives 504 after the first-byte time-out', async (t) => {
+      const { upstream, sending } = await gatewayFixture(t, {
         settings: { firstByteTimeout: 500, maxBodyBytes: 40_000_000 },
       });
       upstream.on((scripted) => scripted.pause());
-      assertError(await ask(post(chatBody({ user: 'x'.repeat(20_000_000) }))), 504, 'first_byte_timeout');
+      assertError(await answerTo(sending(upload), 60_000), 504, 'first_byte_timeout');
     });
 
-    it('a remote that reads the upload slowly has its time', async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, {
-        settings: { firstByteTimeout: 700, maxBodyBytes: 40_000_000 },
+    it('a remote that reads the upload slowly does not exceed the first-byte time-out', async (t) => {
+      const { upstream, sending } = await gatewayFixture(t, {
+        settings: { firstByteTimeout: 5_000, maxBodyBytes: 40_000_000 },
       });
       upstream.on(async (scripted) => {
-        const body = scripted.body();
-        for (let read = false; !read; ) {
+        for (let paused = 0; paused < 6; paused++) {
           scripted.pause();
-          await delay(200);
+          await delay(1_000); // six of these are more than the time-out
+          assert.equal(scripted.request.complete, false, 'the upload was over too early to show anything');
+          const before = upstream.received().length;
           scripted.resume();
-          read = await Promise.race([body.then(() => true), delay(10, false)]);
+          await eventually('more of the upload', () => upstream.received().length > before + 2_000_000);
         }
-        await scripted.write(completion(await body));
+        await scripted.write(completion(await scripted.body()));
       });
-      const begun = performance.now();
-      assert.equal((await ask(post(chatBody({ user: 'x'.repeat(20_000_000) })))).status, 200);
-      assert.ok(performance.now() - begun > 900, 'too fast to show anything');
+      assert.equal((await answerTo(sending(upload), 60_000)).status, 200);
     });
 
     for (const stream of [true, false]) {
@@ -169,7 +170,7 @@ describe('limits of time', { concurrency: true }, () => {
       });
     }
 
-    it('an upload that outlives its epoch is sealed for the next one', async (t) => {
+    it('an upload that takes longer than its epoch is sealed for the next epoch', async (t) => {
       let now = EPOCH;
       let asked = 0;
       const acquire = async () => {

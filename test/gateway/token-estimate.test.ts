@@ -1,4 +1,7 @@
-/** POST /v1/messages/count_tokens: an estimate that is made here, from bodies judged as strictly as those that leave. */
+/**
+ * POST /v1/messages/count_tokens: an estimate that is made here, from bodies judged as strictly as those that
+ * leave.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createTokenEstimate } from '../../lib/pipeline/token-estimate.ts';
@@ -27,74 +30,90 @@ async function estimateOf(body: string, size = body.length * 6): Promise<number>
 const withMember = (name: string, value: string): string => `{"model":"m","${name}":${value}}`;
 const image = (source: object): string => JSON.stringify([{ type: 'image', source }]);
 
-describe('the rule of the estimate', () => {
+describe('the estimate of tokens', () => {
   // Tokens: bytes of all strings ÷ 3.5, rounded up; 1600 per image or document.
   const rows: [name: string, body: string, tokens: number][] = [
-    ['nothing to read', '{"model":"m"}', 0],
-    ['7 bytes are 2 tokens', withMember('system', '"1234567"'), 2],
-    ['8 bytes are 3', withMember('system', '"12345678"'), 3],
-    ['members are added up before rounding', '{"model":"m","system":"a","messages":["b"],"tools":["c"]}', 1],
+    ['a body without text', '{"model":"m"}', 0],
+    ['7 bytes of text', withMember('system', '"1234567"'), 2],
+    ['8 bytes of text', withMember('system', '"12345678"'), 3],
     [
-      'other members do not count',
+      'members of one byte each, added up before rounding',
+      '{"model":"m","system":"a","messages":["b"],"tools":["c"]}',
+      1,
+    ],
+    [
+      'members that do not count',
       '{"model":"m","metadata":{"user_id":"1234567"},"stop_sequences":["1234567"]}',
       0,
     ],
     // role + user + content + 14 bytes: 29
     [
-      'keys and values of messages',
+      'the keys and values of messages',
       withMember('messages', '[{"role":"user","content":"12345678901234"}]'),
       9,
     ],
     // name + get + input_schema + type + object: 29
-    ['tools', withMember('tools', '[{"name":"get","input_schema":{"type":"object"}}]'), 9],
-    ['numbers and literals do not count', withMember('messages', '[1234567, true, null, 1e99]'), 0],
-    ['14 bytes of UTF-8 in 7 characters', withMember('system', '"äöüßäöü"'), 4],
-    ['the same as escapes', withMember('system', '"\\u00e4\\u00F6\\u00fc\\u00df\\u00e4\\u00f6\\u00fc"'), 4],
     [
-      'characters of 3 bytes, escaped',
+      'the keys and values of tools',
+      withMember('tools', '[{"name":"get","input_schema":{"type":"object"}}]'),
+      9,
+    ],
+    ['numbers and literals, which do not count', withMember('messages', '[1234567, true, null, 1e99]'), 0],
+    ['14 bytes of UTF-8 in 7 characters', withMember('system', '"äöüßäöü"'), 4],
+    [
+      '14 bytes of UTF-8 in 7 characters, escaped',
+      withMember('system', '"\\u00e4\\u00F6\\u00fc\\u00df\\u00e4\\u00f6\\u00fc"'),
+      4,
+    ],
+    [
+      '21 bytes of UTF-8 in 7 characters, escaped',
       withMember('system', '"\\u4f60\\u597d\\u4f60\\u597d\\u4f60\\u597d\\u4f60"'),
       6,
     ],
-    ['a surrogate pair is 4 bytes', withMember('system', '"\\ud83d\\ude00123"'), 2],
-    ['simple escapes are one byte', withMember('system', '"\\n\\t\\"\\\\\\/\\r\\b"'), 2],
+    ['a surrogate pair, which is 4 bytes, and 3 digits', withMember('system', '"\\ud83d\\ude00123"'), 2],
+    ['7 simple escapes of one byte each', withMember('system', '"\\n\\t\\"\\\\\\/\\r\\b"'), 2],
     // type + image + source + type + base64 + media_type + data: 39 bytes, 12 tokens
     [
-      'an image is 1600, whatever its size',
+      'an image, which is 1600 whatever its size, and the words around it',
       withMember('messages', image({ type: 'base64', media_type: '', data: 'A'.repeat(70_000) })),
       1612,
     ],
     [
-      'whatever comes first in it',
+      'an image whose data stands before its type',
       withMember('messages', image({ data: 'A'.repeat(70_000), media_type: '', type: 'base64' })),
       1612,
     ],
     // type + image + source + type + url + url + 7 bytes: 33
-    ['an image by URL is 1600 too', withMember('messages', image({ type: 'url', url: 'https:/' })), 1610],
+    [
+      'an image by URL, which is 1600 too, and the words around it',
+      withMember('messages', image({ type: 'url', url: 'https:/' })),
+      1610,
+    ],
     // type + image + source + type + text + data: 27 bytes of words, 70 000 of text
     [
-      'the text of a document is text',
+      'a document of text, which counts as text',
       withMember('messages', image({ type: 'text', data: 'A'.repeat(70_000) })),
       20_008,
     ],
     // data + 70 000 bytes
     [
-      'data elsewhere is text',
+      'data outside an image, which counts as text',
       withMember('messages', JSON.stringify([{ data: 'A'.repeat(70_000) }])),
       20_002,
     ],
   ];
   for (const [name, body, tokens] of rows) {
-    it(name, async () => {
+    it(`is ${tokens} for ${name}`, async () => {
       assert.equal(await estimateOf(body), tokens);
       if (body.length < 1000) assert.equal(await estimateOf(body, 1), tokens, 'byte by byte');
     });
   }
 });
 
-describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 }, () => {
+describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000 }, () => {
   const body = JSON.stringify({ model: 'm', messages: [{ role: 'user', content: `${CANARY} hello` }] });
 
-  it('says how many tokens, and that it is an estimate; nothing is forwarded, and nobody is attested', async (t) => {
+  it('gives a number of tokens, marked as an estimate, without attesting or asking the service', async (t) => {
     const session = fakeSession({
       standing: () => standing('rejected'),
       acquire: () => Promise.reject(new Error('no')),
@@ -150,7 +169,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     );
   });
 
-  it('a body that trickles in is given up', async (t) => {
+  it('a body that trickles in gets 408 upload_too_slow', async (t) => {
     const { sending } = await gatewayFixture(t, {
       settings: { minUploadRate: 1000 },
       patience: { uploadRateGrace: 500 },
@@ -164,7 +183,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     assertError(await ask(post(body, { path: PATH })), 413, 'body_too_large');
   });
 
-  it('counts as running, so that a shutdown waits for it, and ends it when its grace is over', async (t) => {
+  it('counts as a running request, which a shutdown ends with 503 when its grace is over', async (t) => {
     const { gateway, sending } = await gatewayFixture(t);
     const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     await eventually('the request to run', () => gateway.active() === 1);
@@ -173,7 +192,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     await drained;
   });
 
-  it('a client that leaves leaves nothing behind', async (t) => {
+  it('a client that leaves also ends the exchange', async (t) => {
     const { gateway, sending } = await gatewayFixture(t);
     const leaving = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     await eventually('the request to run', () => gateway.active() === 1);
@@ -181,7 +200,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 30_000 
     await eventually('the end of the exchange', () => gateway.active() === 0);
   });
 
-  it('a client that leaves while it waits for room no longer waits', async (t) => {
+  it('a request that waits for memory ends when its client leaves', async (t) => {
     const { gateway, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: 4096 },
       patience: { memoryWait: 20_000 },

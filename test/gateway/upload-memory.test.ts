@@ -1,4 +1,7 @@
-/** Uploads that share bounded memory, through the whole gateway: who waits, who is refused, and when it is free again. */
+/**
+ * Uploads that share bounded memory, through the whole gateway: who waits, who is refused, and when it is
+ * free again.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -45,8 +48,8 @@ const scene = async (t: Parameters<typeof gatewayFixture>[0], memoryWait = 20_00
 const chunked = (body: string): Buffer =>
   post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
 
-describe('uploads that share bounded memory', { concurrency: true, timeout: 60_000 }, () => {
-  it('reserve what they announce, and give it back when they have been sent on', async (t) => {
+describe('uploads that share bounded memory', { concurrency: true, timeout: 600_000 }, () => {
+  it('reserve their announced length, and free it once the response has begun', async (t) => {
     const { gateway, upstream, client } = await scene(t);
     const sent = Promise.withResolvers<void>();
     const freed = Promise.withResolvers<void>();
@@ -76,7 +79,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     assert.equal((await answerTo(asking)).status, 200);
   });
 
-  it('wait for each other where there is no room, unread', async (t) => {
+  it('wait unread for each other if there is not enough memory', async (t) => {
     const fixture = await scene(t);
     const { gateway, client, upstream } = fixture;
     const holding = await announced(fixture, 90_000);
@@ -90,7 +93,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     assert.equal((await answerTo(waiting)).status, 200);
   });
 
-  it('do not wait forever: 503 with Retry-After, and the connection ends', async (t) => {
+  it('get 503 with Retry-After after too long a wait, and nothing is sent', async (t) => {
     const fixture = await scene(t, 100);
     const { sending } = fixture;
     await announced(fixture, 90_000);
@@ -101,7 +104,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     assert.equal(fixture.upstream.connections.total, 0);
   });
 
-  it('of unknown length never wait: 503 as soon as there is no more room', async (t) => {
+  it('get 503 without a wait if their length is unknown and there is not enough memory', async (t) => {
     const fixture = await scene(t);
     const { sending } = fixture;
     await announced(fixture, 90_000);
@@ -111,7 +114,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
   });
 
-  it('that are larger than all there is are 413, announced or not', async (t) => {
+  it('get 413 if they are larger than all of the memory, announced or not', async (t) => {
     const { ask } = await scene(t);
     const body = chatBody({ user: 'x'.repeat(BUDGET) });
     for (const request of [post(body), chunked(body)]) {
@@ -121,7 +124,7 @@ describe('uploads that share bounded memory', { concurrency: true, timeout: 60_0
     }
   });
 
-  it('leave nothing reserved when their client leaves: before, while and after they are read', async (t) => {
+  it('leave nothing reserved when their client leaves before, while or after they are read', async (t) => {
     const fixture = await scene(t);
     const { gateway, sending, upstream } = fixture;
     const holding = await announced(fixture, 90_000);
@@ -172,10 +175,11 @@ async function answerSlowly(scripted: Scripted, arrived: Map<string, string>): P
 }
 
 describe('large prompts at the same time', () => {
-  it('arrive each as it was, whatever becomes of the others', { timeout: 60_000 }, async (t) => {
+  it('each arrive unchanged while clients of other prompts leave', { timeout: 600_000 }, async (t) => {
     const { upstream, gateway, client } = await gatewayFixture(t, { settings: { maxBodyBytes: 10_000_000 } });
     const arrived = new Map<string, string>();
-    upstream.on((scripted) => answerSlowly(scripted, arrived).catch(() => {})); // cut off, by a client that left
+    // cut off, by a client that left
+    upstream.on((scripted) => answerSlowly(scripted, arrived).catch(() => {}));
     let next = 0;
     const lane = async (): Promise<void> => {
       while (next < UPLOADS) {

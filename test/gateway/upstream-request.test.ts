@@ -1,4 +1,7 @@
-/** The upstream request: nothing is sent before its body can be attached, a body that fails takes it down, and after a reset it is sent once more or not. */
+/**
+ * The upstream request: nothing is sent before its body can be attached, a body that fails takes it down, and
+ * after a reset it is sent once more or not.
+ */
 import assert from 'node:assert/strict';
 import type { IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
@@ -18,7 +21,7 @@ import { eventually } from '../support/processes/eventually.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import { completion, exchangeOf, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
-describe('an upstream request', () => {
+describe('the gateway', () => {
   it('seals and sends a request with Expect like any other', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { answers: completion });
     const asking = client();
@@ -32,7 +35,7 @@ describe('an upstream request', () => {
     assert.equal(openedRequest(upstream.requests[0]?.body as Buffer).size, 2);
   });
 
-  it('keeps many requests at once apart: each body goes out under its own head', async (t) => {
+  it('sends each of 20 simultaneous requests with its own head and body', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { answers: completion });
     const names = Array.from({ length: 20 }, (_, i) => `model-${i}`);
     await Promise.all(names.map((model) => ask(post(chatBody({ model, user: `for ${model}` })))));
@@ -44,8 +47,8 @@ describe('an upstream request', () => {
   });
 });
 
-describe('the request of the application, while another goes upstream for it', { concurrency: true }, () => {
-  it('keeps its method, target and headers, in the first attempt and in the second', async (t) => {
+describe("the client's request, while the gateway's own goes upstream", { concurrency: true }, () => {
+  it('keeps its method, target and headers in the first and in the second attempt', async (t) => {
     const headOf = ({ method, url, headers }: IncomingMessage) => ({ method, url, headers });
     const heads: ReturnType<typeof headOf>[] = [];
     const { upstream, ask } = await gatewayFixture(t, {
@@ -73,7 +76,7 @@ describe('the request of the application, while another goes upstream for it', {
     );
   });
 
-  it('is logged and counted as HEAD where GET went upstream', async (t) => {
+  it('is logged and counted as HEAD even though a GET is sent upstream', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t, { answers: http(200, '{"data":[]}') });
     const asking = sending('HEAD /v1/models HTTP/1.1\r\nHost: localhost:8080\r\nConnection: close\r\n\r\n');
     assert.equal(await asking.ended, 'end');
@@ -88,7 +91,7 @@ describe('the request of the application, while another goes upstream for it', {
     assert.match(line ?? '', /"method":"HEAD","path":"\/v1\/models"/);
   });
 
-  it('says in which form an error is told, by an Accept that goes no further', async (t) => {
+  it('determines the format of an error by its Accept even if Accept is not forwarded', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { answers: http(308, '') });
     const headers = ['Accept: text/event-stream', 'Connection: keep-alive, Accept'];
     const answer = await ask(post(chatBody(), { headers }));
@@ -97,7 +100,7 @@ describe('the request of the application, while another goes upstream for it', {
     assert.match(answer.body, /^data: \{"error":.*"upstream_redirect"/);
   });
 
-  it('is read on to the end of its own length, where the answer comes before that', async (t) => {
+  it('is read to the end of its Content-Length even if the response comes earlier', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: http(308, '') });
     const asking = sending(`${get('/v1/models', ['Content-Length: 20'])}half of it `);
     assert.equal(codeOf(await answerTo(asking)), 'upstream_redirect');
@@ -108,7 +111,7 @@ describe('the request of the application, while another goes upstream for it', {
 });
 
 describe('an upstream request whose body cannot be sealed to its end', () => {
-  it('takes the half-sent request down with it, and is told', async (t) => {
+  it('is cut off, and the client gets 500 internal', async (t) => {
     const headSeen = Promise.withResolvers<void>();
     const remoteClosed = Promise.withResolvers<void>();
     async function* failing(): AsyncGenerator<Buffer> {
@@ -156,8 +159,8 @@ const resetAfter = (sent: string): Script =>
 
 const LARGE = chatBody({ user: 'x'.repeat(6_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
-describe('a reset by the service', { concurrency: true }, () => {
-  it('a reset before any answer is tried once more, on a new connection with a new nonce', async (t) => {
+describe('a second attempt', { concurrency: true }, () => {
+  it('follows a reset before any answer, on a new connection and with a new nonce', async (t) => {
     const { upstream, gateway, ask } = await gatewayFixture(t);
     upstream.on(resetting, answering);
     const answer = await ask(post());
@@ -177,7 +180,7 @@ describe('a reset by the service', { concurrency: true }, () => {
     assert.equal(attempts[0]?.slice(0, -1), attempts[1]?.slice(0, -1));
   });
 
-  it('the second attempt takes no connection that was there before, though one is idle', async (t) => {
+  it('uses no connection that was open before, even if one is idle', async (t) => {
     const { upstream, sending, ask } = await gatewayFixture(t);
     const reset = Promise.withResolvers<void>();
     const seen = Promise.withResolvers<void>();
@@ -207,7 +210,7 @@ describe('a reset by the service', { concurrency: true }, () => {
     );
   });
 
-  it('a second time is told as upstream_reset', async (t) => {
+  it('is the last attempt: a second reset becomes 502 upstream_reset', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(resetting);
     assertError(await ask(post()), 502, 'upstream_reset');
@@ -239,15 +242,21 @@ describe('a reset by the service', { concurrency: true }, () => {
       ...([502, 'upstream_closed_during_upload', { settings, body: LARGE }] as const),
     ],
     [
-      'what is no HTTP',
+      'an answer that is no HTTP',
       after((scripted) => scripted.write('SSH-2.0-OpenSSH_9.9\r\n')),
       502,
       'response_malformed',
     ],
-    ['our own time-out', () => {}, 504, 'first_byte_timeout', { settings: { firstByteTimeout: 200 } }],
+    [
+      "the gateway's own time-out",
+      () => {},
+      504,
+      'first_byte_timeout',
+      { settings: { firstByteTimeout: 200 } },
+    ],
   ];
   for (const [name, script, status, code, { body, ...options } = {}] of final) {
-    it(`${name} is not tried again`, async (t) => {
+    it(`does not follow ${name}`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, options);
       upstream.on(script);
       assertError(await ask(post(body)), status, code);
@@ -255,7 +264,7 @@ describe('a reset by the service', { concurrency: true }, () => {
     });
   }
 
-  it('a client that left is not tried for again', async (t) => {
+  it('does not follow if the client has left', async (t) => {
     const { upstream, gateway, sending } = await gatewayFixture(t);
     const left = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {

@@ -25,7 +25,7 @@ const FORMS: readonly (readonly [form: string, write: (text: string) => string])
 
 describe('the search for prompts and keys', () => {
   for (const [form, write] of FORMS) {
-    it(`finds one that is written in this form: ${form}`, () => {
+    it(`finds a prompt or a key that is written in this form: ${form}`, () => {
       for (const mark of [MARK, KEY_MARK]) {
         assert.ok(canaryIn(Buffer.from(`before ${write(`${mark}1`)} after`), mark) >= 7);
         assert.equal(canaryIn(Buffer.from(`before ${write(`${mark.slice(0, -2)}_1`)} after`), mark), -1);
@@ -40,7 +40,7 @@ describe('the search for prompts and keys', () => {
 });
 
 describe('the search for prompts and keys in files', () => {
-  it('allows a prompt in a dump and a key in its own file, and nothing else', () => {
+  it('allows a prompt only in a dump, and a key only in its own file', () => {
     const directory = mkdtempSync(join(OUTSIDE, 'privatemode-planted-'));
     const write = (path: string, text: string): void => {
       mkdirSync(join(directory, path, '..'), { recursive: true });
@@ -109,7 +109,7 @@ describe('a test run that is searched for prompts and keys', () => {
     ],
   };
   for (const [where, [program, told]] of Object.entries(PLANTED)) {
-    it(`fails for one in ${where}`, async () => {
+    it(`fails if a prompt or a key is in ${where}`, async () => {
       const { code, found } = await searched(IMPORTS + program);
       assert.equal(code, 1);
       assert.equal(found.length, 1);
@@ -117,7 +117,7 @@ describe('a test run that is searched for prompts and keys', () => {
     });
   }
 
-  it('deletes files as it should as far as the program can tell, and ends with its code', async () => {
+  it('lets the program delete files as usual, and ends with the exit code of the program', async () => {
     const { code, found } = await searched(`${IMPORTS}
       import { existsSync, readdirSync } from 'node:fs';
       writeFileSync(file, 'x');

@@ -1,6 +1,6 @@
 /**
- * Key material as bytes lives no longer than it takes to make a KeyObject of it, or to hand it to a worker. The exchange is in
- * test/faults/hygiene.test.ts, the worker's half in test/workers/remote-session.test.ts.
+ * Key material as bytes lives no longer than it takes to make a KeyObject of it, or to hand it to a worker.
+ * The exchange is in test/faults/hygiene.test.ts, the worker's half in test/workers/remote-session.test.ts.
  */
 import assert from 'node:assert/strict';
 import cluster from 'node:cluster';
@@ -21,7 +21,7 @@ const SECRET = Buffer.alloc(32, 0x5a);
 const wiped = (bytes: Uint8Array): boolean => bytes.length === 32 && bytes.every((byte) => byte === 0);
 
 describe('key bytes', () => {
-  it('of an exchange that is only judged are zeroed', async (t) => {
+  it('are zeroed after verify has judged a secret exchange', async (t) => {
     let handedOut: Uint8Array | undefined;
     t.mock.method(SUITE, 'ReceiveExport', async () => {
       handedOut = Uint8Array.from(SECRET);
@@ -30,11 +30,11 @@ describe('key bytes', () => {
     const empty = new Uint8Array();
     const messages = { publicKey: empty, encapsulatedKey: empty, signature: empty, meshCert: empty };
     const { now: at, ...evidence } = syntheticInput('synthetic_v158');
-    await judge({ ...evidence, at, secret: async () => messages, canBeOpened, live: false });
+    await judge({ ...evidence, at, secret: messages, canBeOpened });
     assert.ok(handedOut !== undefined && wiped(handedOut));
   });
 
-  it('for a worker are zeroed once they are sent, and where the worker is gone', async (t) => {
+  it('are zeroed once they are sent to a worker, and at once if the worker is gone', async (t) => {
     const sent: { message: ToWorker; done: () => void }[] = [];
     let connected = true;
     const worker = Object.assign(new EventEmitter(), {

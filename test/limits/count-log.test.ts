@@ -74,8 +74,8 @@ function store(name: string, text: string): void {
 
 const names = (): string[] => readdirSync(directory).sort();
 
-describe('the counts of limits on disk', { timeout: 60_000 }, () => {
-  it('come back after a restart: admissions of the last minute one by one, tokens of the day summed', async () => {
+describe('the counts of limits on disk', { timeout: 600_000 }, () => {
+  it('are read after a restart: admissions of the last minute one by one, tokens of the day as a sum', async () => {
     await written([admitted('ann', NOON - 60_000)], NOON - 60_000);
     await written([
       admitted('ann', NOON - 59_999),
@@ -95,7 +95,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     ]);
   });
 
-  it('are lines of a format that stays, in files that only their owner reads', async () => {
+  it('are JSON lines of version 1, in files that only their owner can read', async () => {
     await written([admitted('ann', NOON - 5), used('ann', NOON - 3, 4), used('ann', NOON - 2, 6)]);
     const [name = '', ...others] = names();
     assert.deepEqual(others, []);
@@ -112,12 +112,12 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual([mode(join(directory, name)), mode(directory)], ['600', '700']);
   });
 
-  it('make no file where nothing was counted', async () => {
+  it('are in no file if nothing was counted', async () => {
     await written([]);
     assert.deepEqual(names(), []);
   });
 
-  it('are on the disk soon, without a close', async () => {
+  it('are written to the disk without waiting for close', async () => {
     const log = await opened(NOON);
     log.add(admitted('ann', NOON));
     await eventually('a whole line', () => {
@@ -130,7 +130,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual((await found()).before, [used('ann', NOON, 3), admitted('ann', NOON)]);
   });
 
-  it('take nothing any more once they are closed', async () => {
+  it('include no record that is added after close', async () => {
     const log = await opened(NOON);
     await log.close();
     log.add(admitted('ann', NOON));
@@ -138,7 +138,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual(names(), []);
   });
 
-  it('are those of all instances that share the workspace', async () => {
+  it('are added up over all instances that share the workspace', async () => {
     const [one, two] = [await opened(NOON), await opened(NOON)];
     for (const log of [one, two, one]) log.add(used('ann', NOON, 10));
     await Promise.all([one.close(), two.close()]);
@@ -146,7 +146,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual((await found()).before, [used('ann', NOON, 30)]);
   });
 
-  it('lie in the file of the day of the record, not of the writing', async () => {
+  it('are in the file of the day of their record, even if they are written on the next day', async () => {
     await written(
       [
         admitted('ann', MIDNIGHT - 10),
@@ -171,7 +171,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual(tokens((await found(MIDNIGHT + 86_400_000)).before), []);
   });
 
-  it('count as now where the clock was set back by seconds, and not at all where by more', async () => {
+  it('are dated now if they are in the future; admissions over a minute in the future are left out', async () => {
     await written([admitted('ann', NOON), admitted('bob', NOON + 60_000), used('ann', NOON + 60_000, 9)]);
     const { before } = await found(NOON - 5_000);
     assert.deepEqual(before, [used('ann', NOON - 5_000, 9), admitted('ann', NOON - 5_000)]);
@@ -179,7 +179,7 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
     assert.deepEqual((await found(MIDNIGHT - 10)).before.at(-1), admitted('ann', MIDNIGHT - 10));
   });
 
-  it('are written to the file of an earlier day again after the clock was set back', async () => {
+  it('are written to the file of the earlier day after the clock was set back', async () => {
     let now = MIDNIGHT;
     const log = await opened(() => now);
     for (const at of [MIDNIGHT - 1, MIDNIGHT, MIDNIGHT - 1]) {
@@ -199,10 +199,10 @@ describe('the counts of limits on disk', { timeout: 60_000 }, () => {
   });
 });
 
-describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
+describe('the directory of the counts of limits', { timeout: 600_000 }, () => {
   const OLD = line(used('ann', NOON, 1));
 
-  it('may have a file with a torn line, at its end or before others, which alone is left out', async () => {
+  it('may have a file with an incomplete line, last or between others; only that line is left out', async () => {
     store('2026-12-01.aaaaaaaaaaaa.jsonl', `${OLD}\n${OLD.slice(0, 60)}`);
     assert.deepEqual(await found(), { before: [used('ann', NOON, 1)], unreadable: 0 });
     store('2026-12-01.bbbbbbbbbbbb.jsonl', `${OLD}\n${OLD.slice(0, 60)}\n${OLD}\n`);
@@ -214,15 +214,15 @@ describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
     ['no object', 'null'],
     ['another version', OLD.replace('"v":1', '"v":2')],
     ['counts that are no list', '{"v":1,"counts":{}}'],
-    ['a count that is none', line(null)],
+    ['null for a count', line(null)],
     ['a name that no client can have', line(used('../ann', NOON, 1))],
-    ['a time that is none', line({ ...used('ann', NOON, 1), at: '2026' })],
+    ['text for a time', line({ ...used('ann', NOON, 1), at: '2026' })],
     ['a time of which no date can be made', line(used('ann', 8.64e15 + 1, 1))],
     ['a negative number', line(used('ann', NOON, -1))],
     ['a fraction', line(used('ann', NOON, 0.5))],
     ['no number of requests', line({ client: 'ann', at: NOON, tokens: 1 })],
-    ['a request of many', line({ ...admitted('ann', NOON), requests: 2 })],
-    ['a request that would fill the memory', line({ ...admitted('ann', NOON), requests: 2 ** 53 - 1 })],
+    ['two requests in one record', line({ ...admitted('ann', NOON), requests: 2 })],
+    ['2^53 - 1 requests in one record', line({ ...admitted('ann', NOON), requests: 2 ** 53 - 1 })],
     ['a bad record behind a good one', line(used('ann', NOON, 1), used('ann', NOON, -1))],
     ['text that would fill the memory', `"${'x'.repeat(3 << 20)}"`],
   ] as const) {
@@ -232,12 +232,12 @@ describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
     });
   }
 
-  it('may name clients like members of every object', async () => {
+  it('may have counts of clients that are called constructor and toString', async () => {
     await written([used('constructor', NOON, 1), used('constructor', NOON, 2), used('toString', NOON, 4)]);
     assert.deepEqual((await found()).before, [used('constructor', NOON, 3), used('toString', NOON, 4)]);
   });
 
-  it('keeps files for eight days, and then deletes those that are named exactly like its own', async () => {
+  it('has its files deleted after eight days, and no file whose name has another form', async () => {
     const kept = [
       '2026-11-23.aaaaaaaaaaaa.jsonl',
       '2026-12-01.aaaaaaaaaaaa.jsonl',
@@ -259,7 +259,21 @@ describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
     assert.deepEqual(names(), [...kept, '2026-11-02.aaaaaaaaaaaa.jsonl'].sort());
   });
 
-  it('has no file read or deleted through a link', async () => {
+  it('has the files of a running gateway deleted after eight days too', async () => {
+    let now = NOON;
+    const log = await opened(() => now);
+    const days = (): string[] => names().map((name) => name.slice(0, 10));
+    for (let day = 1; day <= 12; day++) {
+      log.add(used('ann', now, 1));
+      const today = new Date(now).toISOString().slice(0, 10);
+      await eventually('the file of the day', () => existsSync(directory) && days().includes(today));
+      if (day < 12) now += 86_400_000;
+    }
+    await log.close();
+    assert.deepEqual([days().length, days()[0], days().at(-1)], [9, '2026-12-04', '2026-12-12']);
+  });
+
+  it('has files that are links neither read nor deleted', async () => {
     const outside = join(workspace, 'outside');
     writeFileSync(outside, `${OLD}\n`);
     mkdirSync(directory);
@@ -270,7 +284,7 @@ describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
     assert.equal(readFileSync(outside, 'utf8'), `${OLD}\n`);
   });
 
-  it('is refused where it is a link to another, or a file', async () => {
+  it('is refused if it is a file, or a link to another directory', async () => {
     const elsewhere = join(workspace, 'elsewhere');
     mkdirSync(elsewhere);
     writeFileSync(join(elsewhere, '2026-11-01.aaaaaaaaaaaa.jsonl'), '');
@@ -287,7 +301,7 @@ describe('the directory of the counts of limits', { timeout: 60_000 }, () => {
   });
 });
 
-describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
+describe('counts of limits that cannot be written', { timeout: 600_000 }, () => {
   /** Lets files take no more than `room` bytes in all, until the disk is mended. */
   function fillDisk(t: TestContext, room: number) {
     let left = room;
@@ -318,7 +332,7 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     };
   }
 
-  it('wait while the disk is full, which is told once, and are written whole later', async (t) => {
+  it('wait while the disk is full, which is reported once, and are written completely later', async (t) => {
     const disk = fillDisk(t, 30); // the first write is cut short
     const told: string[] = [];
     const log = await opened(NOON, {
@@ -341,7 +355,7 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     });
   });
 
-  it('wait in bounded number: the oldest admissions are dropped and counted, tokens never', async (t) => {
+  it('wait in bounded number: the oldest admissions are dropped and their number is reported; tokens are kept', async (t) => {
     const disk = fillDisk(t, 0);
     const told: string[] = [];
     let now = NOON;
@@ -371,7 +385,37 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     );
   });
 
-  it('leave out what counts no more when the disk takes them at last', async (t) => {
+  it('are not reported as written again while the disk is full and all that wait have become too old', async (t) => {
+    const disk = fillDisk(t, 0);
+    const told: string[] = [];
+    let now = NOON;
+    let batches = 0; // each asks for the time
+    const clock = (): number => {
+      batches += 1;
+      return now;
+    };
+    const log = await opened(clock, {
+      onFailure: ({ code }: NodeJS.ErrnoException) => told.push(code as string),
+      onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
+    });
+    for (let minute = 0; minute < 3; minute++) {
+      log.add(admitted('ann', now));
+      const before = disk.attempts();
+      await eventually('an attempt to write', () => disk.attempts() > before);
+      now += 60_000;
+      batches = 0;
+      await eventually('a batch of records that are too old', () => batches > 0);
+    }
+    assert.deepEqual(told, ['ENOSPC']);
+    disk.mend();
+    log.add(admitted('ann', now));
+    await eventually('the recovery', () => told.length > 1);
+    await log.close();
+    assert.deepEqual(told, ['ENOSPC', 'recovery, 0 lost']);
+    assert.deepEqual((await found(now)).before, [admitted('ann', now)]);
+  });
+
+  it('are written after the disk recovers, without the records that have become too old to count', async (t) => {
     const disk = fillDisk(t, 0);
     let now = NOON;
     let failed = false;
@@ -396,7 +440,7 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     assert.deepEqual(lines, [[used('ann', NOON, 2)], [admitted('ann', now - 59_999)]]);
   });
 
-  it('are written once where the disk is full between two days of one batch', async (t) => {
+  it('are written once if the disk becomes full between two days of one batch', async (t) => {
     const { length } = `${line(used('ann', MIDNIGHT - 1, 100))}\n`;
     const disk = fillDisk(t, length + 10);
     let failed = false;
@@ -415,7 +459,7 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     assert.deepEqual(await found(MIDNIGHT), { before: [used('ann', MIDNIGHT, 3)], unreadable: 0 });
   });
 
-  it('are lost where they cannot be written at the close either, and the close ends', async (t) => {
+  it('are given up on close if they still cannot be written', async (t) => {
     fillDisk(t, 0);
     const told: string[] = [];
     const log = await opened(NOON, { onFailure: ({ message }) => told.push(message) });
@@ -424,7 +468,7 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
     assert.equal(told.length, 1);
   });
 
-  it('go to a new file where somebody deleted the old one', async () => {
+  it('are written to a new file if somebody deleted the old one', async () => {
     const log = await opened(NOON);
     log.add(used('ann', NOON, 1));
     await eventually('the file', () => names().length === 1);
@@ -435,8 +479,8 @@ describe('counts of limits that cannot be written', { timeout: 60_000 }, () => {
   });
 });
 
-describe('a process that is killed while it counts for limits', { timeout: 60_000 }, () => {
-  it('leaves counts that are read up to its last batches, each time', async () => {
+describe('a process that is killed while it counts for limits', { timeout: 600_000 }, () => {
+  it('leaves lines of counts that the next start can read', async () => {
     const writer = `
       const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/limits/count-log.ts'))});
       const log = await openCountLog({ workspace: process.argv[1], interval: 1, onFailure() {}, onRecovery() {} });
@@ -444,11 +488,11 @@ describe('a process that is killed while it counts for limits', { timeout: 60_00
       setInterval(() => { for (let i = 0; i < 50; i++) log.add({ client: 'ann', at: Date.now(), requests: 1, tokens: 1 }); }, 1);`;
     let sum = 0;
     for (let round = 0; round < 4; round++) {
+      const old = new Set(round === 0 ? [] : names());
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
       await once(child.stdout, 'data');
-      await eventually(
-        'a file with counts',
-        () => names().length > round && statSync(join(directory, names().at(-1)!)).size > 0,
+      await eventually('a new file with counts', () =>
+        names().some((name) => !old.has(name) && statSync(join(directory, name)).size > 0),
       );
       await new Promise((resolve) => setTimeout(resolve, 10 + 15 * round));
       child.kill('SIGKILL');

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
-import type { Limits } from '../../lib/clients/clients-file.ts';
+import type { Limits } from '../../lib/access/clients-file.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CountRecord } from '../../lib/limits/count-log.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
@@ -55,7 +55,7 @@ function scene({
 }
 
 describe('the limit requestsPerMinute', () => {
-  it('admits that many requests within any 60 s, and the next exactly 60 s after the first', () => {
+  it('admits its number of requests within any 60 s, and one more exactly 60 s after the first', () => {
     const { ask, pass } = scene();
     const limits = { requestsPerMinute: 3 };
     assert.equal(ask(limits), 'admitted');
@@ -71,7 +71,7 @@ describe('the limit requestsPerMinute', () => {
     assert.equal(ask(limits), 'requests_per_minute_reached 20');
   });
 
-  it('of one admits one request, and the next one 60 s later', () => {
+  it('admits with the value 1 one request, and the next one 60 s later', () => {
     const { ask, pass } = scene();
     assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
     assert.equal(ask({ requestsPerMinute: 1 }), 'requests_per_minute_reached 60');
@@ -90,14 +90,14 @@ describe('the limit requestsPerMinute', () => {
     assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
   });
 
-  it('counts each client for itself', () => {
+  it('counts each client separately', () => {
     const { ask } = scene();
     assert.equal(ask({ requestsPerMinute: 1 }), 'admitted');
     assert.equal(ask({ requestsPerMinute: 1 }, { name: 'bob' }), 'admitted');
     assert.equal(ask({ requestsPerMinute: 1 }, { name: 'bob' }), 'requests_per_minute_reached 60');
   });
 
-  it('may be changed while it counts: the wait is for the request with which there are too many', () => {
+  it('can be changed at any time; Retry-After is then the time until the new value allows a request', () => {
     const { ask, pass } = scene();
     for (let i = 0; i < 4; i++) {
       assert.equal(ask({ requestsPerMinute: 4 }), 'admitted');
@@ -108,7 +108,7 @@ describe('the limit requestsPerMinute', () => {
     assert.equal(ask({ requestsPerMinute: 5 }), 'requests_per_minute_reached 20');
   });
 
-  it('keeps its minute whoever sets the wall clock, back or forth', () => {
+  it('still counts 60 s if the wall clock is set back or forward', () => {
     for (const jump of [-86_400_000, -1, 3_600_000]) {
       const { ask, pass, set } = scene();
       ask({ requestsPerMinute: 1 });
@@ -119,7 +119,7 @@ describe('the limit requestsPerMinute', () => {
     }
   });
 
-  it('never admits more within 60 s than a literal count of all admissions says, and refuses none that it allows', () => {
+  it('admits a request exactly if fewer than its number were admitted in the last 60 s', () => {
     const step = fc.record({ ms: fc.integer({ min: 0, max: 30_000 }), asks: fc.integer({ min: 0, max: 5 }) });
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 6 }), fc.array(step, { maxLength: 40 }), (limit, steps) => {
@@ -145,20 +145,20 @@ describe('the limit requestsPerMinute', () => {
 describe('the limit tokensPerDay', () => {
   const limits = { tokensPerDay: 100 };
 
-  it('admits while fewer tokens are counted, so the last request may go beyond', () => {
+  it('admits a request while fewer tokens are counted, even if that request then exceeds the limit', () => {
     const { ask } = scene();
     assert.equal(ask(limits, { tokens: 99 }), 'admitted');
     assert.equal(ask(limits, { tokens: 500 }), 'admitted');
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
   });
 
-  it('refuses where exactly as many tokens are counted', () => {
+  it('refuses a request when exactly its number of tokens is counted', () => {
     const { ask } = scene();
     ask(limits, { tokens: 100 });
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
   });
 
-  it('begins anew when the day ends, UTC, to the millisecond', () => {
+  it('counts from zero at midnight UTC, to the millisecond', () => {
     const { ask, pass } = scene();
     ask(limits, { tokens: 100 });
     pass(12 * 3_600_000 - 1);
@@ -176,13 +176,13 @@ describe('the limit tokensPerDay', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 86400');
   });
 
-  it('counts tokens also while it is not set yet', () => {
+  it('counts tokens that were used before it was set', () => {
     const { ask } = scene();
     ask({}, { tokens: 100 });
     assert.equal(ask(limits), 'tokens_per_day_reached 43200');
   });
 
-  it('moves to the earlier day with a clock that is set back: nobody stays refused beyond that day', () => {
+  it('refuses until the end of the earlier day, and no longer, if the clock is set back by a day', () => {
     const { ask, pass, set } = scene();
     ask(limits, { tokens: 100 });
     set(-86_400_000);
@@ -191,7 +191,7 @@ describe('the limit tokensPerDay', () => {
     assert.equal(ask(limits), 'admitted');
   });
 
-  it('counts nothing where the number of tokens is negative or none', () => {
+  it('does not count a number of tokens that is negative or NaN', () => {
     const { ask, records } = scene();
     ask(limits, { tokens: 99 });
     for (const tokens of [-1_000, Number.NaN]) ask(limits, { tokens });
@@ -205,7 +205,7 @@ describe('the limit tokensPerDay', () => {
 });
 
 describe('the limit maxConcurrent', () => {
-  it('admits that many requests at the same time, and the next when one of them is over', () => {
+  it('admits its number of requests at the same time, and the next when one of them is over', () => {
     const { ask, admit } = scene();
     const limits = { maxConcurrent: 2 };
     const permits = [admit(limits), admit(limits)];
@@ -216,7 +216,7 @@ describe('the limit maxConcurrent', () => {
     assert.equal(ask(limits), 'max_concurrent_reached 1');
   });
 
-  it('gives a place back once, and counts tokens once, however often a permit is released', () => {
+  it('frees a place once and counts tokens once, however often a permit is released', () => {
     const { ask, admit } = scene();
     const limits = { maxConcurrent: 2, tokensPerDay: 11 };
     const [first] = [admit(limits), admit(limits)];
@@ -225,14 +225,14 @@ describe('the limit maxConcurrent', () => {
     assert.equal(ask(limits), 'max_concurrent_reached 1');
   });
 
-  it('counts requests that began while it was not set yet', () => {
+  it('counts requests that began before it was set', () => {
     const { ask, admit } = scene();
     admit({});
     assert.equal(ask({ maxConcurrent: 1 }), 'max_concurrent_reached 1');
   });
 });
 
-it('a refusal by several limits names the one that lasts longest: tokens, requests, concurrency', () => {
+it('a refusal by several limits names that which lasts longest: tokens, then requests, then concurrency', () => {
   const { ask, admit } = scene();
   const all = { requestsPerMinute: 1, tokensPerDay: 10, maxConcurrent: 1 };
   const first = admit({ requestsPerMinute: 10 });
@@ -245,7 +245,7 @@ it('a refusal by several limits names the one that lasts longest: tokens, reques
 describe('the counts of limits in memory after a restart', () => {
   const limits = { requestsPerMinute: 2, tokensPerDay: 100 };
 
-  it('have everything of the last minute and of today', () => {
+  it('include all requests of the last minute and all tokens of today', () => {
     const old = scene();
     old.ask(limits, { tokens: 60 });
     old.pass(30_000);
@@ -266,7 +266,7 @@ describe('the counts of limits in memory after a restart', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 43140');
   });
 
-  it('have no tokens of yesterday, and requests of the last minute from either side of midnight', () => {
+  it('include no tokens of yesterday, but requests of the last minute from before and after midnight', () => {
     const midnight = Date.UTC(2026, 10, 23);
     const before = [
       { client: 'ann', at: midnight - 59_999, requests: 1, tokens: 0 },
@@ -280,7 +280,7 @@ describe('the counts of limits in memory after a restart', () => {
     assert.equal(ask(limits), 'tokens_per_day_reached 86400');
   });
 
-  it('take what lies ahead, by a clock that was set back, as of now', () => {
+  it('include records with a time in the future as if their time were now', () => {
     const ahead = NOON + 10 * 86_400_000;
     const before = [
       { client: 'ann', at: ahead, requests: 2, tokens: 0 },
@@ -296,7 +296,7 @@ describe('the counts of limits in memory after a restart', () => {
   });
 });
 
-it('the counts of limits in memory keep nothing of clients that left, and of each the last minute only', () => {
+it('the counts of limits in memory keep only the last minute of a client, and nothing of idle clients', () => {
   const { ask, admit, pass, remembered } = scene();
   ask({ requestsPerMinute: 5 }, { name: 'gone' });
   const running = admit({}, 'running');

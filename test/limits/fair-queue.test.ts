@@ -50,8 +50,8 @@ function scene(limit: number) {
 
 const REFUSED = 'max_in_flight_reached 2';
 
-describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
-  it('gives a place at once where fewer run, and the next when one is over', async () => {
+describe('the queue of --max-in-flight', { timeout: 600_000 }, () => {
+  it('gives a place at once while fewer requests run than the flag allows, and the next place when one is over', async () => {
     const { ask, end, events, queue } = scene(2);
     for (const name of ['a', 'b', 'c', 'd']) ask(name);
     assert.deepEqual([events, queue.size().waiting], [['a', 'b'], 2]);
@@ -60,10 +60,10 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(queue.size(), { running: 2, waiting: 1, clients: 3 });
   });
 
-  it('gives a place without a promise where there is room', () =>
+  it('gives a place synchronously if one is free', () =>
     assert.equal(typeof createFairQueue(1).enter('a', never), 'function'));
 
-  it('keeps the order of arrival within a client, or of all without --clients', async () => {
+  it('keeps the order of arrival among the requests of one client, and among all requests without --clients', async () => {
     for (const name of ['a', undefined]) {
       const { ask, end, events } = scene(1);
       for (const label of ['1', '2', '3', '4']) ask(name, never, label);
@@ -72,7 +72,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     }
   });
 
-  it('gives a place to the client that has the fewest running', async () => {
+  it('gives the next place to the waiting client that has the fewest requests running', async () => {
     const { ask, end, events } = scene(4);
     for (const name of ['a', 'a', 'a', 'b', 'a', 'b', 'c']) ask(name);
     assert.deepEqual(events, ['a', 'a', 'a', 'b']);
@@ -84,7 +84,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(events.at(-1), 'b', 'has one, and there are two of a');
   });
 
-  it('gives places in turn to clients that have as many running', async () => {
+  it('gives places in turn to clients that have equally many requests running', async () => {
     const { ask, end, events } = scene(1);
     ask('x');
     for (const name of ['a', 'a', 'a', 'b', 'b', 'b', 'c']) ask(name);
@@ -92,7 +92,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(events, ['x', 'a', 'b', 'c', 'a', 'b', 'a', 'b']);
   });
 
-  it('keeps a sixteenth of the places, from 8 on, for who has nothing running', () => {
+  it('keeps a sixteenth of 8 or more places, rounded up, free for clients that have nothing running', () => {
     for (const [limit, kept] of [
       [1, 0],
       [7, 0],
@@ -109,13 +109,13 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     }
   });
 
-  it('keeps no places free without --clients: there is nobody else', () => {
+  it('keeps no places free without --clients', () => {
     const { ask, events } = scene(16);
     for (let i = 0; i < 20; i++) ask(undefined);
     assert.equal(events.length, 16);
   });
 
-  it('lets a victim with one request at a time in at once, always, beside a flood', async () => {
+  it('gives a client with one request at a time a place at once while another client sends hundreds', async () => {
     const { ask, end, events } = scene(8);
     for (let i = 0; i < 208; i++) ask('flooder');
     for (let i = 0; i < 50; i++) {
@@ -129,7 +129,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     }
   });
 
-  it('lets a victim be the next where the kept places are taken too', async () => {
+  it('gives the next place to a client with nothing running even when the places kept free are taken', async () => {
     const { ask, end, events, queue } = scene(8);
     for (let i = 0; i < 200; i++) ask('flooder');
     for (const name of ['third', 'victim', 'victim']) ask(name);
@@ -142,7 +142,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(queue.size().running, 7, 'the flooder alone does not get the kept place back');
   });
 
-  it('refuses a request after 10 s, and one that waits longer is not forgotten', async (t: TestContext) => {
+  it('refuses a request that has waited for 10 s; one that came later goes on waiting and gets the next place', async (t: TestContext) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { ask, end, events, queue } = scene(1);
     ask('a');
@@ -163,7 +163,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual([events.length, queue.size()], [3, { running: 0, waiting: 0, clients: 0 }]);
   });
 
-  it('lets requests go that are over, and nothing is left of them', async () => {
+  it('drops a waiting request when its signal aborts, and keeps no listener on that signal', async () => {
     const { ask, end, events, queue } = scene(1);
     const control = new AbortController();
     ask('a');
@@ -181,7 +181,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(events.at(-1), 'd: left');
   });
 
-  it('gives a place back once', async () => {
+  it('frees a place once, however often its request returns it', async () => {
     const { ask, events, places } = scene(1);
     ask('a');
     for (let i = 0; i < 3; i++) ask('b');
@@ -190,7 +190,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual(events, ['a', 'b']);
   });
 
-  it('takes 256 requests of one client, and the next is refused at once', () => {
+  it('holds 256 waiting requests of one client, and refuses the next at once', () => {
     const { ask, events, queue } = scene(1);
     for (let i = 0; i < 257; i++) ask('a');
     assert.deepEqual([events, queue.size().waiting], [['a'], 256]);
@@ -200,7 +200,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.deepEqual([events.length, queue.size().waiting], [2, 257]);
   });
 
-  it('takes 1,024 requests in all; beyond, the newest of the longest queue gives way to who has fewer', async () => {
+  it('holds 1,024 requests; then a client with fewer displaces the newest of the client with most', async () => {
     const { ask, end, events, queue } = scene(1);
     ask('x');
     for (const name of ['a', 'b', 'c', 'd']) {
@@ -219,7 +219,7 @@ describe('the queue of --max-in-flight', { timeout: 30_000 }, () => {
     assert.equal(events.at(-1), 'a0');
   });
 
-  it('refuses at once where it is full of clients that have no more than who asks', async () => {
+  it('refuses a request at once if it is full and no client has more than one waiting', async () => {
     const { ask, events, queue } = scene(1);
     ask('x');
     for (let i = 0; i < 1024; i++) ask(`client-${i}`);

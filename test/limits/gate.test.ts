@@ -1,4 +1,7 @@
-/** A gateway whose requests need permits: when each asks for one, and that every permit comes back once. What a refusal looks like is in refusals.test.ts. */
+/**
+ * A gateway whose requests need permits: when each asks for one, and that every permit comes back once. What
+ * a refusal looks like is in refusals.test.ts.
+ */
 
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
@@ -10,7 +13,7 @@ import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
 import { createRequestGate, type Entering, type RequestGate } from '../../lib/limits/request-gate.ts';
-import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -131,8 +134,8 @@ const anthropicStream: Script = async (scripted) => {
   await scripted.write(STREAM_HEAD + events.join('') + LAST_CHUNK);
 };
 
-describe('the gate of the limits', { timeout: 30_000 }, () => {
-  it('is asked about what is forwarded or whose body is read, and about nothing else', async (t) => {
+describe('the gate of the limits', { timeout: 600_000 }, () => {
+  it('is asked about requests that are forwarded or whose body is read, and about no others', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
     const { ask } = await scene(t, gate);
     for (const path of ['/', '/healthz', '/readyz', '/v1', '/nothing']) await ask(get(path));
@@ -172,7 +175,7 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     assert.deepEqual(released.length, 1);
   });
 
-  it('lets every byte through that came in short pieces while a request waited for it', async (t) => {
+  it('loses no byte of a body that arrived in short pieces while the request waited', async (t) => {
     const waiting = Promise.withResolvers<void>();
     const { gate, entered } = recordingGate((_, permit) => waiting.promise.then(() => permit));
     const { client, receipts } = await scene(t, gate);
@@ -190,7 +193,7 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
     assert.equal(receipts[0]?.request.bytes, body.length);
   });
 
-  it('has short pieces joined that come while a request waits for it: each would cost hundreds of bytes', async (t) => {
+  it('lets short pieces of a body be joined while the request waits', async (t) => {
     const waiting = Promise.withResolvers<Permit>();
     const { gate } = recordingGate(() => waiting.promise);
     const { client, gateway } = await scene(t, gate);
@@ -216,7 +219,7 @@ describe('the gate of the limits', { timeout: 30_000 }, () => {
   });
 });
 
-describe('the permit of a request comes back once, with its tokens', { timeout: 60_000 }, () => {
+describe('the permit of a request is released once, with its count of tokens', { timeout: 600_000 }, () => {
   const STREAM = post(chatBody({ stream: true }));
   const ANTHROPIC = post(chatBody(), { path: '/v1/messages' });
   const ANTHROPIC_STREAM = post(chatBody({ stream: true }), { path: '/v1/messages' });
@@ -287,7 +290,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
       0,
     ],
     [
-      'after a stream that broke off behind its usage',
+      'after a stream that broke off once it had given its usage',
       STREAM,
       async (scripted) => {
         await streamWithUsage({ prompt_tokens: 30, completion_tokens: 6 }, { withoutEnd: true })(scripted);
@@ -308,7 +311,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     });
   }
 
-  it('after its client left an Anthropic stream that had told the tokens of the prompt', async (t) => {
+  it('after the client left an Anthropic stream that had told the tokens of the prompt: 10 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client, upstream } = await scene(t, gate, { script: anthropicStart });
     const asking = client();
@@ -321,7 +324,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('after its client left between the usage and the end of a stream', async (t) => {
+  it('after the client left between the usage and the end of a stream: 37 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client } = await scene(t, gate, {
       script: streamWithUsage({ prompt_tokens: 30, completion_tokens: 7 }, { withoutEnd: true }),
@@ -335,7 +338,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     assert.deepEqual(released, [37]);
   });
 
-  it('after its client left before the service said anything', async (t) => {
+  it('after the client left before the service said anything: 0 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
@@ -346,7 +349,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     assert.deepEqual(released, [0]);
   });
 
-  it('after its client left while it sent the body', async (t) => {
+  it('after the client left while it sent the body: 0 tokens', async (t) => {
     const { gate, entered, released } = recordingGate((_, permit) => permit);
     const { client } = await scene(t, gate);
     const asking = client();
@@ -357,7 +360,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     assert.deepEqual(released, [0]);
   });
 
-  it('after a shutdown that lost patience', async (t) => {
+  it('after a shutdown that did not wait for the request: 0 tokens', async (t) => {
     const { gate, released } = recordingGate((_, permit) => permit);
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const asking = client();
@@ -369,7 +372,7 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
     assert.deepEqual(released, [0]);
   });
 
-  it('where it was given after its client had left', async (t) => {
+  it('after the client left before the gate gave the permit: 0 tokens', async (t) => {
     const waiting = Promise.withResolvers<void>();
     const { gate, entered, released } = recordingGate((_, permit) => waiting.promise.then(() => permit));
     const { client, gateway, upstream } = await scene(t, gate);
@@ -384,8 +387,8 @@ describe('the permit of a request comes back once, with its tokens', { timeout: 
   });
 });
 
-describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, () => {
-  it('loses the request of a client that goes away, and all at the end of a shutdown, which get 503', async (t) => {
+describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, () => {
+  it('drops a request whose client leaves; at the end of a shutdown a waiting request gets 503 shutting_down', async (t) => {
     const queue = createFairQueue(1);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
@@ -405,13 +408,13 @@ describe('the queue of --max-in-flight before a gateway', { timeout: 30_000 }, (
   });
 });
 
-describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }, () => {
+describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 }, () => {
   const MIB = 1024 * 1024;
   const roomy = { settings: { maxBufferedBytes: 64 * MIB, maxBodyBytes: 128 * MIB } };
   const counting = (body: string | Uint8Array = chatBody(), headers: readonly string[] = []): Buffer =>
     post(body, { path: '/v1/messages/count_tokens', headers });
 
-  it('lets a client with one request a minute hold one upload, and others are served', async (t) => {
+  it('lets a client with requestsPerMinute 1 hold only one upload, and other clients are served meanwhile', async (t) => {
     const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
     const { client, ask, gateway } = await scene(t, gate, { ...roomy, deps: { clients: team(1) } });
     const held = Array.from({ length: 72 }, () => {
@@ -430,7 +433,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 30_000 }
     await eventually('not over', () => gateway.active() === 0);
   });
 
-  it('holds one of all places, waits for one, and no longer waits when its client leaves', async (t) => {
+  it('takes a place of --max-in-flight, waits if none is free, and stops waiting when its client leaves', async (t) => {
     const queue = createFairQueue(1);
     const { client, ask } = await scene(t, createRequestGate({ counts: undefined, queue }));
     const holding = client();

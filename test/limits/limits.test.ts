@@ -1,6 +1,6 @@
 /**
- * The limits of clients in whole programs: counted in memory and in Redis, by one process, by two workers and by two gateways, and over
- * a restart. What a refusal looks like is in refusals.test.ts.
+ * The limits of clients in whole programs: counted in memory and in Redis, by one process, by two workers and
+ * by two gateways, and over a restart. What a refusal looks like is in refusals.test.ts.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
@@ -123,7 +123,10 @@ const DAY = 86_400_000;
 const today = (): number => Math.floor(Date.now() / DAY);
 const secondsOfToday = (): number => 86_400 - Math.floor((Date.now() % DAY) / 1000);
 
-/** Where midnight (UTC) comes meanwhile, the tokens of the day start anew: then it is tried once more, with clients of the next day. */
+/**
+ * Where midnight (UTC) comes meanwhile, the tokens of the day start anew: then it is tried once more, with
+ * clients of the next day.
+ */
 async function withinOneDay(attempt: (day: string) => Promise<void>): Promise<void> {
   const [begun, failure] = [today(), await attempt(DAYS[0]).catch((thrown: unknown) => ({ thrown }))];
   if (today() !== begun) await attempt(DAYS[1]);
@@ -173,7 +176,7 @@ const setupWords = ({ store, gateways }: (typeof SETUPS)[number]): string =>
 
 for (const [number, setup] of SETUPS.entries()) {
   const { store, gateways } = setup;
-  const options = { timeout: 120_000, skip: store === 'Redis' && REDIS.skip };
+  const options = { timeout: 600_000, skip: store === 'Redis' && REDIS.skip };
   describe(`a gateway with clients (${setupWords(setup)})`, options, () => {
     let proxies: Program[] = [];
     /** Each setup has a database of its own. */
@@ -186,7 +189,8 @@ for (const [number, setup] of SETUPS.entries()) {
       ];
       proxies = await Promise.all(
         gateways.map(async (workers, i) => {
-          const port = workers === 1 ? 0 : await freePort(); // any port goes with the last worker that listens on it
+          // any port goes with the last worker that listens on it
+          const port = workers === 1 ? 0 : await freePort();
           return startGateway(`workspace-${number}-${i}`, [
             ...flags,
             `--port=${port}`,
@@ -215,7 +219,10 @@ for (const [number, setup] of SETUPS.entries()) {
     const toldAtOnce = (times: number, name: string): Promise<string[]> =>
       toldOf(Array.from({ length: times }, () => ask(name)));
 
-    /** Waits until that many requests of a client, of 5 tokens each, have ended and are counted; `here`: since the last start. */
+    /**
+     * Waits until that many requests of a client, of 5 tokens each, have ended and are counted; `here`: since
+     * the last start.
+     */
     async function counted(name: string, times: number, here = times): Promise<void> {
       const lines = (): string[] => proxies.flatMap((proxy) => proxy.log().split('\n'));
       const isEnd = (line: string): boolean =>
@@ -233,7 +240,7 @@ for (const [number, setup] of SETUPS.entries()) {
       await eventually('the place', async () => (await ask(name)).told === '200', 5_000);
     }
 
-    it('admits exactly three of eight requests at once, with three per minute', async () => {
+    it('admits exactly three of eight requests at once with requestsPerMinute 3', async () => {
       const answers = await Promise.all(Array.from({ length: 8 }, () => ask('minute')));
       const refused = answers.filter(({ told }) => told !== '200');
       assert.equal(refused.length, 5, JSON.stringify(answers));
@@ -243,7 +250,7 @@ for (const [number, setup] of SETUPS.entries()) {
       }
     });
 
-    it('admits requests of 5 tokens until 10 are counted, with 10 per day', () =>
+    it('admits requests of 5 tokens until 10 are counted with tokensPerDay 10', () =>
       withinOneDay(async (day) => {
         const name = `tokens${day}`;
         for (const times of [1, 2]) {
@@ -255,7 +262,7 @@ for (const [number, setup] of SETUPS.entries()) {
         assert.ok(Math.abs(retryAfter - secondsOfToday()) < 30, `${retryAfter}`);
       }));
 
-    it('runs exactly two of ten requests at once, with two at the same time, and the next when one is over', async () => {
+    it('runs exactly two of ten requests at once with maxConcurrent 2, and the next when one is over', async () => {
       const model = 'hold-concurrent';
       const refused: Answer[] = [];
       const answers = Array.from({ length: 10 }, () => ask('concurrent', { model }));
@@ -270,7 +277,7 @@ for (const [number, setup] of SETUPS.entries()) {
       assert.equal(admitted.length, 2);
     });
 
-    it('gives the place back of a client that leaves', async () => {
+    it('frees the place of a client that leaves', async () => {
       const leaving = new AbortController();
       const asking = ask('abort', { model: 'hold-abort', signal: leaving.signal });
       await eventually('one that runs', () => backend.held('hold-abort') === 1);
@@ -283,7 +290,7 @@ for (const [number, setup] of SETUPS.entries()) {
 
     // --max-in-flight is that of one gateway.
     if (gateways.length === 1) {
-      it('lets the victim of a flood be the next within --max-in-flight', async () => {
+      it('gives the next place of --max-in-flight to a client other than the one whose requests fill it', async () => {
         const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
         await eventually('four that run', () => backend.held('hold-flood') === 4);
         for (let i = 0; i < 3; i++) {
@@ -313,7 +320,7 @@ for (const [number, setup] of SETUPS.entries()) {
     }
 
     for (const early of gateways.join() === '2' ? [false, true] : []) {
-      it(`gives the places back of workers that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
+      it(`frees the places of workers that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
         const name = early ? 'killed-early' : 'killed';
         const [proxy] = proxies as [Program];
         const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
@@ -340,7 +347,7 @@ for (const [number, setup] of SETUPS.entries()) {
       });
     }
 
-    it('goes on counting where it was after a restart, with the places free', () =>
+    it('keeps the counts of minute and day over a restart, and frees the places of requests that ran', () =>
       withinOneDay(async (day) => {
         const [minute, tokens] = [`restart-minute${day}`, `restart-tokens${day}`];
         assert.deepEqual(await toldAtOnce(2, minute), ['200', '200']);
@@ -410,9 +417,9 @@ describe('a gateway whose store of limits is away', {
   }
 });
 
-describe('--max-in-flight without --clients', { timeout: 60_000 }, () => {
+describe('--max-in-flight without --clients', { timeout: 600_000 }, () => {
   for (const workers of [1, 2]) {
-    it(`lets further requests wait, in their order (--workers=${workers})`, async () => {
+    it(`lets excess requests wait in their order of arrival (--workers=${workers})`, async () => {
       const arrived = backend.asked.length;
       const proxy = await startGateway(`queue-${workers}`, [
         ...['--port=0', '--max-in-flight=1', `--workers=${workers}`, '--log-level=debug'],

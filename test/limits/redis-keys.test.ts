@@ -25,7 +25,7 @@ async function codeOf(admitted: unknown): Promise<string> {
   return 'admitted';
 }
 
-describe('a client whose keys in Redis hold something else', { skip: REDIS.skip, timeout: 60_000 }, () => {
+describe('a client with a key in Redis that holds no count', { skip: REDIS.skip, timeout: 600_000 }, () => {
   const server = redisOfSuite();
 
   const opened = (more: Partial<RedisCountsOptions> = {}): Promise<Replica> => server.replica(more);
@@ -40,7 +40,7 @@ describe('a client whose keys in Redis hold something else', { skip: REDIS.skip,
   ];
   for (const [what, key, command, , ...values] of spoiled) {
     for (const onFailure of ['closed', 'open'] as const) {
-      it(`(${what}, ${onFailure}) is ${onFailure === 'closed' ? 'refused' : 'not counted'} until the key is deleted, and others are counted`, async () => {
+      it(`is ${onFailure === 'closed' ? 'refused' : 'not counted'} until the key is deleted, while other clients are counted (${what}, ${onFailure})`, async () => {
         const { admit, events } = await opened({ onFailure });
         const [bob, ann] = [newClient(), newClient()];
         (await admit(ann)).release(1);
@@ -57,7 +57,7 @@ describe('a client whose keys in Redis hold something else', { skip: REDIS.skip,
       });
     }
 
-    it(`(${what}, set while a request runs) hinders nobody when that ends, nor a new connection`, async () => {
+    it(`hinders neither other clients nor new connections when its request ends (${what}, set while the request runs)`, async () => {
       const { admit, events } = await opened({ lease: 300 });
       const [bob, ann] = [newClient(), newClient()];
       const [ends_, runs] = [await admit(bob), await admit(bob)];
@@ -77,7 +77,23 @@ describe('a client whose keys in Redis hold something else', { skip: REDIS.skip,
     });
   }
 
-  it('may have the empty name, and hinders no connection', async () => {
+  for (const [what, key, command, , ...values] of spoiled) {
+    it(`is reported as usable once the key is repaired, although it sends no request any more (${what})`, async () => {
+      const usable: string[] = [];
+      const { admit, events } = await opened({ lease: 300, usable: (client) => usable.push(client) });
+      const bob = newClient();
+      await ask(server.url, command as string, keyOf(bob, key), ...values);
+      assert.equal(await codeOf(admit(bob)), 'limits_unavailable');
+      await delay(350); // three renewals
+      assert.deepEqual(usable, []);
+      await ask(server.url, 'DEL', keyOf(bob, key));
+      await eventually('the end', () => usable.length > 0);
+      assert.deepEqual([usable, events.length], [[bob.name], 1]);
+      assert.deepEqual(await ask(server.url, 'KEYS', keyOf(bob, '*')), []);
+    });
+  }
+
+  it('hinders no connection if its name is empty', async () => {
     await ask(server.url, 'SET', keyOf({ name: '' }, 'running'), 'x');
     const { admit, events } = await opened();
     assert.equal(await codeOf(admit(newClient())), 'admitted');
@@ -86,7 +102,7 @@ describe('a client whose keys in Redis hold something else', { skip: REDIS.skip,
   });
 });
 
-describe('a reply of Redis to a script of the limits', { timeout: 30_000 }, () => {
+describe('a reply of Redis to a script of the limits', { timeout: 600_000 }, () => {
   const replies: [reply: string, ofKeys: boolean][] = [
     ['-WRONGTYPE Operation against a key holding the wrong kind of value', true],
     [
@@ -100,7 +116,7 @@ describe('a reply of Redis to a script of the limits', { timeout: 30_000 }, () =
     ['-LOADING Redis is loading the dataset in memory', false],
   ];
   for (const [reply, ofKeys] of replies) {
-    it(`that is ${reply.slice(0, 60)} says that ${ofKeys ? 'the keys of the client' : 'the store'} cannot be used`, async (t) => {
+    it(`means that ${ofKeys ? 'the keys of the client' : 'the store'} cannot be used: ${reply.slice(0, 60)}`, async (t) => {
       let isPrepared = false;
       const server = createServer((socket) => {
         socket.on('error', () => {});

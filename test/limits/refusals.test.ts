@@ -1,4 +1,7 @@
-/** What a 429 looks like: the refusal of a request that is beyond a limit, by limit, in each dialect, and on its connection. */
+/**
+ * What a 429 looks like: the refusal of a request that is beyond a limit, by limit, in each dialect, and on
+ * its connection.
+ */
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
@@ -7,7 +10,7 @@ import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
-import type { RequestReceipt } from '../../lib/transparency/receipt.ts';
+import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -109,7 +112,7 @@ const REFUSALS: readonly Refusal[] = [
   },
 ];
 
-describe('a request that its limits refuse', { timeout: 30_000 }, () => {
+describe('a request that its limits refuse', { timeout: 600_000 }, () => {
   for (const { limit, limits = {}, gate, answer, says } of REFUSALS) {
     it(`gets ${answer[0]} ${answer[1]} with Retry-After: ${answer[2]} from ${limit}`, async (t) => {
       const ann = annWith(limits);
@@ -167,7 +170,7 @@ describe('a request that its limits refuse', { timeout: 30_000 }, () => {
     });
   }
 
-  it('is answered before its body has come, and its connection ends', async (t) => {
+  it('is answered before its body has arrived, and its connection ends', async (t) => {
     const { client } = await scene(t, byCounts(countsWith(1, 0)), annWith({ requestsPerMinute: 1 }));
     const asking = client();
     asking.send(post('', { headers: ['Content-Length: 100000'] }));
@@ -179,7 +182,7 @@ describe('a request that its limits refuse', { timeout: 30_000 }, () => {
     await asking.ended;
   });
 
-  it('leaves its connection usable where it had no body', async (t) => {
+  it('leaves its connection usable if it has no body', async (t) => {
     const counts = createRequestCounts();
     const ann = annWith({ maxConcurrent: 1 });
     const running = counts.admit(ann);

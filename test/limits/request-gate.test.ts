@@ -1,4 +1,7 @@
-/** The limits of a client and the queue together: what a request gets, and what is given back whatever becomes of it. */
+/**
+ * The limits of a client and the queue together: what a request gets, and what is given back whatever becomes
+ * of it.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
@@ -29,8 +32,8 @@ function slowCounts() {
   return { counts, log, answer: () => answer() };
 }
 
-describe('the gate of requests', { timeout: 10_000 }, () => {
-  it('gives a permit without a promise where nobody has to be asked or waited for', () => {
+describe('the gate of requests', { timeout: 600_000 }, () => {
+  it('gives a permit synchronously if nothing has to be awaited', () => {
     const gates = [
       createRequestGate({ counts: undefined, queue: createFairQueue(1) }),
       createRequestGate({ counts: createRequestCounts(), queue: undefined }),
@@ -40,7 +43,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
       assert.ok(!(gate.enter({ client: client(), signal: never }) instanceof Promise));
   });
 
-  it('gives back the place of maxConcurrent and that of --max-in-flight once, with the tokens', async () => {
+  it('frees the places of maxConcurrent and --max-in-flight once, and counts the tokens once', async () => {
     const [counts, queue] = [createRequestCounts(), createFairQueue(1)];
     const gate = createRequestGate({ counts, queue });
     const limited = client({ maxConcurrent: 1, tokensPerDay: 8 });
@@ -54,7 +57,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     assert.throws(() => gate.enter({ client: limited, signal: never }), { code: 'tokens_per_day_reached' });
   });
 
-  it('takes no place in the queue for a request beyond the limits', () => {
+  it('takes no place in the queue for a request that exceeds a limit', () => {
     const queue = createFairQueue(1);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never });
@@ -64,7 +67,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     assert.deepEqual(queue.size(), { running: 1, waiting: 0, clients: 1 });
   });
 
-  it('counts a request in the minute, and gives back its place of maxConcurrent, where the queue refuses it', async () => {
+  it('counts a request for requestsPerMinute and frees its place of maxConcurrent if the queue refuses it', async () => {
     const queue = createFairQueue(1, { wait: 1 });
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
@@ -79,7 +82,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     });
   });
 
-  it('gives back the place of maxConcurrent where the queue is full', () => {
+  it('frees the place of maxConcurrent if the queue is full', () => {
     const queue = createFairQueue(1);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const control = new AbortController();
@@ -94,7 +97,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     control.abort();
   });
 
-  it('gives back the place of maxConcurrent where the request is over while it waits', async () => {
+  it('frees the place of maxConcurrent if the request is aborted while it waits', async () => {
     const gate = createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1) });
     const control = new AbortController();
     const limited = client({ maxConcurrent: 2 });
@@ -109,7 +112,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     await assert.rejects(again, /left/);
   });
 
-  it('counts nothing of a request that is over already', () => {
+  it('counts nothing of a request that is already aborted', () => {
     const counts = createRequestCounts();
     const gate = createRequestGate({ counts, queue: undefined });
     assert.throws(
@@ -119,7 +122,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     assert.deepEqual(counts.remembered().clients, []);
   });
 
-  it('gives back a permit that comes after the request is over', async () => {
+  it('releases a permit that comes after the request was aborted', async () => {
     for (const queue of [undefined, createFairQueue(1)]) {
       const { counts, log, answer } = slowCounts();
       const gate = createRequestGate({ counts, queue });
@@ -133,7 +136,7 @@ describe('the gate of requests', { timeout: 10_000 }, () => {
     }
   });
 
-  it('lets requests without a client wait, too', async () => {
+  it('lets requests without a client wait for a place', async () => {
     const gate = createRequestGate({ counts: undefined, queue: createFairQueue(1) });
     const first = gate.enter({ client: undefined, signal: never }) as Permit;
     const second = gate.enter({ client: undefined, signal: never });

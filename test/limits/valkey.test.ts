@@ -1,4 +1,7 @@
-/** Valkey, which deploy/compose/team.yaml starts, in place of Redis: the tests of the shared limits pass with its server too. */
+/**
+ * Valkey, which deploy/compose/team.yaml starts, in place of Redis: the tests of the shared limits pass with
+ * its server too.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +15,10 @@ const { ask, REDIS, startRedis } = await import('../support/processes/redis-serv
 await import('./redis-counts.test.ts');
 await import('./redis-keys.test.ts');
 
-describe('the server that the tests of shared limits run here', { skip: REDIS.skip, timeout: 30_000 }, () => {
+describe('the server that the tests of shared limits run here', {
+  skip: REDIS.skip,
+  timeout: 600_000,
+}, () => {
   it('is a Valkey', async (t) => {
     const { url } = await startRedis(t);
     assert.match(String(await ask(url, 'INFO', 'server')), /^server_name:valkey\r$/m);

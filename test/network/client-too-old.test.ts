@@ -26,7 +26,7 @@ const ASKS_NOTHING: readonly string[] = [
   padded(4097),
 ];
 
-describe('a plain error', () => {
+describe('an unencrypted error of the service', () => {
   for (const [text, version] of ASKS) {
     it(`asks for a newer client: ${text.trim()} (${text.length} bytes)`, () => {
       const error = told(text);

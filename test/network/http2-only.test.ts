@@ -1,4 +1,7 @@
-/** The protocol that connections offer, and a service that speaks nothing but HTTP/2: what whoever asks is told. */
+/**
+ * The protocol that connections offer, and a service that speaks nothing but HTTP/2: what whoever asks is
+ * told.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -9,7 +12,7 @@ import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
 import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
-import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { startGateway } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, codeOf, get, post } from '../support/doors/gateway-fixture.ts';
@@ -64,11 +67,14 @@ const speaking =
       else say();
     });
 
-/** A ServerHello of TLS 1.2 that chooses `h2`, whatever the client offered (RFC 5246 7.4.1.3, RFC 7301 3.1). */
+/**
+ * A ServerHello of TLS 1.2 that chooses `h2`, whatever the client offered (RFC 5246 7.4.1.3, RFC 7301 3.1).
+ */
 const HELLO = Buffer.concat([
   Buffer.from('160303003a' + '02000036' + '0303', 'hex'), // record, handshake message, version
   Buffer.alloc(32, 7), // random
-  Buffer.from('00' + 'c02f' + '00' + '000e', 'hex'), // no session, a cipher suite, no compression, the length of the extensions
+  // no session, a cipher suite, no compression, the length of the extensions
+  Buffer.from('00' + 'c02f' + '00' + '000e', 'hex'),
   Buffer.from('ff01000100' + '001000050003026832', 'hex'), // renegotiation info, ALPN
 ]);
 
@@ -85,9 +91,9 @@ const ONLY_HTTP2: Readonly<Record<string, () => Server>> = {
 
 describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
   for (const [how, create] of Object.entries(ONLY_HTTP2)) {
-    it(`and ${how}: upstream_http2_only on the control path, which names the host`, async (t) => {
+    it(`fails calls of the control path with upstream_http2_only and its host if it ${how}`, async (t) => {
       const port = await listening(t, create());
-      const call = createHttpCall(outbound(t).dispatcher);
+      const call = createControlCall(outbound(t).dispatcher);
       for (const method of ['GET', 'POST'] as const) {
         const body = method === 'POST' ? { body: 'x' } : {};
         const url = `https://localhost:${port}/secret?token=canary`;
@@ -104,7 +110,7 @@ describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
     });
 
     for (const warmConnections of [0, 2]) {
-      it(`and ${how}: 502 to the application, once, with ${warmConnections} connections opened ahead`, async (t) => {
+      it(`gives the application 502 without a retry, with ${warmConnections} connections opened ahead, if it ${how}`, async (t) => {
         const port = await listening(t, create());
         const gateway = await startGateway({
           upstream: { port, ca: authority.pem },
@@ -128,7 +134,7 @@ describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
     }
   }
 
-  it('is nothing else that is wrong with a service', async (t) => {
+  it('is distinguished from a service that breaks TLS or HTTP in another way', async (t) => {
     const others: Readonly<Record<string, () => Server>> = {
       'closes in the handshake': () =>
         createTcpServer((socket) => void socket.once('data', () => socket.end())),
@@ -156,7 +162,7 @@ describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
     }
   });
 
-  it('is the fault of the service', () => {
+  it('is named as the cause (upstream) of upstream_http2_only, whose status is 502', () => {
     const { status, blame } = ERRORS.upstream_http2_only;
     assert.deepEqual([status, blame], [502, 'upstream']);
   });
@@ -184,7 +190,7 @@ describe('every connection', () => {
     const { port, offered } = await offeredTo(t);
     const out = outbound(t);
     const url = `https://localhost:${port}/`;
-    await createHttpCall(out.dispatcher)({ method: 'GET', url, maxBytes: 100, timeout: 5_000 });
+    await createControlCall(out.dispatcher)({ method: 'GET', url, maxBytes: 100, timeout: 5_000 });
     assert.deepEqual(offered, [['http/1.1']], 'the control path');
     const agents = [
       out.agent(),

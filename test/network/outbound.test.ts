@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
 import { request as httpsRequest } from 'node:https';
+import { syncBuiltinESMExports } from 'node:module';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { before, describe, it, type TestContext } from 'node:test';
+import tls from 'node:tls';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { serveConnectProxy, serveHttps } from '../support/remote/loopback.ts';
 import {
   caFile,
@@ -34,7 +38,7 @@ function outbound(t: TestContext, env: Record<string, string | undefined>, timeo
 /** Both paths to the same answer: the body, or the error. */
 const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
   'control path': async (out, url) => {
-    const answer = await createHttpCall(out.dispatcher)({
+    const answer = await createControlCall(out.dispatcher)({
       method: 'GET',
       url,
       maxBytes: 1000,
@@ -95,13 +99,31 @@ for (const [path, get] of Object.entries(PATHS)) {
       );
     });
 
-    it('does not trust a server of the bundled store when SSL_CERT_FILE names others', async (t) => {
+    it('does not trust an authority outside the system and bundled stores if SSL_CERT_FILE is unset', async (t) => {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('hello'));
       const out = outbound(t, {});
       await assert.rejects(get(out, `https://localhost:${port}/`), failsWith('upstream_tls_untrusted'));
     });
 
-    it('refuses a certificate for another host and one that has expired, in words of its own', async (t) => {
+    for (const store of ['system', 'bundled']) {
+      it(`trusts an authority of the ${store} store if SSL_CERT_FILE is unset, but not if it names another one`, async (t) => {
+        const holding = t.mock.method(tls, 'getCACertificates', (of?: string) =>
+          of === store ? [ours.pem] : [],
+        );
+        syncBuiltinESMExports();
+        t.after(() => {
+          holding.mock.restore();
+          syncBuiltinESMExports();
+        });
+        const { port } = await serveHttps(t, genuine, (_, res) => res.end('hello'));
+        const url = `https://localhost:${port}/`;
+        assert.equal(await get(outbound(t, {}), url), 'hello');
+        const replaced = outbound(t, { SSL_CERT_FILE: caFile(inspector.pem) });
+        await assert.rejects(get(replaced, url), failsWith('upstream_tls_untrusted', 'unknown authority'));
+      });
+    }
+
+    it('refuses a certificate for another host and one that has expired, each with its own message', async (t) => {
       const other = ours.issue(['elsewhere.example']);
       const expired = ours.issue(['localhost'], { notAfter: new Date(Date.now() - 1000) });
       const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem) });
@@ -117,7 +139,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       }
     });
 
-    it('goes through the proxy of https_proxy by CONNECT, with its credentials and the name unresolved', async (t) => {
+    it('goes through the proxy of https_proxy by CONNECT, with credentials and an unresolved host name', async (t) => {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('tunnelled'));
       const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
       const out = outbound(t, {
@@ -130,7 +152,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       ]);
     });
 
-    it('speaks TLS to an https proxy, by the same trust store', async (t) => {
+    it('speaks TLS to an https proxy, with the same trust store', async (t) => {
       // Each has a certificate for its own name only.
       const [forApi, forProxy] = [ours.issue(['api.example']), ours.issue(['localhost'])];
       const { port } = await serveHttps(t, forApi, (_, res) => res.end('tunnelled'));
@@ -156,7 +178,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       );
     });
 
-    it('names the inspecting authority behind a proxy that intercepts TLS, and works once it is trusted', async (t) => {
+    it('names the authority of a proxy that intercepts TLS, and works once SSL_CERT_FILE has it', async (t) => {
       const { port } = await serveHttps(t, inspected, (_, res) => res.end('inspected'));
       const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
       const env = { https_proxy: `127.0.0.1:${proxy.port}` };
@@ -174,17 +196,17 @@ for (const [path, get] of Object.entries(PATHS)) {
       assert.equal(await get(trusted, 'https://api.example/'), 'inspected');
     });
 
-    it('never answers by a direct connection when the proxy refuses, hangs or is gone', async (t) => {
+    it('makes no direct connection if the proxy refuses, hangs or cannot be reached', async (t) => {
       const { port, connections } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
       const refusing = await serveConnectProxy(t, { route: () => ({ status: 407 }) });
       const hanging = await serveConnectProxy(t, { route: () => undefined });
-      for (const [proxyPort, code, words] of [
-        [refusing.port, 'upstream_unreachable', 'status 407; put the credentials'],
-        [hanging.port, 'upstream_connect_timeout', 'opened no connection'],
-        [1, 'upstream_unreachable', 'cannot be reached .ECONNREFUSED'],
+      for (const [proxyPort, code, words, timeout] of [
+        [refusing.port, 'upstream_unreachable', 'status 407; put the credentials', 10_000],
+        [hanging.port, 'upstream_connect_timeout', 'opened no connection', 200],
+        [1, 'upstream_unreachable', 'cannot be reached .ECONNREFUSED', 10_000],
       ] as const) {
         const proxy = `http://user:hunter2@127.0.0.1:${proxyPort}`;
-        const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem), https_proxy: proxy }, 200);
+        const out = outbound(t, { SSL_CERT_FILE: caFile(ours.pem), https_proxy: proxy }, timeout);
         await assert.rejects(
           get(out, `https://localhost:${port}/`),
           failsWith(code, words, /^(?!.*hunter2)/, `127.0.0.1:${proxyPort}`),
@@ -193,7 +215,7 @@ for (const [path, get] of Object.entries(PATHS)) {
       assert.equal(connections.total, 0);
     });
 
-    it('goes directly to hosts of no_proxy', async (t) => {
+    it('connects directly to hosts of no_proxy', async (t) => {
       const { port } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
       const out = outbound(t, {
         SSL_CERT_FILE: caFile(ours.pem),
@@ -227,4 +249,45 @@ describe('data path agent', () => {
       assert.equal(connections.resumed - before.resumed, 1);
     }
   });
+});
+
+describe('connections that are being opened', { timeout: 600_000 }, () => {
+  /** A port that accepts connections and never says anything. */
+  async function serveNobody(t: TestContext) {
+    const open = new Set<Socket>();
+    const server = createServer((socket) => {
+      open.add(socket.resume().on('error', () => {}));
+      socket.once('close', () => open.delete(socket));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      for (const socket of open) socket.destroy();
+      server.close();
+    });
+    return { port: (server.address() as AddressInfo).port, open };
+  }
+
+  for (const [path, get] of Object.entries(PATHS)) {
+    for (const [stage, through] of [
+      ['in the TLS handshake', () => ({})],
+      ['at the HTTP proxy', (_, port) => ({ https_proxy: `http://127.0.0.1:${port}` })],
+      [
+        'in the TLS handshake behind the HTTP proxy',
+        async (t, port) => {
+          const proxy = await serveConnectProxy(t, { route: () => ({ port }) });
+          return { https_proxy: `http://127.0.0.1:${proxy.port}` };
+        },
+      ],
+    ] as [string, (t: TestContext, port: number) => Record<string, string>][]) {
+      it(`end when all connections are closed: ${path}, ${stage}`, async (t) => {
+        const { port, open } = await serveNobody(t);
+        const out = createOutbound(await through(t, port), 60_000);
+        const failing = assert.rejects(get(out, `https://localhost:${port}/`));
+        await eventually('the connection', () => open.size === 1);
+        await out.close();
+        await eventually('its end', () => open.size === 0, 2_000);
+        await failing;
+      });
+    }
+  }
 });

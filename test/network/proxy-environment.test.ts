@@ -41,14 +41,14 @@ describe('proxy of the environment', () => {
 });
 
 describe('a password in https_proxy', () => {
-  it('keeps what is percent-encoded', () => {
+  it('stays percent-encoded', () => {
     const proxy = proxyFromEnvironment({ https_proxy: 'http://user:100%25@proxy.example:3128' })(
       'api.example',
       443,
     );
     assert.equal(proxy?.password, '100%25');
   });
-  it('with a bare % is refused at the start, with how to write it', () => {
+  it('with a bare % is refused at the start, with a message on how to write it', () => {
     assert.throws(() => proxyFromEnvironment({ HTTPS_PROXY: 'http://user:100%@proxy.example:3128' }), {
       code: 'config_invalid',
       message: 'HTTPS_PROXY: in user and password write %25 for %, %40 for @, %3A for : and %2F for /',

@@ -12,7 +12,7 @@ describe('trust store', () => {
     assert.deepEqual(store, [ours.pem.trim(), inspector.pem.trim()]);
   });
 
-  it('is the system store and the bundled one where SSL_CERT_FILE is unset or empty', () => {
+  it('is the system store and the bundled one if SSL_CERT_FILE is unset or empty', () => {
     for (const env of [{}, { SSL_CERT_FILE: '' }]) assert.ok(loadTrustStore(env).length > 50);
   });
 
@@ -27,7 +27,7 @@ describe('trust store', () => {
     }
   });
 
-  it('says what to do about a bundle that is not there', () => {
+  it('says what to do if the bundle does not exist', () => {
     assert.throws(() => loadTrustStore({ SSL_CERT_FILE: '/nowhere/ca.pem' }), {
       code: 'config_invalid',
       message:

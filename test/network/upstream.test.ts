@@ -3,13 +3,17 @@ import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Agent } from 'node:https';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
-import type { UpstreamFailure } from '../../lib/network/upstream-failure.ts';
+import { type UpstreamFailure, upstreamFailure } from '../../lib/network/upstream-failure.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
+import { caFile } from '../support/remote/tls-authority.ts';
 
 const REASON = new PrivatemodeError('shutting_down', 'the proxy was shut down');
 
@@ -26,7 +30,9 @@ function application(): IncomingMessage {
   return Object.assign(new EventEmitter(), { ...head, socket: {} }) as unknown as IncomingMessage;
 }
 
-/** Sends attempts to a remote that follows the script; the exchange they belong to is over when the test ends. */
+/**
+ * Sends attempts to a remote that follows the script; the exchange they belong to is over when the test ends.
+ */
 async function sending(t: TestContext, ...scripts: readonly Script[]) {
   const remote = await startScriptedUpstream();
   remote.on(...scripts);
@@ -39,7 +45,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     freshAgent: agent,
     connectTimeout: 5_000,
     firstByteTimeout: 5_000,
-    connections: { announce: (ms) => announced.push(ms) },
+    connections: { announce: (ms) => announced.push(ms), dropOutlived() {} },
   });
   const res = Object.assign(new EventEmitter(), { writableFinished: false });
   t.after(async () => {
@@ -69,7 +75,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
 
 const unused = (): AbortSignal => new AbortController().signal;
 
-describe('the authority of the remote', () => {
+describe('the authority (host and port) of the remote', () => {
   for (const [host, port, authority] of [
     ['service.example', 443, 'service.example'],
     ['service.example', 8443, 'service.example:8443'],
@@ -85,8 +91,8 @@ describe('the authority of the remote', () => {
   }
 });
 
-describe('an attempt', () => {
-  it('under a signal that has aborted already is over, with its reason', async (t) => {
+describe('an attempt to send a request', () => {
+  it('fails with the reason of its signal if that has aborted already', async (t) => {
     const send = await sending(t, () => {});
     await assert.rejects(send(AbortSignal.abort(REASON)), {
       code: REASON.code,
@@ -106,7 +112,7 @@ describe('an attempt', () => {
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
-  it('whose connection breaks releases its body', async (t) => {
+  it('releases its body if its connection breaks', async (t) => {
     const { signal } = new AbortController();
     const send = await sending(t, (scripted) => scripted.reset());
     const body = endless();
@@ -116,7 +122,7 @@ describe('an attempt', () => {
     assert.equal(getEventListeners(signal, 'abort').length, 0);
   });
 
-  it('is not repeated once a byte of a response has come, on a connection that was used before either', async (t) => {
+  it('is not retried once a byte of a response has come, even on a reused connection', async (t) => {
     const send = await sending(
       t,
       (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n'),
@@ -131,7 +137,7 @@ describe('an attempt', () => {
     });
   });
 
-  it('tells for how long the service keeps an idle connection, where it says so', async (t) => {
+  it('reports for how long the service keeps an idle connection, if the service says so', async (t) => {
     const head = 'HTTP/1.1 204 No Content\r\n';
     const send = await sending(
       t,
@@ -145,7 +151,7 @@ describe('an attempt', () => {
     }
   });
 
-  it('whose body fails after the response has begun sends no more', async (t) => {
+  it('destroys its request if its body fails after the response has begun', async (t) => {
     const send = await sending(t, (scripted) =>
       scripted.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nearly\r\n'),
     );
@@ -157,7 +163,7 @@ describe('an attempt', () => {
     assert.equal(request.destroyed, true);
   });
 
-  it('whose response ends before the body stops sending', async (t) => {
+  it('stops sending its body if the response ends first', async (t) => {
     const send = await sending(t, (scripted) =>
       scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly'),
     );
@@ -169,6 +175,144 @@ describe('an attempt', () => {
   });
 });
 
+/** Sends a request that gets no response; resolves with the failure. */
+async function failureWith(
+  service: Pick<Parameters<typeof createUpstream>[0], 'host' | 'port' | 'agent'>,
+  res = new EventEmitter(),
+): Promise<UpstreamFailure> {
+  const limits = { connectTimeout: 2_000, firstByteTimeout: 5_000 };
+  const upstream = createUpstream({ ...service, freshAgent: service.agent, ...limits });
+  const attempt = { method: 'POST', path: '/', headers: { host: service.host, 'content-length': '4' } };
+  const body = Readable.from([Buffer.from('body')]);
+  return upstream
+    .send(application(), res as ServerResponse, { ...attempt, body, fresh: false, signal: unused() })
+    .then(
+      () => assert.fail('a response came'),
+      (failure) => failure,
+    );
+}
+
+describe('an attempt after a sleep of the machine', { timeout: 600_000 }, () => {
+  it('goes out on a new connection, not on one that was kept', async (t) => {
+    const remote = await startScriptedUpstream();
+    remote.answers('HTTP/1.1 204 No Content\r\n\r\n');
+    const outbound = createOutbound({ SSL_CERT_FILE: caFile(remote.ca) }, 5_000);
+    t.after(async () => {
+      await outbound.close();
+      await remote.close();
+    });
+    const service = { host: 'localhost', port: remote.port };
+    const agent = outbound.warmAgent({ ...service, limit: 0 }, { keepAlive: true });
+    const limits = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
+    const { connections } = agent;
+    const upstream = createUpstream({ ...service, agent, freshAgent: agent, connections, ...limits });
+    const now = Date.now();
+    t.mock.timers.enable({ apis: ['Date'], now });
+    for (const later of [0, 60_000, 3_600_000]) {
+      t.mock.timers.setTime(now + later);
+      const headers = { host: 'localhost', 'content-length': '0' };
+      const attempt = { method: 'POST', path: '/', headers, body: undefined, fresh: false, signal: unused() };
+      const { response } = await upstream.send(application(), new EventEmitter() as ServerResponse, attempt);
+      await once(response.resume(), 'close');
+      await eventually('the connection in the agent', () => Object.keys(agent.freeSockets).length === 1);
+    }
+    assert.deepEqual(
+      remote.requests.map(({ connection }) => connection),
+      [0, 0, 1],
+    );
+  });
+});
+
+describe('an attempt that gets no connection', () => {
+  for (const code of ['EPERM', 'EACCES', 'ENETDOWN', 'EAI_FAIL', 'ENOBUFS']) {
+    it(`fails as upstream_unreachable, names ${code}, and is not retried`, async (t) => {
+      const refused = Object.assign(new Error(`connect ${code}`), { code, syscall: 'connect' });
+      const agent = new Agent({ lookup: (_host, _options, callback) => callback(refused, '') });
+      t.after(() => agent.destroy());
+      const failure = await failureWith({ host: 'api.example', port: 443, agent });
+      const message = `the service cannot be reached (${code})`;
+      assert.deepEqual(
+        [failure.code, failure.message, failure.retry],
+        ['upstream_unreachable', message, undefined],
+      );
+    });
+  }
+
+  it('fails as upstream_unreachable if the service refuses the TLS handshake with an alert', async (t) => {
+    const server = createServer((socket) => {
+      socket.once('data', () => socket.end(Buffer.from('15030300020228', 'hex'))); // handshake_failure
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const agent = new Agent();
+    t.after(() => {
+      agent.destroy();
+      server.close();
+    });
+    const { port } = server.address() as AddressInfo;
+    const { code, message } = await failureWith({ host: 'localhost', port, agent });
+    assert.deepEqual([code, message], ['upstream_unreachable', 'the service cannot be reached (EPROTO)']);
+  });
+});
+
+describe('an attempt on a connection that breaks', () => {
+  it('fails as upstream_reset even if the error code has no row', () => {
+    const failed = Object.assign(new Error('read EPERM'), { code: 'EPERM', syscall: 'read' });
+    const state = { host: 'api.example', heard: false, reused: false, age: 3_000, sent: true };
+    assert.equal(upstreamFailure(failed, state).code, 'upstream_reset');
+  });
+});
+
+describe('an attempt through an outbound proxy', { timeout: 600_000 }, () => {
+  /** A proxy, which opens tunnels when `ready` resolves, and calls `handshake` when that of TLS begins. */
+  async function behindProxy(t: TestContext, handshake: (socket: Socket) => void, ready?: Promise<void>) {
+    const sockets: Socket[] = [];
+    const proxy = createServer((socket) => {
+      sockets.push(socket.on('error', () => {}));
+      socket.once('data', async () => {
+        await ready;
+        socket.write('HTTP/1.1 200 Connection established\r\n\r\n');
+        socket.once('data', () => handshake(socket));
+      });
+    });
+    await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+    const { port } = proxy.address() as AddressInfo;
+    const outbound = createOutbound({ https_proxy: `http://127.0.0.1:${port}` }, 10_000);
+    t.after(() => {
+      for (const socket of sockets) socket.destroy();
+      proxy.close();
+      return outbound.close();
+    });
+    const agent = outbound.agent({ keepAlive: true });
+    return { sockets, agent, service: { host: 'api.example', port: 443, agent } };
+  }
+
+  it('fails by the time limit of the connection if the TLS handshake is not answered', async (t) => {
+    const { service } = await behindProxy(t, () => {});
+    const { code } = await failureWith(service);
+    assert.equal(code, 'upstream_connect_timeout');
+  });
+
+  it('that is reset in the TLS handshake may be retried, because nothing of it has left', async (t) => {
+    const { service } = await behindProxy(t, (socket) => socket.resetAndDestroy());
+    const { code, retry } = await failureWith(service);
+    assert.deepEqual([code, retry], ['upstream_reset', 'connection_reset']);
+  });
+
+  it('fails by the time limit of the connection if it gets one that a client abandoned before the TLS handshake', async (t) => {
+    const ready = Promise.withResolvers<void>();
+    const { service, agent, sockets } = await behindProxy(t, () => {}, ready.promise);
+    const response = new EventEmitter();
+    const abandoned = failureWith(service, response);
+    await eventually('a tunnel that is asked for', () => sockets.length === 1);
+    response.emit('close'); // the client has left
+    ready.resolve();
+    await abandoned;
+    await eventually('the connection in the agent', () => Object.keys(agent.freeSockets).length === 1);
+    const { code, retry } = await failureWith(service);
+    assert.deepEqual([code, retry, sockets.length], ['upstream_connect_timeout', undefined, 1]);
+  });
+});
+
 describe("the application's request", () => {
   const answering: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
   const assertOwn = (req: IncomingMessage, headers: IncomingMessage['headers']): void => {
@@ -177,7 +321,7 @@ describe("the application's request", () => {
     assert.deepEqual(headers, { accept: 'own/*' });
   };
 
-  it('has its own head as soon as an attempt is under way', async (t) => {
+  it('has its own method, URL and headers while an attempt runs and after it', async (t) => {
     const send = await sending(t, answering);
     const req = application();
     const { headers } = req;
@@ -188,7 +332,7 @@ describe("the application's request", () => {
     assertOwn(req, headers);
   });
 
-  it('has its own head although an attempt could not begin', async (t) => {
+  it('has its own method, URL and headers after an attempt that could not begin', async (t) => {
     const send = await sending(t, answering);
     const req = application();
     const { headers } = req;
@@ -197,7 +341,7 @@ describe("the application's request", () => {
     await assert.rejects(outcome, /before it answered/);
   });
 
-  it('and its response have no listener of an attempt that is over, and a late error of it does no harm', async (t) => {
+  it('and its response keep no listener of an attempt that is over, and a late error does no harm', async (t) => {
     const send = await sending(t, (scripted) => scripted.reset(), answering);
     const req = application();
     await assert.rejects(send(unused(), undefined, { req }));
@@ -209,13 +353,13 @@ describe("the application's request", () => {
   });
 });
 
-describe('between two full collections', () => {
+describe('in a comparison of two full garbage collections,', () => {
   for (const [what, bytes, req] of [
     ['an attempt', 91, undefined],
     ['an attempt without a body', undefined, undefined],
     ['an attempt of a request that goes on', 91, application()],
   ] as const) {
-    it(`${what} that is over holds on to nothing`, async (t) => {
+    it(`${what} that is over retains no memory`, async (t) => {
       const script: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
       const send = await sending(t, ...Array.from({ length: 32 }, () => script));
       const kilobytes = await keptOfEach(async (ballast) => {

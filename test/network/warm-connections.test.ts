@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket, TlsOptions } from 'node:tls';
-import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -115,12 +115,12 @@ async function get(agent: Agent, port: number, path = '/', host = 'localhost'): 
 }
 
 async function control(out: Outbound, port: number): Promise<void> {
-  const call = createHttpCall(out.dispatcher);
+  const call = createControlCall(out.dispatcher);
   await call({ method: 'GET', url: `https://localhost:${port}/control`, maxBytes: 100, timeout: 5_000 });
 }
 
 describe('connections opened ahead', { concurrency: true }, () => {
-  it('are none before the control path has reached the service, one then, and all once it is verified', async (t) => {
+  it('are none until the control path has reached the service, then one, and all once the service is verified', async (t) => {
     const remote = await service(t, genuine);
     const out = outbound(t);
     const { keep } = warm(out, remote.port, 3);
@@ -140,7 +140,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.deepEqual(remote.paths, ['/control']);
   });
 
-  it('one is opened where the control path was there before', async (t) => {
+  it('begin with one if the control path has reached the service before', async (t) => {
     const remote = await service(t, genuine);
     const out = outbound(t);
     await control(out, remote.port);
@@ -148,7 +148,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     await eventually('the control connection and one ahead', () => remote.accepted.length === 2);
   });
 
-  it('carry the requests that come, and are replaced when they are used up', async (t) => {
+  it('carry requests, and are replaced after the responses have closed them', async (t) => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 3);
     keep(true);
@@ -159,7 +159,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.equal((await get(agent, remote.port)).ahead, true);
   });
 
-  it('and others wait in the agent for the next request once they have carried one', async (t) => {
+  it('stay open in the agent for the next request after they have carried one', async (t) => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 2);
     keep(true);
@@ -172,7 +172,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.ok(remote.accepted.length <= 4, `${remote.accepted.length} connections`);
   });
 
-  it('are told of every request, whatever connection it gets', async (t) => {
+  it('are notified of every request, whichever connection it gets', async (t) => {
     const remote = await service(t, genuine);
     const { agent } = warm(outbound(t), remote.port, 2);
     const { mock } = t.mock.method(agent.connections, 'began');
@@ -183,7 +183,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     }
   });
 
-  it('resume the TLS session of those before, and so do connections for retries', async (t) => {
+  it('resume the TLS session of earlier connections, and so do connections for retries', async (t) => {
     const remote = await service(t, genuine);
     const out = outbound(t);
     const { agent, keep } = warm(out, remote.port, 1);
@@ -223,7 +223,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.deepEqual([remote.paths, other.paths], [[], ['/']]);
   });
 
-  it('that the service closes, or speaks on before it is asked, are replaced', async (t) => {
+  it('are replaced if the service closes them, or sends bytes before a request', async (t) => {
     const remote = await service(t, genuine);
     const { agent, keep } = warm(outbound(t), remote.port, 1);
     keep(true);
@@ -236,7 +236,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.equal(remote.accepted.length, 3);
   });
 
-  it('are not opened where there may be none', async (t) => {
+  it('are not opened if their limit is 0', async (t) => {
     const remote = await service(t, genuine);
     const out = outbound(t);
     const { agent, keep } = warm(out, remote.port, 0);
@@ -247,7 +247,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.equal((await get(agent, remote.port)).ahead, false);
   });
 
-  it('to a service whose certificate is refused are tried again slowly, and no request gets one', async (t) => {
+  it('are retried slowly if the certificate of the service is refused, and carry no request', async (t) => {
     const remote = await service(t, authority.issue(['elsewhere.example']));
     const { agent, keep } = warm(outbound(t), remote.port, 4);
     keep(true);
@@ -259,7 +259,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
   });
 
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
-    it(`a session of a refused certificate does not make it accepted (${version})`, async (t) => {
+    it(`do not make a refused certificate accepted by resuming its session (${version})`, async (t) => {
       const remote = await service(t, authority.issue(['elsewhere.example']), {
         minVersion: version,
         maxVersion: version,
@@ -271,7 +271,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     });
   }
 
-  it('are gone after the end, whatever stage they are in', async (t) => {
+  it('are closed at the end, in whatever stage they are', async (t) => {
     const remote = await service(t, genuine);
     const mute = await listening(
       t,
@@ -297,7 +297,7 @@ describe('connections opened ahead', { concurrency: true }, () => {
     assert.equal(remote.total(), 2);
   });
 
-  it('that do not get through in time are given up', async (t) => {
+  it('are given up if they are not established in time', async (t) => {
     const mute = await listening(
       t,
       createTcpServer((socket) => socket.resume()),
@@ -360,7 +360,7 @@ function scene(t: TestContext, limit: number, open?: () => Promise<FakeSocket>) 
   };
 }
 
-describe('connections opened ahead, over time', () => {
+describe('connections opened ahead, over time,', () => {
   it('are replaced after 45 s of idling, the old one ended once the new one is there', async (t) => {
     const { connections, opened, alive, pass } = scene(t, 1);
     connections.keep(true);
@@ -370,7 +370,7 @@ describe('connections opened ahead, over time', () => {
     assert.deepEqual([opened.length, alive(), opened[0]?.writable], [2, 1, false]);
   });
 
-  it('are replaced without a moment in which none is there', async (t) => {
+  it('are replaced so that there is always one', async (t) => {
     const { connections, opened, alive, pass } = scene(t, 1, async () => {
       await new Promise((resolve) => setTimeout(resolve, 500));
       return new FakeSocket();
@@ -384,7 +384,7 @@ describe('connections opened ahead, over time', () => {
     assert.equal(opened.length, 3);
   });
 
-  it('that get through only after the end are closed at once', async (t) => {
+  it('are closed at once if they are established only after the end', async (t) => {
     const { promise, resolve } = Promise.withResolvers<FakeSocket>();
     const { connections, opened, alive, pass } = scene(t, 1, () => promise);
     connections.keep(true);
@@ -395,7 +395,7 @@ describe('connections opened ahead, over time', () => {
     assert.deepEqual([opened.length, alive()], [1, 0]);
   });
 
-  it('become as few as were in use at once in the last five minutes, but one stays for ever', async (t) => {
+  it('become as few as were in use at once in the last five minutes, but at least one', async (t) => {
     const { connections, alive, pass } = scene(t, 8);
     connections.keep(true);
     await pass(10);
@@ -412,7 +412,7 @@ describe('connections opened ahead, over time', () => {
     ['closes them after a minute', 60, 45],
     ['announces that it closes them after 20 s', 20, 18],
   ] as const) {
-    it(`wait for an hour where the service ${what}, and the next request waits for no handshake`, async (t) => {
+    it(`are ready for an hour if the service ${what}, and the next request waits for no handshake`, async (t) => {
       const { connections, attempts, alive, pass } = scene(t, 1, async () => {
         await new Promise((resolve) => setTimeout(resolve, 150));
         const socket = new FakeSocket();
@@ -445,7 +445,7 @@ describe('connections opened ahead, over time', () => {
     assert.equal(alive(), 4);
   });
 
-  it('keep one ready beside those in use', async (t) => {
+  it('include a ready one even if more connections than the limit are in use', async (t) => {
     const { agent, connections, alive, pass } = scene(t, 4);
     (agent.sockets as Record<string, unknown[]>)['service'] = Array(9).fill({});
     connections.keep(true);
@@ -453,7 +453,7 @@ describe('connections opened ahead, over time', () => {
     assert.equal(alive(), 1);
   });
 
-  it('are fewer by those that wait in the agent after a request', async (t) => {
+  it('are fewer by the connections that wait in the agent after a request', async (t) => {
     const { agent, connections, alive, pass } = scene(t, 3);
     const waiting = new FakeSocket();
     (agent.freeSockets as Record<string, unknown[]>)['service'] = [waiting];
@@ -479,7 +479,7 @@ describe('connections opened ahead, over time', () => {
     assert.equal(opened.length, 2);
   });
 
-  it('are not replaced all the time where the service announces hardly any', async (t) => {
+  it('are replaced some 20 to 30 times a minute if the service announces an idle time of 1 s', async (t) => {
     const { connections, opened, pass } = scene(t, 1);
     connections.keep(true);
     connections.announce(1_000);
@@ -510,7 +510,7 @@ describe('connections opened ahead, over time', () => {
     assert.deepEqual(remote.resumed, [false, true, true, false, true]);
   });
 
-  it('are retried ever more slowly, and at once the next time that all is well', async (t) => {
+  it('are retried ever more slowly while the service is down, at last once a minute, until it is back', async (t) => {
     let down = true;
     const { connections, attempts, alive, pass } = scene(t, 1, async () => {
       if (down) throw new Error('unreachable');
@@ -527,7 +527,7 @@ describe('connections opened ahead, over time', () => {
     assert.equal(alive(), 1);
   });
 
-  it('that the service closes as soon as they are open are retried ever more slowly too', async (t) => {
+  it('are retried ever more slowly also if the service closes them as soon as they are open', async (t) => {
     const { connections, attempts, pass } = scene(t, 1, async () => {
       const socket = new FakeSocket();
       setTimeout(() => socket.destroy(), 50);
@@ -538,7 +538,7 @@ describe('connections opened ahead, over time', () => {
     assert.ok(attempts() >= 5 && attempts() <= 8, `${attempts()} attempts in a minute`);
   });
 
-  it('that slept with the machine are not handed out', async (t) => {
+  it('are not used after the machine slept', async (t) => {
     const { connections, opened, pass } = scene(t, 1);
     connections.keep(true);
     await pass(1);
@@ -547,7 +547,30 @@ describe('connections opened ahead, over time', () => {
     assert.equal(opened[0]?.writable, false);
   });
 
-  it('that are about to end are not handed out', async (t) => {
+  for (const limit of [0, 1]) {
+    it(`are ended before the next request if the agent kept them while the machine slept (limit ${limit})`, async (t) => {
+      const { agent, connections, pass } = scene(t, limit);
+      const kept = [new FakeSocket(), new FakeSocket()];
+      const removed: FakeSocket[] = [];
+      for (const socket of kept) socket.once('agentRemove', () => removed.push(socket));
+      (agent.freeSockets as Record<string, unknown[]>)['service'] = kept;
+      for (const socket of kept) connections.idles(socket);
+      connections.dropOutlived();
+      await pass(1);
+      connections.dropOutlived();
+      assert.deepEqual(removed, []);
+      t.mock.timers.setTime(Date.now() + 3_600_000);
+      connections.idles(kept[1] as FakeSocket); // the response on it ended after the sleep
+      connections.dropOutlived();
+      assert.deepEqual(removed, [kept[0]]);
+      assert.deepEqual(
+        kept.map(({ writable }) => writable),
+        [false, true],
+      );
+    });
+  }
+
+  it('are not used if they are about to end', async (t) => {
     const { connections, opened, pass } = scene(t, 1);
     connections.keep(true);
     await pass(1);

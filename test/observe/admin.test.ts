@@ -9,21 +9,26 @@ import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import { healthzAnswer, readyzAnswer } from '../../lib/observe/health.ts';
+import { healthzResponse, readyzResponse } from '../../lib/observe/health.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import type { Standing } from '../../lib/session/standing.ts';
-import { verificationDocument } from '../../lib/transparency/verification-document.ts';
 import { standing, words } from '../support/remote/standing.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
-describe('readiness', () => {
+describe('the probes of the proxy', () => {
   const failure = new PrivatemodeError('manifest_mismatch', 'the manifest is another one');
   const rows: [name: string, standing: Standing, status: number, body: string][] = [
-    ['with an epoch', standing('verified'), 204, ''],
-    ['with an epoch, after a failed renewal', standing('not-renewable', failure), 204, ''],
+    ['while an epoch lasts', standing('verified'), 204, ''],
+    ['while an epoch lasts, after a failed renewal', standing('not-renewable', failure), 204, ''],
     ['before the first client brings a key', standing('awaiting-key'), 204, ''],
-    ['while a key is awaited, whatever is known', { ...standing('rejected', failure), ready: true }, 204, ''],
+    [
+      'while a key is awaited, even in the state rejected',
+      { ...standing('rejected', failure), ready: true },
+      204,
+      '',
+    ],
     ['while starting', standing('starting'), 503, 'starting: the remote is being verified\n'],
     [
       'while the service is rejected',
@@ -34,20 +39,33 @@ describe('readiness', () => {
     ['once the proxy was told to stop', standing('ended'), 503, 'ended: the proxy was told to stop\n'],
   ];
   for (const [name, found, status, body] of rows) {
-    it(`${name} is ${status}`, () => {
-      const answer = readyzAnswer(found);
+    it(`/readyz answers ${status} ${name}`, () => {
+      const answer = readyzResponse(found);
       const otherwise = found.state === 'ended' ? 'shutting_down' : status === 503 ? 'not_ready' : undefined;
       const code = /^\w+: (\w+): /.exec(body)?.[1] ?? otherwise;
       assert.equal(answer.headers['privatemode-proxy-error'], code);
       assert.deepEqual([answer.status, answer.body], [status, body]);
     });
   }
-  it('without a key is told apart by a header', () => {
-    const awaiting = readyzAnswer(standing('awaiting-key'));
+  it('/readyz has "privatemode-proxy-state: awaiting-key" while a key is awaited, and no such header once verified', () => {
+    const awaiting = readyzResponse(standing('awaiting-key'));
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
-    assert.ok(!('privatemode-proxy-state' in readyzAnswer(standing('verified')).headers));
+    assert.ok(!('privatemode-proxy-state' in readyzResponse(standing('verified')).headers));
   });
-  it('is not what /healthz answers, which is 200', () => assert.equal(healthzAnswer().status, 200));
+  it('/readyz answers 503 while no process accepts requests, and says first why the remote is not verified', () => {
+    for (const [found, body] of [
+      [standing('verified'), 'verified: no process accepts requests\n'],
+      [standing('not-renewable', failure), 'not-renewable: no process accepts requests\n'],
+      [standing('awaiting-key'), 'awaiting-key: no process accepts requests\n'],
+      [standing('starting'), 'starting: the remote is being verified\n'],
+    ] as const) {
+      const answer = readyzResponse({ ...found, isServed: false });
+      assert.deepEqual([answer.status, answer.body], [503, body]);
+      assert.equal(answer.headers['privatemode-proxy-error'], 'not_ready');
+    }
+  });
+  it('/healthz answers 200, whether the proxy is ready or not', () =>
+    assert.equal(healthzResponse().status, 200));
 });
 
 describe('the listener of --admin-address', () => {
@@ -91,13 +109,13 @@ describe('the listener of --admin-address', () => {
     assert.match(response.headers.get('content-type') ?? '', /^text\/plain; version=0\.0\.4/);
     assert.match(await response.text(), /^# HELP privatemode_proxy_requests_received_total /m);
   });
-  it('serves health and readiness as they are now', async () => {
+  it('serves the current health and readiness', async () => {
     assert.equal((await ask('/healthz')).status, 200);
     assert.equal((await ask('/readyz')).status, 503);
     readiness = standing('verified');
     assert.equal((await ask('/readyz', 'HEAD')).status, 204);
   });
-  it('serves the status and the verification document as JSON that nobody stores', async () => {
+  it('serves the status and the verification document as JSON with "cache-control: no-store"', async () => {
     for (const [path, expected] of [
       ['/status', status],
       ['/verification', verification],
@@ -114,7 +132,7 @@ describe('the listener of --admin-address', () => {
     }
   });
   it('serves the status page', async () => assert.equal((await ask('/')).status, 200));
-  it('answers that it failed, and not why, where something cannot be collected', async () => {
+  it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
     const failing = async (): Promise<never> => {
       throw new Error('CANARY');
@@ -147,7 +165,7 @@ describe('the listener of --admin-address', () => {
     assert.deepEqual([post.status, post.headers.get('allow')], [405, 'GET, HEAD']);
     assert.equal(post.headers.get('privatemode-proxy-error'), 'method_not_allowed');
   });
-  it('serves nobody whom it must not admit, on any path', async () => {
+  it('refuses on every path a request that is not admitted, with the error code of the refusal', async () => {
     for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
       for (const [asks, status, code] of [
         ['page', 403, 'origin_forbidden'],
@@ -161,11 +179,11 @@ describe('the listener of --admin-address', () => {
         assert.ok(text.startsWith(`${code}: `) && !text.includes('CANARY') && text.length < 100, text);
       }
   });
-  it('lets no browser guess at types', async () => {
+  it('sends "x-content-type-options: nosniff" on every path', async () => {
     for (const path of ['/metrics', '/healthz', '/readyz', '/status', '/verification', '/'])
       assert.equal((await ask(path)).headers.get('x-content-type-options'), 'nosniff');
   });
-  it('says at its start which address is taken', async () => {
+  it('fails to start with listen_failed and the address if its port is taken', async () => {
     await assert.rejects(
       startAdmin({ flag: 'admin-address', host: '127.0.0.1', port: admin.port, ...shown, admit }),
       {
@@ -174,7 +192,7 @@ describe('the listener of --admin-address', () => {
       },
     );
   });
-  it('is not needed for the metrics, which --metrics-address serves alone, for everybody who may see no clients and requests', async () => {
+  it('is not needed for metrics: --metrics-address serves /metrics, /healthz and /readyz, and no clients or requests', async () => {
     const metricsOnly = await startAdmin({
       ...({ flag: 'metrics-address', host: '127.0.0.1', port: 0, ...shown, admit } as const),
     });
@@ -204,7 +222,7 @@ describe('the listener of --admin-address', () => {
 });
 
 describe('a health check', () => {
-  it('names the flags that it lacks where the proxy serves HTTPS', async () => {
+  it('says to give --tls-cert-path if only the proxy speaks TLS, and to leave it out if only the check does', async () => {
     const headers = { 'privatemode-proxy-error': 'malformed_request' };
     const server = createHttpServer((_req, res) => res.writeHead(400, headers).end('{}'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -213,13 +231,33 @@ describe('a health check', () => {
     const { ready, message, failure } = await probe(asked);
     assert.deepEqual(
       [ready, message, failure],
-      [false, 'the proxy serves HTTPS: give its --tls-cert-path and --tls-key-path here too', 'needs-tls'],
+      [
+        false,
+        `the proxy on 127.0.0.1 port ${port} serves HTTPS: give its --tls-cert-path here too`,
+        'needs-tls',
+      ],
     );
+    const plain = await probe({ ...asked, tls: true });
     await new Promise((resolve) => server.close(resolve));
+    const which = `give the --listen-address and --port of the proxy`;
+    assert.equal(
+      plain.message,
+      `what listens on 127.0.0.1 port ${port} speaks no TLS; leave out --tls-cert-path, or ${which}`,
+    );
     assert.equal((await probe(asked)).failure, 'nothing-listens');
   });
 
-  it('speaks TLS where the proxy does, whatever its certificate is called', async () => {
+  it('says which flags to give if another program listens', async () => {
+    const other = createServer((socket) => socket.end());
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    const { message } = await probe({ listenAddress: '127.0.0.1', port, tls: false });
+    other.close();
+    const which = 'give the --listen-address and --port of the proxy';
+    assert.equal(message, `what listens on 127.0.0.1 port ${port} gave no answer (ECONNRESET); ${which}`);
+  });
+
+  it('speaks TLS to a proxy that serves HTTPS, whatever name the certificate has', async () => {
     const certificate = createTestAuthority('test').issue(['proxy.example']);
     const server = createHttpsServer(certificate, (_req, res) => res.writeHead(204).end());
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

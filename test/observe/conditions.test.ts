@@ -42,7 +42,7 @@ describe('a condition', () => {
     assert.deepEqual(ended, { level: 'INFO', msg: ENDS, condition: 'limits_store_away' });
   });
 
-  it('is logged once while it is the same, and again for another reason; it keeps its age', () => {
+  it('is logged once for the same reason, again for another reason, and keeps its age', () => {
     const { conditions, clock, logged } = scene();
     for (const reason of ['a', 'a', 'b', 'b']) {
       conditions.set('limits_store_away', reason);
@@ -56,13 +56,13 @@ describe('a condition', () => {
     assert.deepEqual([since, message, others], [1_000, `${BEGINS}: b`, []]);
   });
 
-  it('that was never set is not logged when it is cleared', () => {
+  it('is not logged when it is cleared without having been set', () => {
     const { conditions, logged } = scene();
     conditions.clear('limits_store_away');
     assert.deepEqual(logged(), []);
   });
 
-  it('of several things is over once it is over for each', () => {
+  it('is over only when each of its causes has been cleared', () => {
     const { conditions, logged } = scene();
     conditions.set('client_key_unusable', 'a is empty', { of: 'a' });
     conditions.set('client_key_unusable', 'b is empty', { of: 'b' });
@@ -83,7 +83,29 @@ describe('a condition', () => {
     assert.match(String(conditions.list()[0]?.message), /: 1; 2; 3; and 2 more$/);
   });
 
-  it('that becomes worse is logged again, and as bad as its worst cause; worse ones are listed first', () => {
+  it('has the severity and remedy of its worst cause, which it names first, and the age of the oldest', () => {
+    const { conditions, clock } = scene();
+    const seen = () => {
+      const [{ severity, since, message, remedy } = assert.fail('there is none'), ...others] =
+        conditions.list();
+      assert.deepEqual(others, []);
+      return [severity, since, message.split(': ')[1], remedy];
+    };
+    const set = (of: string, severity: 'warning' | 'critical'): void => {
+      conditions.set('client_ca_expiry', of, { of, severity, remedy: `Renew ${of}.` });
+      clock.at += 1_000;
+    };
+    set('a', 'warning');
+    set('b', 'critical');
+    set('c', 'warning');
+    assert.deepEqual(seen(), ['critical', 1_000, 'b; a; c', 'Renew b.']);
+    conditions.clear('client_ca_expiry', { of: 'b' });
+    assert.deepEqual(seen(), ['warning', 1_000, 'a; c', 'Renew a.']);
+    conditions.clear('client_ca_expiry', { of: 'a' });
+    assert.deepEqual(seen(), ['warning', 3_000, 'c', 'Renew c.']);
+  });
+
+  it('is logged again when it becomes more severe, and is listed before less severe conditions', () => {
     const { conditions, clock, logged } = scene();
     conditions.set('proxy_open', 'open', { severity: 'info' });
     clock.at += 1;
@@ -102,7 +124,7 @@ describe('a condition', () => {
     assert.equal(conditions.list()[1]?.remedy, 'Give it to uid 5 with chown.');
   });
 
-  it('of an event is over by itself, after the last one', async () => {
+  it('is over by itself some time after the last of the events that it reports', async () => {
     const { conditions, logged } = scene();
     conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
     conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
@@ -116,8 +138,8 @@ describe('a condition', () => {
   });
 });
 
-describe('conditions of several workers', () => {
-  it('are one condition, logged once when it begins and once when it is over for all', () => {
+describe('the conditions that workers report', () => {
+  it('are one condition if workers share it, logged once when it begins and once when it is over for all', () => {
     const { conditions, logged } = scene();
     const workers = [conditions.from('worker 1'), conditions.from('worker 2')] as const;
     for (const worker of workers) worker.set('clients_file_unusable', 'it is empty');
@@ -130,7 +152,7 @@ describe('conditions of several workers', () => {
     assert.deepEqual(logged(), [['INFO', 'The clients file can be used again', null]]);
   });
 
-  it('are forgotten with their worker, and nothing says that they are over', () => {
+  it('are forgotten when their worker is gone, without a log line that they are over', () => {
     const { conditions, logged } = scene();
     const [first, tenth] = [conditions.from('worker 1'), conditions.from('worker 10')];
     conditions.set('limits_store_away', 'away');
@@ -147,8 +169,8 @@ describe('conditions of several workers', () => {
 });
 
 describe('the table of conditions', () => {
-  it('has words for each: when it begins, when it is over, what it means, and what to do', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 25);
+  it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
+    assert.equal(Object.keys(CONDITIONS).length, 26);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);
@@ -168,5 +190,5 @@ describe('the reason why a file cannot be written', () => {
     ['ELOOP', 'short write'],
     ['constructor', 'short write'],
   ] as const)
-    it(`names the disk: ${code}`, () => assert.equal(diskFailure('/work space', broken(code)), words));
+    it(`is, for ${code}, "${words}"`, () => assert.equal(diskFailure('/work space', broken(code)), words));
 });

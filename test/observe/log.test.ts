@@ -55,7 +55,7 @@ describe('text logs', () => {
     }
   });
 
-  it('stand in columns, one request under the other', () => {
+  it('have the fields of requests in aligned columns', () => {
     const { log, lines } = textLogger();
     const request = { method: 'POST', path: '/v1/chat/completions', outcome: 'answered', durationMs: 1234 };
     log.child({ requestId: 'proxy_1' }).info({ ...request, status: 200, tokensIn: 5 }, 'Request ended');
@@ -88,7 +88,7 @@ describe('text logs', () => {
   });
 });
 
-describe('text of others in a log', () => {
+describe('text from others in a log', () => {
   /** C1 and DEL, bidi controls, separators of lines, what nobody sees, half a pair. */
   const steering = [
     ...Array.from({ length: 33 }, (_, i) => 0x7f + i),
@@ -104,7 +104,7 @@ describe('text of others in a log', () => {
 
   for (const code of steering) {
     const name = `U+${code.toString(16).toUpperCase().padStart(4, '0')}`;
-    it(`${name} is escaped, in text and in JSON, where it means the same`, () => {
+    it(`has ${name} escaped in both formats, and JSON parses to the original text`, () => {
       const text = `a${String.fromCodePoint(code)}b`;
       const { log, lines } = textLogger();
       logged(log, text);
@@ -118,19 +118,19 @@ describe('text of others in a log', () => {
     });
   }
 
-  it('is shown as it is where it is only foreign', () => {
+  it('has letters and signs of other languages unescaped', () => {
     const { log, lines } = textLogger();
     log.info({ name: 'Müller', other: '株式会社', both: 'é ü' }, '✓');
     assert.match(lines[0] ?? '', /msg=✓ .*name=Müller other=株式会社 both="é ü"/);
   });
 
-  it('is escaped so that a reader of quoted texts gets it back', () => {
+  it('is escaped in the text format in the notation of JSON', () => {
     const { log, lines } = textLogger();
     log.info({ a: 'x\u009b31my', b: 'x\u{e0041}' }, 'm');
     assert.match(lines[0] ?? '', /a="x\\u009b31my" b="x\\udb40\\udc41"/);
   });
 
-  it('is escaped in the line that a terminal shows and changes', () => {
+  it('is escaped in the status line of a terminal', () => {
     const written: string[] = [];
     const output = { write: (text: string) => written.push(text), isTTY: true, columns: 80 };
     statusLine(output)?.show('asking \u202eevil\u009b2J\r\n');
@@ -139,7 +139,7 @@ describe('text of others in a log', () => {
 });
 
 describe('json logs', () => {
-  it('are one object per line with the keys of the reference', () => {
+  it('are one object per line with the keys of the reference implementation', () => {
     const raw: string[] = [];
     const log = createLogger({ format: 'json', level: 30, output: { write: (line) => raw.push(line) } });
     log.child({ requestId: 'proxy_1' }).warn({ status: 503 }, 'msg\n2');
@@ -151,7 +151,7 @@ describe('json logs', () => {
   });
 });
 
-describe('the log at level', () => {
+describe('the log', () => {
   const levels: [level: number, shown: string[]][] = [
     [20, ['DEBUG', 'INFO', 'WARN', 'ERROR']],
     [30, ['INFO', 'WARN', 'ERROR']],
@@ -159,7 +159,7 @@ describe('the log at level', () => {
     [50, ['ERROR']],
   ];
   for (const [level, shown] of levels) {
-    it(`${level} shows ${shown.join(', ')}`, () => {
+    it(`shows ${shown.join(', ')} at level ${level}`, () => {
       const { log, lines } = textLogger(level);
       for (const name of ['debug', 'info', 'warn', 'error'] as const) log[name]('x');
       assert.deepEqual(
@@ -171,7 +171,7 @@ describe('the log at level', () => {
   }
 });
 
-describe('what never gets into a log', () => {
+describe('a log line', () => {
   const secretNames = [
     ...[
       'authorization',
@@ -197,7 +197,7 @@ describe('what never gets into a log', () => {
     ],
   ];
   for (const name of secretNames) {
-    it(`a field named ${name}, in a line or bound to a child`, () => {
+    it(`has [redacted] in the field ${name}, also if the field is bound to a child`, () => {
       const { log, lines } = recordingLogger();
       log.info({ [name]: 'CANARY' }, 'x');
       log.child({ [name]: 'CANARY' }).info('x');
@@ -219,7 +219,7 @@ describe('what never gets into a log', () => {
     ['a symbol', Symbol('CANARY')],
   ];
   for (const [name, value] of objects) {
-    it(`${name}, in a line or bound to a child`, () => {
+    it(`has [omitted] in place of ${name}, also if the field is bound to a child`, () => {
       const { log, lines } = recordingLogger();
       log.info({ value }, 'x');
       log.child({ value }).info('x');
@@ -231,19 +231,19 @@ describe('what never gets into a log', () => {
   }
 
   const foreign: [name: string, error: Error][] = [
-    ['a parser that quotes its input', parseFailure('{"prompt": "CANARY')],
-    ['a failed assertion of the program', new TypeError('CANARY')],
+    ['the error of a parser that quotes its input', parseFailure('{"prompt": "CANARY')],
+    ['a TypeError of the program', new TypeError('CANARY')],
     [
       "Node's own check of an argument",
       Object.assign(new TypeError('Received CANARY'), { code: 'ERR_INVALID_ARG_VALUE' }),
     ],
     [
-      'a wrapped one',
+      'the cause of an error of the proxy',
       new PrivatemodeError('internal', 'an internal error occurred', { cause: new Error('CANARY') }),
     ],
   ];
   for (const [name, err] of foreign) {
-    it(`the words of ${name}`, () => {
+    it(`tells of ${name} without its message`, () => {
       const { log, lines } = recordingLogger();
       log.error({ err }, 'x');
       assert.ok(!JSON.stringify(lines).includes('CANARY'), JSON.stringify(lines));
@@ -251,7 +251,7 @@ describe('what never gets into a log', () => {
     });
   }
 
-  it('more of a text than a line can bear', () => {
+  it('has fewer than 1,100 characters of a text of 1,000,000', () => {
     const { log, lines } = recordingLogger();
     log.info({ reason: 'x'.repeat(1_000_000) }, 'x');
     assert.ok(String(lines[0]?.['reason']).length < 1_100);
@@ -259,7 +259,7 @@ describe('what never gets into a log', () => {
 });
 
 describe('errors in a log', () => {
-  it('show code and words of ours, and of the system, down the causes', () => {
+  it('show code and message of the error of the proxy, and of the system error that caused it', () => {
     const { log, lines } = recordingLogger();
     const cause = Object.assign(new Error('connect ECONNREFUSED 127.0.0.1:1'), { code: 'ECONNREFUSED' });
     log.error(
@@ -276,7 +276,7 @@ describe('errors in a log', () => {
     log.error({ err: new RangeError('x') }, 'x');
     assert.match(String(lines[0]?.['err']), /^RangeError at .*log\.test\.ts/);
   });
-  it('end where causes go round in a circle', () => {
+  it('are complete even if an error is its own cause', () => {
     const { log, lines } = recordingLogger();
     const err = new Error('x');
     err.cause = err;

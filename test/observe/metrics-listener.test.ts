@@ -1,12 +1,14 @@
 /** The listener of --metrics-address, of the program. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
+import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
-describe('the listener of --metrics-address', { timeout: 60_000 }, () => {
+describe('the listener of --metrics-address', { timeout: 600_000 }, () => {
   let remote: Remote;
   before(async () => {
     remote = await startRemote();
@@ -14,7 +16,7 @@ describe('the listener of --metrics-address', { timeout: 60_000 }, () => {
   after(() => remote.close());
 
   for (const workers of [1, 2]) {
-    it(`has the metrics of all requests and no status page, beside one that has both, with --workers ${workers}`, async (t) => {
+    it(`serves the metrics of all requests but no status page, beside an admin listener with one, with --workers ${workers}`, async (t) => {
       const [metrics, admin] = [await freePort(), await freePort()];
       const proxy = await startProxyProcess(
         [
@@ -39,7 +41,7 @@ describe('the listener of --metrics-address', { timeout: 60_000 }, () => {
       }
     });
 
-    it(`is enough for metrics, without an admin listener, with --workers ${workers}`, async (t) => {
+    it(`serves the metrics of all requests without an admin listener, with --workers ${workers}`, async (t) => {
       const port = await freePort();
       const proxy = await startProxyProcess(
         [
@@ -54,4 +56,23 @@ describe('the listener of --metrics-address', { timeout: 60_000 }, () => {
       assert.match(counted, /^privatemode_proxy_requests_total\{.*route="models".*\} 1$/m);
     });
   }
+
+  it('serves no metric that the table of docs/monitoring.md lacks', async (t) => {
+    const port = await freePort();
+    const proxy = await startProxyProcess(
+      [
+        ...[...remote.flags, '--port=0', `--metrics-address=127.0.0.1:${port}`],
+        `--workspace=${join(remote.directory, 'workspace-table')}`,
+      ],
+      remote.env,
+    );
+    t.after(() => proxy.stop('SIGKILL'));
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    const served = [...text.matchAll(/^# TYPE (\S+)/gm)].map((match) => match[1] as string);
+    const ours = served.filter((name) => !/^(?:process|nodejs)_/.test(name));
+    assert.ok(ours.length > 20, `${ours.length} metrics`);
+    const page = readFileSync(join(ROOT, 'docs/monitoring.md'), 'utf8');
+    const missing = ours.filter((name) => !page.includes(`\n| \`${name}\` |`));
+    assert.deepEqual(missing, [], 'npx node scripts/operator-tables.ts writes the table');
+  });
 });

@@ -10,6 +10,7 @@ import {
   type ProtectionStatus,
   type RequestObservation,
 } from '../../lib/observe/metrics.ts';
+import { watchRequests } from '../../lib/observe/watch-requests.ts';
 import { VERSION } from '../../lib/version.ts';
 
 const STATS: RequestObservation['stats'] = {
@@ -21,7 +22,6 @@ const STATS: RequestObservation['stats'] = {
   model: 'm1',
   modelError: false,
   error: undefined,
-  chunks: 5,
   events: 5,
   usage: { prompt: 5, completion: 1_000, cached: 3 },
   bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
@@ -37,6 +37,22 @@ const REQUEST: RequestObservation = {
   outcome: 'answered',
   firstTokenMs: 1_000,
 };
+
+it('only the events of streams count as tokens per second of the status', async () => {
+  const options = { protection: () => undefined, serverAddress: 'api.example', maxBufferedBytes: 9_000 };
+  const watch = await watchRequests({ ...options, counters: createCounters(), events: () => 0 });
+  try {
+    watch.observe({ ...REQUEST, firstTokenMs: undefined, stats: { ...STATS, events: 0 } });
+    watch.observe(REQUEST);
+    const { seconds } = watch.traffic.snapshot();
+    assert.equal(
+      seconds.reduce((sum, { chunks }) => sum + chunks, 0),
+      5,
+    );
+  } finally {
+    watch.traffic.close();
+  }
+});
 
 function setUp(protection: () => ProtectionStatus | undefined = () => undefined, clients?: boolean) {
   const counters = createCounters();
@@ -65,7 +81,7 @@ async function samples(metrics: Metrics): Promise<Map<string, number>> {
 }
 
 describe('metrics of the counters', () => {
-  it('say what the counters say, each time they are asked', async () => {
+  it('have the values of the counters each time they are rendered', async () => {
     const { counters, metrics } = setUp();
     counters.requests = 3;
     counters.inFlight = 2;
@@ -148,20 +164,26 @@ describe('metrics of requests', () => {
     assert.equal(duration?.[1], 3);
   });
 
-  it('that infer nothing have no generative AI metrics', async () => {
+  it('have no times of chunks for a response that is not a stream', async () => {
+    const { metrics } = setUp();
+    metrics.observe({ ...REQUEST, firstTokenMs: undefined });
+    assert.ok(![...(await samples(metrics)).keys()].some((name) => /chunk_seconds_count/.test(name)));
+  });
+
+  it('have no counts named gen_ai_* for a request without inference', async () => {
     const { metrics } = setUp();
     const stats = { ...STATS, model: undefined };
     metrics.observe({ ...REQUEST, route: 'models', operation: undefined, stats });
     assert.ok(![...(await samples(metrics)).keys()].some((name) => /^gen_ai.*_count/.test(name)));
   });
 
-  it('that told no usage have none', async () => {
+  it('have no token usage for a request whose response has none', async () => {
     const { metrics } = setUp();
     metrics.observe({ ...REQUEST, stats: { ...STATS, usage: undefined } });
     assert.ok(![...(await samples(metrics)).keys()].some((name) => name.includes('token_usage_count')));
   });
 
-  it('that fail say with which code', async () => {
+  it('have the error code of a failed request in the label error_type', async () => {
     const { metrics } = setUp();
     const error = new PrivatemodeError('upstream_reset', 'closed');
     metrics.observe({ ...REQUEST, status: 502, stats: { ...STATS, error, firstChunkAt: undefined } });
@@ -170,7 +192,7 @@ describe('metrics of requests', () => {
     );
   });
 
-  it('use up no label of a model with names for which the service never answered', async () => {
+  it('count a model name for which the service never answered under the label "other"', async () => {
     const { metrics } = setUp();
     const error = new PrivatemodeError('upstream_reset', 'closed');
     const junk: Partial<RequestObservation>[] = [
@@ -178,7 +200,7 @@ describe('metrics of requests', () => {
       { status: 502, outcome: 'failed', stats: { ...STATS, error } },
       { outcome: 'broken_off', stats: { ...STATS, error } },
       { outcome: 'client_aborted' },
-      { stats: { ...STATS, sentAt: undefined } },
+      { stats: { ...STATS, bytes: { ...STATS.bytes, toRemote: 0 } } },
     ];
     for (let i = 0; i < 200; i += 1) {
       const more = junk[i % junk.length] as Partial<RequestObservation>;
@@ -197,7 +219,7 @@ describe('metrics of requests', () => {
     assert.deepEqual(new Set(models), new Set(['other', 'real']));
   });
 
-  it('of more than a hundred models are counted together', async () => {
+  it('have labels for 100 models, and count the requests for all further models as "other"', async () => {
     const { metrics } = setUp();
     for (let i = 0; i < 150; i += 1) metrics.observe({ ...REQUEST, stats: { ...STATS, model: `m${i}` } });
     metrics.observe({ ...REQUEST, stats: { ...STATS, model: 'm3' } });
@@ -213,7 +235,7 @@ describe('metrics of requests', () => {
 describe('metrics of clients', () => {
   const ofAnn: RequestObservation = { ...REQUEST, client: 'ann' };
 
-  it('are requests, tokens and durations of each', async () => {
+  it('count requests, tokens and durations of each client', async () => {
     const { metrics } = setUp(undefined, true);
     metrics.observe(ofAnn);
     metrics.observe({ ...ofAnn, status: 429, stats: { ...STATS, usage: undefined, endedAt: 10 } });
@@ -233,7 +255,7 @@ describe('metrics of clients', () => {
     for (const [name, value] of expected) assert.equal(seen.get(name), value, name);
   });
 
-  it('are errors by code too, also of requests from nobody', async () => {
+  it('count errors by client and code, those of requests without a client under client=""', async () => {
     const { metrics, counters } = setUp(undefined, true);
     countError(counters, undefined, 'client_unknown');
     countError(counters, undefined, 'client_unknown');
@@ -250,7 +272,7 @@ describe('metrics of clients', () => {
     ]);
   });
 
-  it('are not there without --clients, while errors are counted by code', async () => {
+  it('are absent without --clients, and errors are counted by code alone', async () => {
     for (const clients of [undefined, false]) {
       const { metrics, counters } = setUp(undefined, clients);
       metrics.observe(REQUEST);
@@ -275,7 +297,7 @@ it('each metric is named in a test of this file', () => {
 });
 
 describe('metrics that alerts compare over time', () => {
-  it('are counted from 0 on: refusals of a service, and failures to decrypt', async () => {
+  it('are 0 before the first error, for rejections of the service and failures to decrypt', async () => {
     for (const clients of [true, false]) {
       const { counters, metrics } = setUp(undefined, clients);
       const zeros = async () =>
@@ -319,7 +341,7 @@ describe('metrics of the conditions', () => {
     ...{ processMetrics: false, now: () => 100_000 },
   };
 
-  it('are ids, severities and ages, and no message', async () => {
+  it('show ids, severities and ages, and no message', async () => {
     const metrics = createMetrics({ ...options, conditions });
     const text = await metrics.render();
     assert.deepEqual(text.match(/^privatemode_proxy_condition.*$/gm), [
@@ -332,7 +354,7 @@ describe('metrics of the conditions', () => {
     assert.doesNotMatch(await createMetrics(options).render(), /^privatemode_proxy_condition/m);
   });
 
-  it('have the time until the certificate expires, once for all workers, and nothing without TLS', async () => {
+  it('include the time until the certificate expires, once for all workers, and not without TLS', async () => {
     const name = 'privatemode_proxy_tls_certificate_expires_seconds';
     const of = (certificateEnds: number | undefined) =>
       createMetrics({ ...options, certificateEnds: () => certificateEnds });
@@ -345,8 +367,42 @@ describe('metrics of the conditions', () => {
   });
 });
 
-describe('metrics of the protection', () => {
-  it('are ages and the manifest, and nothing before there is one', async () => {
+describe('metrics of a worker that has ended', () => {
+  it('stay in the totals, also those of the worker after it, and its gauges are gone', async () => {
+    const of = (requests: number) => {
+      const { counters, metrics } = setUp(undefined, true);
+      counters.truncatedStreams = requests;
+      counters.inFlight = 5;
+      for (let i = 0; i < requests; i++) metrics.observe({ ...REQUEST, client: 'ann' });
+      return metrics;
+    };
+    let others = [await of(2).snapshot(), await of(1).snapshot()];
+    const primary = createMetrics({
+      ...{ counters: createCounters(), protection: () => undefined, serverAddress: '', clients: true },
+      ...{ processMetrics: false, others: async () => others },
+    });
+    const shown = async (): Promise<(number | undefined)[]> => {
+      const seen = await samples(primary);
+      return [
+        seen.get('privatemode_proxy_truncated_streams_total'),
+        seen.get('privatemode_proxy_client_request_duration_seconds_count{client="ann"}'),
+        seen.get('privatemode_proxy_client_request_duration_seconds_bucket{le="+Inf",client="ann"}'),
+        seen.get('privatemode_proxy_requests_in_flight'),
+      ];
+    };
+    assert.deepEqual(await shown(), [3, 3, 3, 10]);
+    for (const left of [1, 0]) {
+      primary.keepTotals(others[left] ?? []);
+      others = others.slice(0, left);
+      assert.deepEqual(await shown(), [3, 3, 3, 5 * left]);
+    }
+    others = [await of(4).snapshot()];
+    assert.deepEqual(await shown(), [7, 7, 7, 5]);
+  });
+});
+
+describe('metrics of the epoch', () => {
+  it('show its manifest, its age and its remaining time, and are absent without an epoch', async () => {
     let status: ProtectionStatus | undefined;
     const { metrics } = setUp(() => status);
     const names = async () =>

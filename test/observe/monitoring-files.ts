@@ -93,8 +93,8 @@ const SELECTED =
   /"[^"]*"|(?<![\w.$])(?!(?:and|or|unless|offset)\b)([a-z_]\w*)(?!\w|\s*\()(?:\s*\{([^}]*)\})?/g;
 
 /**
- * What an expression names that is not there, for a person; empty: nothing. `shown` are labels that a text beside it uses. Grafana's
- * variables count as values that exist. For the grammar there is promtool.
+ * What an expression names that is not there, for a person; empty: nothing. `shown` are labels that a text
+ * beside it uses. Grafana's variables count as values that exist. For the grammar there is promtool.
  */
 export function missingIn(expr: string, series: Series, shown: readonly string[] = []): string[] {
   const lists = [...expr.matchAll(LABEL_LIST)].flatMap(([, list]) => list?.match(/\w+/g) ?? []);

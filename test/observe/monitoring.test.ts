@@ -1,4 +1,7 @@
-/** The dashboard and the alert rules ask for nothing that /metrics does not have: a wrong name is an empty panel, or an alert that never fires. */
+/**
+ * The dashboard and the alert rules ask for nothing that /metrics does not have: a wrong name is an empty
+ * panel, or an alert that never fires.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,7 +30,7 @@ const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const dashboard = (): Dashboard => JSON.parse(read(DASHBOARD)) as Dashboard;
 const alertsOf = ({ groups }: RuleFile): readonly Alert[] => groups.flatMap(({ rules }) => rules);
 const ALERTS = alertsOf(parse(read(RULES)) as RuleFile);
-const OPERATIONS = read('docs/operations.md');
+const PAGE = read('docs/alerts.md');
 
 /** What a proxy renders that has seen one of everything. */
 async function rendered(): Promise<Series> {
@@ -74,7 +77,6 @@ async function rendered(): Promise<Series> {
         model: 'm1',
         modelError: false,
         error: status === 200 ? undefined : new PrivatemodeError(errors[status || 502], 'on purpose'),
-        chunks: 5,
         events: 3,
         usage: { prompt: 5, completion: 1_000, cached: 3 },
         bytes: { fromClient: 10, toRemote: 40, fromRemote: 80, toClient: 20 },
@@ -118,7 +120,7 @@ describe('the Grafana dashboard', () => {
     );
   });
 
-  it('is found to be wrong where it asks for what /metrics does not have', async () => {
+  it('fails the check of its expressions if a metric, a label or a value is not in /metrics', async () => {
     const series = await rendered();
     const source = read(DASHBOARD);
     for (const [right, planted, complaint] of [
@@ -139,7 +141,7 @@ describe('the Grafana dashboard', () => {
     }
   });
 
-  it('has panels that say what they show and in what unit, and lie beside each other', () => {
+  it('has panels that say what they show and in what unit, and do not overlap', () => {
     assert.deepEqual(wrongPanels(dashboard()), []);
     const plant = (change: (panels: Panel[]) => void): string => {
       const planted = dashboard();
@@ -165,7 +167,7 @@ describe('the Grafana dashboard', () => {
     );
   });
 
-  it('has a row for each question', () => {
+  it('has a row each for verification, traffic, tokens, latency, integrity, process and clients', () => {
     const rows = dashboard().panels.filter(({ type }) => type === 'row');
     assert.deepEqual(
       rows.map(({ title }) => title),
@@ -173,7 +175,7 @@ describe('the Grafana dashboard', () => {
     );
   });
 
-  it('keeps what is empty without --clients behind a closed row', async () => {
+  it('has all panels about clients, and no others, in the only row that is collapsed at first', async () => {
     const { panels } = dashboard();
     const closed = panels.filter(({ collapsed }) => collapsed === true);
     assert.deepEqual(
@@ -191,7 +193,7 @@ describe('the Grafana dashboard', () => {
     }
   });
 
-  it('keeps its address, and asks whose proxies to show', () => {
+  it('has the uid privatemode-proxy, and shows only the chosen namespaces and instances', () => {
     const { uid, templating } = dashboard();
     assert.equal(uid, 'privatemode-proxy');
     assert.deepEqual(
@@ -217,6 +219,31 @@ describe('the Grafana dashboard', () => {
   });
 });
 
+/** A test of promtool, as far as it is read here. */
+interface RuleTest {
+  readonly name: string;
+  readonly promql_expr_test?: readonly {
+    readonly expr: string;
+    readonly exp_samples: readonly { labels: string }[];
+  }[];
+  readonly alert_rule_test?: readonly {
+    readonly alertname: string;
+    readonly exp_alerts: readonly object[];
+  }[];
+}
+
+/** For each time at which that test looks at all alerts or at one: the names of those that it expects. */
+function expectations({ promql_expr_test: all = [], alert_rule_test: one = [] }: RuleTest): string[][] {
+  const nameIn = (labels: string): string => /alertname="(\w+)"/.exec(labels)?.[1] ?? '';
+  const looks = all.filter(({ expr }) =>
+    /^count by \(alertname.*\) \(ALERTS\{alertstate="firing"\}\)$/.test(expr),
+  );
+  return [
+    ...looks.map(({ exp_samples: samples }) => samples.map(({ labels }) => nameIn(labels))),
+    ...one.map(({ alertname, exp_alerts: alerts }) => alerts.map(() => alertname)),
+  ];
+}
+
 describe('the alert rules', () => {
   it('ask for metrics, labels and values that /metrics has', async () => {
     const series = await rendered();
@@ -228,37 +255,43 @@ describe('the alert rules', () => {
     }
   });
 
-  it('say how bad it is, what has happened, and where to read what to do', () => {
+  it('have a severity, a summary, a description and a link to their section of docs/alerts.md', () => {
     assert.equal(new Set(ALERTS.map(({ alert }) => alert)).size, ALERTS.length);
     for (const { alert, labels, annotations } of ALERTS) {
       assert.match(labels['severity'] ?? '', /^(?:critical|warning)$/, alert);
       assert.match(annotations['summary'] ?? '', /\w{3}/, alert);
       assert.match(annotations['description'] ?? '', /\.$/, alert);
-      assert.equal(annotations['runbook_url'], `docs/operations.md#${alert.toLowerCase()}`);
+      assert.equal(annotations['runbook_url'], `docs/alerts.md#${alert.toLowerCase()}`);
     }
   });
 
-  it('are explained in docs/operations.md, each under its name, and no other', () => {
-    const explained = [...OPERATIONS.matchAll(/^### (PrivatemodeProxy\w+)$/gm)].map(([, name]) => name);
+  it('are exactly those that docs/alerts.md explains, each under its name', () => {
+    const explained = [...PAGE.matchAll(/^## (PrivatemodeProxy\w+)$/gm)].map(([, name]) => name);
     assert.deepEqual(
       explained,
       ALERTS.map(({ alert }) => alert),
     );
   });
 
-  it('are each tested, firing and not firing', () => {
-    const { tests } = parse(read('deploy/prometheus/rules.test.yaml')) as { tests: { name: string }[] };
+  it('each have a test in deploy/prometheus/rules.test.yaml, with a time of that alert and a time of no alert', () => {
+    const { tests } = parse(read('deploy/prometheus/rules.test.yaml')) as { tests: readonly RuleTest[] };
     for (const { alert } of ALERTS) {
+      const own = tests.filter(({ name }) => name.startsWith(`${alert},`));
+      const expected = own.flatMap(expectations);
       assert.ok(
-        tests.some(({ name }) => name.startsWith(`${alert},`)),
-        alert,
+        expected.some((alerts) => alerts.includes(alert)),
+        `${alert}: none in which it fires`,
+      );
+      assert.ok(
+        expected.some((alerts) => alerts.length === 0),
+        `${alert}: none in which nothing fires`,
       );
     }
   });
 });
 
 describe('the dashboard and the rules of the chart', () => {
-  it('are the files that are imported by hand', () => {
+  it('are the same files as those in deploy/grafana and deploy/prometheus', () => {
     for (const [link, file] of [
       ['deploy/grafana/privatemode-proxy.json', 'deploy/chart/files/dashboard.json'],
       ['deploy/prometheus/rules.yaml', 'deploy/chart/files/rules.yaml'],

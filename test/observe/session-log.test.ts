@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger, statusLine } from '../../lib/observe/log.ts';
-import { noteStanding, reportStart } from '../../lib/observe/session-log.ts';
+import { reportStart, sessionLog, watchStanding } from '../../lib/observe/session-log.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { type FakeRemote, sessionScene } from '../support/remote/fake-remote.ts';
 import { standing } from '../support/remote/standing.ts';
 
 const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
@@ -41,7 +43,7 @@ describe('the log line that says ready', () => {
   };
   const withoutTime = ({ time: _, ...rest }: Record<string, unknown>): object => rest;
 
-  it('comes once, when the remote is verified and the port is open, whichever is last', () => {
+  it('comes once, when the remote is verified and the port is open, in either order', () => {
     for (const order of ['verified first', 'listening first']) {
       const { lines, report } = scene();
       const listen = (): void => report.listening('http://0.0.0.0:8080', { awaitsKey: false });
@@ -57,7 +59,7 @@ describe('the log line that says ready', () => {
     }
   });
 
-  it('is announced where a client has to bring the key', () => {
+  it('is preceded by a line about waiting for a request with an API key if clients bring the key', () => {
     const { lines, report } = scene();
     report.listening('https://[::]:8443', { awaitsKey: true });
     assert.deepEqual(lines.map(withoutTime), [
@@ -72,7 +74,125 @@ describe('the log line that says ready', () => {
   });
 });
 
+describe('the line that says ready on a terminal', () => {
+  function shownAt(url: string, statusPage?: string): string {
+    let screen = '';
+    const write = (text: string): void => {
+      screen += text;
+    };
+    const status = { isTTY: true, write, show: () => {} };
+    const log = createLogger({ format: 'text', level: 40, output: { write: () => {} } });
+    const quiet = reportStart({ log, status, statusPage });
+    quiet.listening(url, { awaitsKey: false });
+    for (const event of [STEP, ATTESTED, EPOCH]) quiet.observe(event);
+    assert.equal(screen, '', 'not at --log-level warn');
+    const report = reportStart({ log: createLogger({ format: 'text', level: 30 }), status, statusPage });
+    report.listening(url, { awaitsKey: false });
+    for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
+    return screen;
+  }
+
+  it('has both base URLs, and the status page if there is one', () => {
+    assert.equal(
+      shownAt('http://127.0.0.1:8080'),
+      'Ready. OpenAI http://127.0.0.1:8080/v1 · Anthropic http://127.0.0.1:8080\n',
+    );
+    assert.equal(
+      shownAt('http://0.0.0.0:8080', 'http://127.0.0.1:9090/'),
+      'Ready. OpenAI http://localhost:8080/v1 · Anthropic http://localhost:8080 · status page http://127.0.0.1:9090/\n',
+    );
+  });
+
+  it('names the socket if there is one', () =>
+    assert.match(shownAt('unix:/run/proxy.sock'), / · socket \/run\/proxy\.sock\n$/));
+});
+
+describe('the log of failed renewals', () => {
+  const failure = (reason: string): SessionEvent => ({
+    type: 'update-failed',
+    message: 'it failed',
+    error: new PrivatemodeError('upstream_unreachable', reason),
+    retryIn: 1_000,
+    permanent: false,
+  });
+  function told(forPeople: boolean, events: readonly SessionEvent[]) {
+    const lines: Record<string, unknown>[] = [];
+    const output = { write: (line: string) => lines.push(JSON.parse(line)) };
+    const log = createLogger({ format: 'json', level: 30, output });
+    const observe = sessionLog(log, createCounters(), { forPeople });
+    for (const event of events) observe(event);
+    return lines
+      .filter(({ level }) => level === 'ERROR')
+      .map(({ code, reason, remedy }) => [code, reason, typeof remedy]);
+  }
+  const CODE = 'upstream_unreachable';
+
+  it('says "as before" to people for a repeated reason, and gives a new reason, or one after a success, in full', () => {
+    const events = [failure('a'), failure('a'), failure('b'), failure('b'), EPOCH, failure('b')];
+    assert.deepEqual(told(true, events), [
+      [CODE, 'a', 'string'],
+      [CODE, 'as before', 'undefined'],
+      [CODE, 'b', 'string'],
+      [CODE, 'as before', 'undefined'],
+      [CODE, 'b', 'string'],
+    ]);
+  });
+
+  it('repeats reason and remedy at each failure if programs read the log', () =>
+    assert.deepEqual(told(false, [failure('a'), failure('a')]), [
+      [CODE, 'a', 'string'],
+      [CODE, 'a', 'string'],
+    ]));
+});
+
+describe('the count of attestations', () => {
+  const counted = async (prepare: Partial<FakeRemote>): Promise<object> => {
+    const { session, events, clock } = sessionScene({ kind: 'static', prepare });
+    await clock.advance(0);
+    session.close();
+    const counters = createCounters();
+    events.forEach(sessionLog(recordingLogger().log, counters));
+    return Object.fromEntries(counters.attestations);
+  };
+
+  it('has an attestation whose secret is rejected as failed, although its evidence was accepted', async () => {
+    assert.deepEqual(await counted({}), { accepted: 1 });
+    assert.deepEqual(await counted({ secretAccepted: false }), { failed: 1 });
+    assert.deepEqual(await counted({ verdictCode: 'attestation_failed' }), { failed: 1 });
+  });
+
+  it('has an attestation whose collateral cannot be fetched as unavailable, and not as failed', async () =>
+    assert.deepEqual(await counted({ verdictCode: 'collateral_unavailable' }), { unavailable: 1 }));
+});
+
 describe('the line that says what a start waits for', () => {
+  it('is not repeated after a failure, and says how long ago the start was', () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    let at = 1_000;
+    const now = mock.method(performance, 'now', () => at);
+    try {
+      const { lines, report } = scene();
+      const manifest: SessionEvent = { type: 'step', message: 'Waiting for the manifest' };
+      const failed = { type: 'update-failed', message: 'it failed' } as SessionEvent;
+      for (const event of [manifest, failed, manifest, failed, STEP]) {
+        report.observe(event);
+        at += 20_000;
+        mock.timers.tick(20_000);
+      }
+      assert.deepEqual(
+        lines.map(({ msg, seconds }) => [msg, seconds]),
+        [
+          ['Still starting: Waiting for the manifest', 20],
+          ['Still starting: Waiting for the evidence of the service', 100],
+        ],
+      );
+      report.close();
+    } finally {
+      now.mock.restore();
+      mock.timers.reset();
+    }
+  });
+
   it('comes after three seconds, once', () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
@@ -93,7 +213,7 @@ describe('the line that says what a start waits for', () => {
     }
   });
 
-  it('does not come where the remote is verified sooner', () => {
+  it('does not come if the remote is verified sooner', () => {
     mock.timers.enable({ apis: ['setTimeout'] });
     try {
       const { lines, report } = scene();
@@ -105,7 +225,7 @@ describe('the line that says what a start waits for', () => {
     }
   });
 
-  it('changes in its place on a terminal, with log lines above it', () => {
+  it('is updated in place on a terminal, below the log lines', () => {
     let screen = '';
     const terminal = { isTTY: true, columns: 20, write: (text: string) => (screen += text) };
     const line = statusLine(terminal);
@@ -121,13 +241,13 @@ describe('the line that says what a start waits for', () => {
     );
   });
 
-  it('is whole on a terminal that does not know its size', () => {
+  it('is not cut off on a terminal of unknown width', () => {
     let screen = '';
     statusLine({ isTTY: true, columns: 0, write: (text: string) => (screen += text) })?.show('Waiting … 3 s');
     assert.equal(screen, 'Waiting … 3 s');
   });
 
-  it('does not change in its place where there is no terminal', () => {
+  it('is not updated in place if there is no terminal', () => {
     assert.equal(statusLine({ write: () => true }), undefined);
   });
 });
@@ -147,22 +267,49 @@ describe('the state of the session among the conditions', () => {
     starting: undefined,
   };
 
-  it('is one at a time, with the error and its remedy, and is over in the next state', () => {
-    const { log } = recordingLogger();
+  const error = new PrivatemodeError('upstream_unreachable', 'no route', { remedy: 'Repair the route.' });
+
+  function passing(...states: readonly StateName[]) {
+    const { log, lines } = recordingLogger();
     const conditions = createConditions({ log });
-    const error = new PrivatemodeError('upstream_unreachable', 'no route', { remedy: 'Repair the route.' });
-    for (const [state, expected] of Object.entries(EXPECTED)) {
-      noteStanding(conditions, standing(state as StateName, error));
-      const found = conditions.list();
+    const note = watchStanding({ conditions, log });
+    for (const state of states) note(standing(state, error));
+    return { lines: lines.map(({ level, msg }) => `${level} ${msg}`), listed: conditions.list() };
+  }
+
+  it('is at most one condition, which has the error and its remedy and ends with the state', () => {
+    const states = Object.keys(EXPECTED) as StateName[];
+    for (const [index, state] of states.entries()) {
+      const { listed } = passing(...states.slice(0, index + 1));
+      const expected = EXPECTED[state];
       assert.deepEqual(
-        found.map(({ id, severity }) => `${id} ${severity}`),
+        listed.map(({ id, severity }) => `${id} ${severity}`),
         expected === undefined ? [] : [expected],
         state,
       );
-      for (const { message, remedy } of found) {
+      for (const { message, remedy } of listed) {
         assert.match(message, /: upstream_unreachable: no route$/);
         assert.equal(remedy, 'Repair the route.');
       }
     }
+  });
+
+  it('is not logged as over when a condition of another state replaces it', () =>
+    assert.deepEqual(passing('key-refused', 'unreachable', 'verified').lines, [
+      'ERROR The service refuses the API key, so it cannot be verified',
+      'ERROR The verification of the service does not come to an end',
+      'INFO The verification of the service came to an end',
+    ]));
+
+  it('is logged once by its headline if it has no condition and the service is no longer verified', () => {
+    const starting = 'INFO Not verified yet. The service is being verified. Requests wait.';
+    const awaiting =
+      'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.';
+    assert.deepEqual(passing('verified', 'starting', 'starting', 'verified').lines, [starting]);
+    assert.deepEqual(passing('verified', 'awaiting-key', 'verified', 'awaiting-key').lines, [
+      awaiting,
+      awaiting,
+    ]);
+    assert.deepEqual(passing('starting', 'starting', 'verified').lines, [], 'other lines tell of the start');
   });
 });

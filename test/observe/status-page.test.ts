@@ -18,23 +18,23 @@ const body = (facts: VerdictFacts): string => loadStatusPage().renderStatusPage(
 
 describe('the status page without JavaScript', () => {
   for (const [name, facts, title] of [
-    ['verified', VERIFIED, 'Verified'],
-    ['custom roots', { ...VERIFIED, roots: 'custom' }, 'Verified under custom roots (simulator)'],
+    ['verified, with times', VERIFIED, 'Verified'],
+    ['custom roots', { ...VERIFIED, roots: 'custom' }, 'Verified under custom roots'],
     [
       'custom roots and a failing renewal',
       { ...VERIFIED, roots: 'custom', standing: standing('not-renewable') },
-      'Verified under custom roots (simulator)',
+      'Verified under custom roots',
     ],
     ...Object.entries(STANDINGS).map(
       ([state, { title }]) => [state, { ...NOTHING, standing: standing(state as StateName) }, title] as const,
     ),
   ] as const) {
-    it(`says the verdict: ${name}`, () => {
+    it(`says "${title}": ${name}`, () => {
       assert.equal(/<h2[^>]*>(.*)<\/h2>/.exec(body(facts))?.[1], title);
     });
   }
 
-  it('calls only a failed check a rejection: a service that cannot be reached proves nothing either way', () => {
+  it('has the tone bad if a check failed, but plain if the service cannot be reached', () => {
     const tone = (state: StateName) =>
       /<section id="verdict" data-tone="(\w+)"/.exec(body({ ...NOTHING, standing: standing(state) }))?.[1];
     assert.deepEqual([tone('rejected'), tone('rejected-once'), tone('unreachable')], ['bad', 'bad', 'plain']);
@@ -45,7 +45,7 @@ describe('the status page without JavaScript', () => {
     assert.match(body(VERIFIED), />Valid until<\/dt><dd[^>]*><time datetime="2026-11-01T12:01:00.000Z">/);
   });
 
-  it('escapes every text of others', () => {
+  it('escapes the texts of errors and of failed checks', () => {
     const evil = `<img src=x onerror="a('b')">$&`;
     const lastError = { code: evil, message: evil, remedy: evil };
     const failedCheck = { title: evil, code: 'manifest_mismatch', expected: evil, found: evil };
@@ -57,7 +57,7 @@ describe('the status page without JavaScript', () => {
 });
 
 describe('the file of the status page', () => {
-  it('is allowed to run exactly its own style, and to load nothing', () => {
+  it('has a content security policy that allows its own style by digest, and loads nothing else', () => {
     const policy = loadStatusPage().renderStatusPage(VERIFIED).headers['content-security-policy'] ?? '';
     const style = /<style>([\s\S]*?)<\/style>/.exec(FILE)?.[1] ?? '';
     assert.ok(policy.startsWith("default-src 'none'; "));

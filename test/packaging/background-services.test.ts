@@ -1,4 +1,7 @@
-/** The ways in for macOS and Windows. Neither is here: their files are parsed, and what they start is read as the proxy reads it. */
+/**
+ * The ways in for macOS and Windows. Neither is here: their files are parsed, and what they start is read as
+ * the proxy reads it.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -55,7 +58,7 @@ if (PYTHON.skip === false) {
   describe('deploy/launchd/privatemode-proxy.plist', () => {
     const source = readFileSync(PLIST, 'utf8');
 
-    it('is a property list of keys that launchd knows, each of its type', () => {
+    it('is a property list of keys that launchd knows, each with a value of the right type', () => {
       const plist = readPlist(source);
       assert.deepEqual(
         Object.fromEntries(Object.entries(plist).map(([key, value]) => [key, typeOf(value)])),
@@ -64,7 +67,7 @@ if (PYTHON.skip === false) {
       assert.throws(() => readPlist(source.replace('2&gt;&gt;', '2>>&')), 'the parser would notice bad XML');
     });
 
-    it('starts the proxy in place of the shell, with flags it accepts, its files in the home of the user, and its log beside them', () => {
+    it('replaces its shell by the proxy, with flags it accepts, and with files and log in the home of the user', () => {
       const plist = readPlist(source);
       const home = temporaryDirectory('home of a user ');
       const [program, ...args] = plist.ProgramArguments as [string, ...string[]];
@@ -88,7 +91,7 @@ if (PYTHON.skip === false) {
       assert.ok(plist.ExitTimeOut * 1000 >= config.shutdownGrace + 10_000);
     });
 
-    it('starts again after a failure only, and closes what it writes to others', () => {
+    it('restarts the proxy only after a failure, and sets the umask 077', () => {
       const plist = readPlist(source);
       assert.equal(plist.RunAtLoad, true);
       assert.deepEqual(plist.KeepAlive, { SuccessfulExit: false });
@@ -105,7 +108,7 @@ if (PYTHON.skip === false) {
 }
 
 describe('the Windows service of docs/install.md', () => {
-  it('starts the proxy with flags it accepts, and stops it after its grace only', () => {
+  it('starts the proxy with flags it accepts, and kills it 10 s after its shutdown grace at the earliest', () => {
     const page = readFileSync(join(ROOT, 'docs/install.md'), 'utf8');
     const [, xml] = /^```xml\n(<service>[^`]+)```$/m.exec(page) as unknown as [string, string];
     const value = (name: string): string => new RegExp(`<${name}>([^<]+)</${name}>`).exec(xml)![1] as string;

@@ -7,6 +7,7 @@ import { FLAGS } from '../../lib/config/flags.ts';
 import { valueRows } from '../../scripts/chart-readme.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, runAside } from '../support/processes/tools.ts';
+import type { PodSpec } from './support/chart-levels.ts';
 import { serveCluster } from './support/fake-cluster.ts';
 import {
   CHART,
@@ -116,7 +117,7 @@ const nameOf = (cluster: Cluster, values: Values = {}): string =>
 
 if (HELM.skip === false) {
   describe('the chart in a cluster', () => {
-    it('is reached at the address that docs/install.md names', () => {
+    it('names its service and port as docs/install.md says', () => {
       const { objects } = render({}, { release: 'my-release', namespace: 'ai' });
       const service = objects.find(({ kind }) => kind === 'Service')!;
       assert.equal(service.metadata.name, 'privatemode-proxy-my-release');
@@ -125,7 +126,7 @@ if (HELM.skip === false) {
       assert.equal(port.targetPort, 'http');
     });
 
-    it('makes a host name of any release name', () => {
+    it('derives a valid host name from any release name', () => {
       assert.equal(nameOf({ release: 'a.b' }), 'privatemode-proxy-a-b');
       const longest = nameOf({ release: `${'r'.repeat(50)}-xy` });
       assert.match(longest, /^privatemode-proxy-[a-z0-9-]*[a-z0-9]$/);
@@ -152,7 +153,28 @@ if (HELM.skip === false) {
       assert.deepEqual(template.spec.topologySpreadConstraints[0]?.labelSelector, { matchLabels: expected });
     });
 
-    it('keeps the metrics inside the cluster, in a service of their own, whatever the type of the other one', () => {
+    it('spreads its own pods by a constraint without a labelSelector, and else those that the constraint selects', () => {
+      const selectorOf = (constraint: object): unknown => {
+        const constraints = [{ maxSkew: 1, topologyKey: 'zone', ...constraint }];
+        const [{ spec }] = objectsOf({ topologySpreadConstraints: constraints }, 'Deployment') as [
+          KubernetesObject,
+        ];
+        const pod = (spec['template'] as { spec: PodSpec }).spec;
+        return pod.topologySpreadConstraints?.[0]?.['labelSelector'];
+      };
+      const own = {
+        matchLabels: {
+          'app.kubernetes.io/name': 'privatemode-proxy',
+          'app.kubernetes.io/instance': 'my-release',
+        },
+      };
+      assert.deepEqual(selectorOf({}), own);
+      assert.deepEqual(selectorOf({ labelSelector: null }), own);
+      for (const labelSelector of [{ matchLabels: { team: 'ml' } }, {}])
+        assert.deepEqual(selectorOf({ labelSelector }), labelSelector);
+    });
+
+    it('serves metrics in a separate ClusterIP service, whatever the type of the service of the API', () => {
       const values = { service: { type: 'LoadBalancer', port: 9090 }, metrics: { enabled: true } };
       const services = render(values, { release: 'r'.repeat(50) }).objects.filter(
         ({ kind }) => kind === 'Service',
@@ -176,7 +198,7 @@ if (HELM.skip === false) {
       assert.match(JSON.stringify(deployment), /--metrics-address=0\.0\.0\.0:9090/);
     });
 
-    it('makes a deployment and a service, and nothing else unasked', () => {
+    it('makes a deployment and a service, and by default nothing else', () => {
       assert.deepEqual(kinds(render().objects), { Deployment: 'apps/v1', Service: 'v1' });
     });
 
@@ -220,17 +242,17 @@ if (HELM.skip === false) {
       });
     }
 
-    it('is not installed where Kubernetes is older than the chart allows', () => {
+    it('is not installed if Kubernetes is older than the chart allows', () => {
       assert.match(refusal({}, { kubeVersion: '1.15.9' }), /requires kubeVersion: >=1.16/);
     });
 
-    it('is found to be invalid where a member is misspelt', () => {
+    it('does not pass kubectl-validate if a member is misspelt', () => {
       if (KUBECTL_VALIDATE.skip) return;
       const planted = render().text.replace('automountServiceAccountToken', 'automountServiceAcountToken');
       assert.match(validate([planted], '1.30'), /automountServiceAcountToken/);
     });
 
-    it('lets out DNS, the ports of the remote hosts, and those of a proxy and an endpoint of one’s own', () => {
+    it('has a network policy that lets out DNS, port 443, and the ports of a configured proxy and endpoint', () => {
       const ports = (config: object) => {
         const policy = render({ networkPolicy: { enabled: true }, config }).objects.find(
           ({ kind }) => kind === 'NetworkPolicy',
@@ -254,7 +276,24 @@ if (HELM.skip === false) {
       ]);
     });
 
-    it('tells whoever narrows the network policy every host that the proxy talks to', () => {
+    it('has a network policy that lets in nobody where a list of peers is empty or missing', () => {
+      const ingress = (policy: object) =>
+        objectsOf(
+          { metrics: { enabled: true }, networkPolicy: { enabled: true, ...policy } },
+          'NetworkPolicy',
+        )[0]!.spec['ingress'];
+      const http = { ports: [{ port: 'http', protocol: 'TCP' }], from: [{ podSelector: {} }] };
+      const metrics = { ports: [{ port: 'metrics', protocol: 'TCP' }], from: [{ namespaceSelector: {} }] };
+      assert.deepEqual(ingress({}), [http, metrics]);
+      // a rule whose `from` is empty or null would match everybody
+      for (const nobody of [[], null]) {
+        assert.deepEqual(ingress({ ingressFrom: nobody }), [metrics]);
+        assert.deepEqual(ingress({ metricsFrom: nobody }), [http]);
+        assert.deepEqual(ingress({ ingressFrom: nobody, metricsFrom: nobody }), []);
+      }
+    });
+
+    it('documents in values.yaml, at networkPolicy.egressCIDRs, every host that the proxy connects to', () => {
       const hosts = FLAGS.filter(({ name }) => name === 'api-endpoint' || name.endsWith('-url')).map((flag) =>
         (flag.default as string).replace(/^https:\/\/|:443$/g, ''),
       );
@@ -267,7 +306,7 @@ if (HELM.skip === false) {
         assert.ok(words.includes(host), host);
     });
 
-    it('brings the dashboard where the sidecar of Grafana looks', () => {
+    it('contains the dashboard as a ConfigMap with the label that the sidecar of Grafana looks for', () => {
       const dashboard = (values: object) => {
         const metrics = { enabled: true, dashboard: { enabled: true, ...values } };
         return render({ metrics }).objects.find(({ kind }) => kind === 'ConfigMap') as KubernetesObject &
@@ -285,7 +324,7 @@ if (HELM.skip === false) {
       assert.deepEqual(other.annotations, { folder: 'AI' });
     });
 
-    it('brings the alerts, with links that begin as the operator of the cluster wants', () => {
+    it('contains the alerts, with runbook links that begin with runbookPrefix, and no links without it', () => {
       const rule = (values: object) => {
         const metrics = { enabled: true, rules: { enabled: true, ...values } };
         return render({ metrics }, MONITORED).objects.find(({ kind }) => kind === 'PrometheusRule')!;
@@ -302,7 +341,7 @@ if (HELM.skip === false) {
       assert.deepEqual(parseYaml(linked), spec);
     });
 
-    it('restarts the pods on upgrade when what is read at start-up only has changed', async (t) => {
+    it('restarts the pods on upgrade when a CA, a salt or a manifest has changed, which are read only at start-up', async (t) => {
       const objects = new Map([
         ['configmaps/ca', 1],
         ['secrets/salt', 1],
@@ -340,12 +379,12 @@ if (HELM.skip === false) {
       }
     });
 
-    it('is installed by the lines of docs/install.md', async (t) => {
+    it('is installed by the commands of docs/install.md', async (t) => {
       const { url } = await serveCluster(t, new Map());
       const shims = temporaryDirectory('shims-');
       const shim = (name: string, line: string): void =>
         writeFileSync(join(shims, name), `#!/bin/sh\n${line}\n`, { mode: 0o755 });
-      shim('kubectl', 'echo "kubectl $*"');
+      for (const name of ['docker', 'kubectl']) shim(name, `echo "${name} $*"`);
       shim(
         'helm',
         `exec ${HELM.path} "$@" --dry-run=server --kube-apiserver ${url} --disable-openapi-validation`,
@@ -359,13 +398,17 @@ if (HELM.skip === false) {
         /^kubectl create secret generic privatemode-api-key --from-file=apiKey=key\.txt$/m,
       );
       assert.match(stdout, /secretName: privatemode-api-key\n(.*\n)*?.*key: apiKey/);
-      assert.match(stdout, /image: "registry\.example\.com\/privatemode-proxy:/);
+      // the image is the one that the commands have built and pushed
+      const [, image] = /image: "(registry\.example\.com\/.*)"/.exec(stdout) as RegExpExecArray;
+      const made = [`docker build --tag ${image} .`, `docker push ${image}`];
+      assert.deepEqual(stdout.match(/^docker .*$/gm), made);
+      assert.deepEqual(read('deploy/chart/README.md').match(/^docker .*$/gm), made);
       const address = /http:\/\/privatemode-proxy-my-release\.\S*\/v1/;
       const page = readFileSync(join(ROOT, 'docs/install.md'), 'utf8');
       assert.equal(address.exec(stdout)?.[0], address.exec(page)?.[0]?.replace(/`$/, ''));
     });
 
-    it('says after the installation where the proxy is and what to mind', async (t) => {
+    it('prints after the installation the URL of the proxy, and hints that fit its values', async (t) => {
       const { url } = await serveCluster(t, new Map());
       const plain = await install(url, {});
       assert.match(plain, /http:\/\/privatemode-proxy-my-release\.ai\.svc\.cluster\.local:8080\/v1/);
@@ -405,7 +448,7 @@ if (HELM.skip === false) {
 async function install(url: string, values: Values): Promise<string> {
   const args = ['install', 'my-release', CHART, '--namespace', 'ai', '--dry-run=server', '--values', '-'];
   args.push('--kube-apiserver', url, '--disable-openapi-validation');
-  const { status, stdout, stderr } = await runAside(HELM.path, args, JSON.stringify(values));
+  const { status, stdout, stderr } = await runAside(HELM.path, args, { input: JSON.stringify(values) });
   if (status !== 0) throw new Error(`helm install: ${stderr}`);
   return stdout;
 }

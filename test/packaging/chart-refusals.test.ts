@@ -19,16 +19,16 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     "'client' not allowed",
   ],
   'a misspelt section of the limits': [{ limit: { maxInFlight: 5 } }, "'limit' not allowed"],
-  'a misspelt policy': [{ networkpolicy: { enabled: true } }, "'networkpolicy' not allowed"],
-  'a section of config at the top': [{ tls: { enabled: true } }, "'tls' not allowed"],
+  'a misspelt network policy': [{ networkpolicy: { enabled: true } }, "'networkpolicy' not allowed"],
+  'a section of config at the top level': [{ tls: { enabled: true } }, "'tls' not allowed"],
   'an ingress and a service account, which other charts have': [
     { ingress: { enabled: false }, serviceAccount: { create: true } },
     'ingress: this chart has none',
     'serviceAccount: this chart has none',
     'serviceAccountName',
   ],
-  'the pause of earlier versions': [{ preStopSeconds: 5 }, 'set shutdownDelaySeconds'],
-  'a policy that closes the port of the store': [
+  'preStopSeconds of earlier versions': [{ preStopSeconds: 5 }, 'set shutdownDelaySeconds'],
+  'a network policy that closes the port of the limits store': [
     {
       networkPolicy: { enabled: true },
       clients: { existingSecret: 'c' },
@@ -38,7 +38,11 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     'networkPolicy.extraEgress',
   ],
   'a misspelt key below config': [config({ tls: { enable: true } }), '/config/tls', "'enable' not allowed"],
-  'a misspelt key in a section of ours': [{ metrics: { enable: true } }, '/metrics', "'enable' not allowed"],
+  'a misspelt key in another section of the chart': [
+    { metrics: { enable: true } },
+    '/metrics',
+    "'enable' not allowed",
+  ],
   'an origin with a path': [
     config({ corsAllowedOrigins: ['https://a.example/x'] }),
     '/config/corsAllowedOrigins/0',
@@ -60,18 +64,25 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     config({ sharedPromptCache: { promptCacheSalt: { enabled: true } } }),
     'Set config.sharedPromptCache.enabled as well',
   ],
-  'a number where a name belongs': [
+  'a number in place of a name': [
     config({ tls: { secretName: 7 } }),
     '/config/tls/secretName',
     'want string',
   ],
-  'a name that no object can have': [config({ tls: { secretName: 'My_Secret' } }), '/config/tls/secretName'],
-  'yes and no as words': [config({ tls: { enabled: 'yes' } }), '/config/tls/enabled', 'want boolean'],
-  'an authority without its object': [
+  'a name that Kubernetes does not allow': [
+    config({ tls: { secretName: 'My_Secret' } }),
+    '/config/tls/secretName',
+  ],
+  'a string in place of a boolean': [
+    config({ tls: { enabled: 'yes' } }),
+    '/config/tls/enabled',
+    'want boolean',
+  ],
+  'a custom CA without the object that holds it': [
     config({ customCA: { enabled: true } }),
     'config.customCA.configMapName or config.customCA.secretName',
   ],
-  'two settings of SSL_CERT_FILE': [
+  'a custom CA beside another SSL_CERT_FILE': [
     config({
       customCA: { enabled: true, secretName: 's' },
       extraEnv: [{ name: 'SSL_CERT_FILE', value: '/x' }],
@@ -93,19 +104,19 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     '/config/manifest/mountPath',
   ],
   'a missing section': [{ config: { tls: null } }, "missing property 'tls'"],
-  'several replicas on a claim for one': [
+  'several replicas on a ReadWriteOnce claim': [
     { ...claim({}), replicaCount: 2 },
     'replicaCount is 2',
     'ReadWriteOnce',
     'ReadWriteMany',
     'set replicaCount to 1',
   ],
-  'several replicas on a claim for one pod': [
+  'several replicas on a ReadWriteOncePod claim': [
     { ...claim({ accessMode: 'ReadWriteOncePod' }), replicaCount: 2 },
     'ReadWriteOncePod',
     'set replicaCount to 1',
   ],
-  'autoscaling on a claim for one': [
+  'autoscaling on a ReadWriteOnce claim': [
     { ...claim({}), autoscaling: { enabled: true } },
     'autoscaling.enabled',
     'ReadWriteMany',
@@ -115,7 +126,7 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     '/config/workspace/accessMode',
     'ReadWriteMany',
   ],
-  'an autoscaler upside down': [
+  'an autoscaler with minReplicas above maxReplicas': [
     { autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 2 } },
     'autoscaling.minReplicas is greater',
   ],
@@ -125,7 +136,7 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     'Set config.tls.enabled',
     'clients.existingSecret',
   ],
-  'a CA of clients in place of the object with it': [
+  'a CA of clients as PEM in the values': [
     config({ tls: { clientCA: { enabled: true, pem: 'x' } } }),
     '/config/tls/clientCA',
     "'pem' not allowed",
@@ -145,13 +156,13 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     "'secretName' not allowed",
   ],
   'a misspelt key of the limits': [{ limits: { maxInflight: 1 } }, "/limits'", "'maxInflight' not allowed"],
-  'a URL in place of the secret with it': [
+  'a URL of the limits store in place of the secret with it': [
     { limits: { store: 'redis://r' } },
     '/limits/store',
     'want object',
   ],
-  'a negative number of requests': [{ limits: { maxInFlight: -1 } }, '/limits/maxInFlight'],
-  'an unknown policy': [{ limits: { storeFailure: 'ignore' } }, '/limits/storeFailure', 'closed'],
+  'a negative maxInFlight': [{ limits: { maxInFlight: -1 } }, '/limits/maxInFlight'],
+  'an unknown storeFailure': [{ limits: { storeFailure: 'ignore' } }, '/limits/storeFailure', 'closed'],
   'the file of the clients as a flag': [{ extraArgs: ['--clients=/x'] }, '--clients is set by the chart'],
   'a flag that the chart sets': [{ extraArgs: ['--port=1'] }, '--port is set by the chart'],
   'an argument that is no flag': [{ extraArgs: ['healthcheck'] }, '/extraArgs/0'],
@@ -159,12 +170,12 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     { metrics: { enabled: true, port: 8080 } },
     'metrics.port and config.port are the same',
   ],
-  'a monitor of nothing': [
+  'a ServiceMonitor without metrics': [
     { metrics: { serviceMonitor: { enabled: true } } },
     'nothing to monitor',
     'Install the Prometheus operator',
   ],
-  'a dashboard of nothing': [
+  'a dashboard without metrics': [
     { metrics: { dashboard: { enabled: true } } },
     'metrics.dashboard.enabled',
     'nothing to show',
@@ -173,18 +184,18 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     { metrics: { enabled: true, dashboard: { enabled: true, label: 'a b' } } },
     '/metrics/dashboard/label',
   ],
-  'a number as a label': [
+  'a number as the value of a label': [
     { metrics: { enabled: true, dashboard: { enabled: true, labelValue: 1 } } },
     '/metrics/dashboard/labelValue',
     'want string',
   ],
-  'alerts about nothing': [
+  'alert rules without metrics': [
     { metrics: { rules: { enabled: true } } },
     'metrics.rules.enabled',
     'nothing to watch',
     'Install the Prometheus operator',
   ],
-  'links that are no start of an address': [
+  'a runbookPrefix that does not end with a slash': [
     { metrics: { enabled: true, rules: { runbookPrefix: 'https://git.example' } } },
     '/metrics/rules/runbookPrefix',
   ],
@@ -192,29 +203,38 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     { extraArgs: ['--metrics-address=0.0.0.0:1'] },
     '--metrics-address is set',
   ],
-  'a digest that is none': [{ image: { digest: 'sha256:abc' } }, '/image/digest'],
+  'an address to listen on that no other pod reaches': [
+    config({ listenAddress: '127.0.0.1' }),
+    '/config/listenAddress',
+    "'::'",
+  ],
+  'a digest that is too short': [{ image: { digest: 'sha256:abc' } }, '/image/digest'],
   'a port out of range': [{ service: { port: 70000 } }, '/service/port'],
-  'a policy that lets nothing out': [
+  'a network policy that lets nothing out': [
     { networkPolicy: { enabled: true, egressCIDRs: [] } },
     '/networkPolicy/egressCIDRs',
+  ],
+  'a network policy without the addresses that it lets out to': [
+    { networkPolicy: { enabled: true, egressCIDRs: null } },
+    "missing property 'egressCIDRs'",
   ],
 };
 
 if (HELM.skip === false) {
   describe('the chart', () => {
     for (const [behaviour, [values, ...words]] of Object.entries(REFUSED)) {
-      it(`refuses ${behaviour}, in words`, () => {
+      it(`refuses ${behaviour}, with a message that names it`, () => {
         const text = refusal(values);
         for (const word of words) assert.ok(text.includes(word), `${JSON.stringify(text)} lacks ${word}`);
       });
     }
 
-    it('tells all contradictions at once', () => {
+    it('reports three contradictions in one message', () => {
       const text = refusal({ ...claim({}), replicaCount: 2, extraArgs: ['--port=1', '--workspace=/x'] });
       for (const word of ['replicaCount is 2', '--port', '--workspace']) assert.ok(text.includes(word), text);
     });
 
-    it('accepts values next to those that it refuses', () => {
+    it('accepts values that are close to those that it refuses', () => {
       render({ ...claim({ accessMode: 'ReadWriteMany' }), replicaCount: 3 });
       render({ ...claim({}), replicaCount: 1 });
       render({ replicaCount: 3 });

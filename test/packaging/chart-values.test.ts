@@ -42,11 +42,11 @@ const MOUNTED = {
 const items = [{ key: 'team.pem', path: 'team.pem' }];
 
 describe('the files of the chart', () => {
-  it('have a README that says what values.yaml says', () => {
+  it('have the README.md that is generated from values.yaml', () => {
     assert.equal(readFileSync(join(CHART, 'README.md'), 'utf8'), renderReadme());
   });
 
-  it('explain every value', () => {
+  it('explain every value in values.yaml', () => {
     const rows = valueRows(readFileSync(join(CHART, 'values.yaml'), 'utf8'));
     assert.ok(rows.length > 80, `${rows.length} values`);
     assert.deepEqual(
@@ -55,7 +55,7 @@ describe('the files of the chart', () => {
     );
   });
 
-  it('are released together with the program', () => {
+  it('have the version of the program', () => {
     const chart = parse(readFileSync(join(CHART, 'Chart.yaml'), 'utf8'));
     assert.equal(chart.version, VERSION);
     assert.equal(chart.appVersion, VERSION);
@@ -84,12 +84,12 @@ if (HELM.skip === false) {
     });
 
     for (const [name, levels] of Object.entries(FACTORS)) {
-      it(`does what its documentation says with ${name}`, () => {
+      it(`has the documented flags, variables, volumes and probes with ${name}`, () => {
         for (const level of levels) assertShown(level, podOf(render(merged([level])).objects));
       });
     }
 
-    it('does what its documentation says in every combination of two settings, with a command line the proxy accepts and objects Kubernetes accepts', () => {
+    it('has them in every pair of settings, too, and is accepted by the proxy and by Kubernetes', () => {
       const rows = everyPair(FACTORS);
       const texts = rows.map((levels) => {
         const { objects, text } = render(merged(levels));
@@ -107,6 +107,16 @@ if (HELM.skip === false) {
       if (KUBECTL_VALIDATE.skip === false) assert.equal(validate(texts, '1.30'), '');
     });
 
+    it('listens on IPv4, and for requests and metrics on IPv6 too if listenAddress is ::', () => {
+      const listening = (values: Values) => {
+        const pod = podOf(render({ config: values, metrics: { enabled: true } }).objects);
+        const { config } = parsed(pod.containers[0].args, MOUNTED);
+        return [config.listenAddress, config.metricsAddress];
+      };
+      assert.deepEqual(listening({}), ['0.0.0.0', { host: '0.0.0.0', port: 9090 }]);
+      assert.deepEqual(listening({ listenAddress: '::' }), ['::', { host: '::', port: 9090 }]);
+    });
+
     it('lets the applications bring their own keys', () => {
       const pod = podOf(render({ config: { apiKey: { enabled: false } } }).objects);
       assert.deepEqual(
@@ -119,7 +129,7 @@ if (HELM.skip === false) {
       );
     });
 
-    it('gives the clients of a team as a directory, so that changes arrive, and the store as a file', () => {
+    it('mounts the clients file as a directory, so that changes arrive, and the limits store as a file', () => {
       const pod = podOf(
         render({
           clients: { existingSecret: 'my-team', fileName: 'team.json' },
@@ -167,7 +177,7 @@ if (HELM.skip === false) {
         { configMap: { name: 'my-map', items } },
       ],
     ] as const) {
-      it(`gives the CA of clients from a ${kind}, without the key that may lie beside it`, () => {
+      it(`mounts only the CA of clients from a ${kind}, not a key that may be in it`, () => {
         const pod = podOf(
           render({
             config: { tls: { enabled: true, clientCA: { enabled: true, fileName: 'team.pem', ...names } } },
@@ -189,7 +199,7 @@ if (HELM.skip === false) {
       });
     }
 
-    it('can give the proxy every flag that it has, by a value or among the extra ones', () => {
+    it('can pass every flag of the proxy, by a value or among extraArgs', () => {
       const flagsOf = (values: Values) =>
         podOf(render(values).objects).containers[0].args.map((arg) => /^--([a-z-]+)=/.exec(arg)?.[1] ?? arg);
       const byValues = flagsOf({
@@ -214,7 +224,7 @@ if (HELM.skip === false) {
       assert.deepEqual(flagsOf({ extraArgs }).slice(-others.length), others);
     });
 
-    it('knows no clients, no limits and no store unasked', () => {
+    it('sets no flag of clients, limits, limits store or TLS by default', () => {
       const [{ args }] = podOf(render().objects).containers;
       assert.deepEqual(
         args.filter((arg) => /^--(clients|limits|max-in-flight|tls)/.test(arg)),
@@ -234,14 +244,14 @@ if (HELM.skip === false) {
       assert.equal(pod.automountServiceAccountToken, false);
     });
 
-    it('probes readiness of the session and life of the process', () => {
+    it('probes /readyz for start-up and readiness, and /healthz for liveness', () => {
       const { containers } = podOf(render({ probes: { startup: { enabled: true } } }).objects);
       assert.equal(containers[0].startupProbe?.httpGet.path, '/readyz');
       assert.equal(containers[0].readinessProbe.httpGet.path, '/readyz');
       assert.equal(containers[0].livenessProbe.httpGet.path, '/healthz');
     });
 
-    it('gives a pod the delay, the drain and a margin before it is killed', () => {
+    it('gives a pod shutdownDelaySeconds, shutdownGraceSeconds and 15 s more before it is killed', () => {
       for (const [shutdownGraceSeconds, shutdownDelaySeconds] of [
         [600, 5],
         [30, 0],
@@ -259,7 +269,7 @@ if (HELM.skip === false) {
       }
     });
 
-    it('replaces pods of a claim that one pod can mount, and rolls all others', () => {
+    it('has the strategy Recreate with a claim that only one pod can mount, and else RollingUpdate', () => {
       const strategy = (workspace: object) =>
         (
           objectOf(render({ config: { workspace } }).objects, 'Deployment').spec['strategy'] as {
@@ -272,7 +282,7 @@ if (HELM.skip === false) {
       assert.equal(strategy({ enabled: false }), 'RollingUpdate');
     });
 
-    it('accepts a values file written for the chart of the vendor', () => {
+    it('accepts a values file that was written for the chart of the vendor', () => {
       const { objects } = render({
         replicaCount: 1,
         image: { image: `registry.example.com/proxy@sha256:${'0'.repeat(64)}`, restartPolicy: 'Always' },
@@ -295,7 +305,7 @@ if (HELM.skip === false) {
       assert.equal(container.ports[0]?.containerPort, 8081);
     });
 
-    it('names the image by digest before tag, and by the version of the program without either', () => {
+    it('names the image by digest rather than tag, and without either by the version of the program', () => {
       const image = (values: object) =>
         podOf(render({ image: { repository: 'r', ...values } }).objects).containers[0].image;
       const digest = `sha256:${'a'.repeat(64)}`;

@@ -82,7 +82,7 @@ const RULES: readonly Rule[] = [
     plant: (source) => source.replace(/^ {2}workspace:$/m, '  other:'),
   },
   {
-    says: 'has a root that is read-only, no capability, and no way to more privileges',
+    says: 'has a read-only root file system, no capability, and no-new-privileges',
     find: (_, service) => [
       ...(service.read_only === true ? [] : ['read_only']),
       ...(service.cap_drop?.join() === 'ALL' ? [] : ['cap_drop']),
@@ -92,7 +92,7 @@ const RULES: readonly Rule[] = [
     plant: (source) => source.replace('read_only: true', 'privileged: true'),
   },
   {
-    says: 'asks for health by the command of the image, as often as the image does',
+    says: 'has the health check of the image, with the same command and times',
     find: (_, { healthcheck }) => {
       const check = IMAGE.instructions.find(({ name }) => name === 'HEALTHCHECK')!;
       const image = {
@@ -109,7 +109,7 @@ const RULES: readonly Rule[] = [
     plant: (source) => source.replace('timeout: 6s', 'timeout: 1s'),
   },
   {
-    says: 'waits for the grace of running answers, and ten seconds more, before it kills',
+    says: 'waits for the shutdown grace of the proxy, and ten seconds more, before the proxy is killed',
     find: (_, service) => {
       const { config } = parsed(service.command, { [KEY]: 'key' });
       const waits = /^(\d+)s$/.exec(service.stop_grace_period)?.[1];
@@ -133,7 +133,7 @@ describe('deploy/compose/compose.yaml', () => {
     });
   }
 
-  it('is the file that the line of docs/install.md starts', () => {
+  it('is the file that the command of docs/install.md starts', () => {
     const docker = 'docker() { printf "%s\\n" "$@"; }';
     const { stdout, stderr } = run('bash', ['--norc', '-euc', `${docker}\n${installBlock('compose')}`]);
     assert.deepEqual(
@@ -162,7 +162,7 @@ describe('deploy/compose/team.yaml', () => {
     for (const { file } of Object.values(team.secrets)) assert.equal(resolve(DIRECTORY, file, '..'), ROOT);
   });
 
-  it('starts the proxy with flags it accepts, among them those of compose.yaml', () => {
+  it('starts the proxy with flags it accepts, among them those of the health check', () => {
     const { config } = parsed(service.command, FILES);
     assert.equal(config.clients, '/run/secrets/clients.json');
     assert.equal(config.shutdownGrace, 30_000);
@@ -170,7 +170,7 @@ describe('deploy/compose/team.yaml', () => {
     for (const word of health.slice(3)) assert.ok(service.command.includes(word), word);
   });
 
-  it('takes certificates of clients with certificates.yaml on top, and nothing else changes', () => {
+  it('accepts client certificates with certificates.yaml on top, which changes nothing else', () => {
     const added = parse(readFileSync(join(DIRECTORY, 'certificates.yaml'), 'utf8')) as Compose;
     const { environment, ...more } = added.services['privatemode-proxy'] as Service & {
       readonly environment: Readonly<Record<string, string>>;
@@ -181,12 +181,12 @@ describe('deploy/compose/team.yaml', () => {
     assert.equal(config.tlsClientCa, '/run/secrets/ca.pem');
   });
 
-  it('opens its port to the network in place of this machine alone', () => {
+  it('overrides the ports of compose.yaml: the port is open to the network, not only to this machine', () => {
     const ports = /^ {4}ports: !override\n(?: {6}#.*\n)* {6}- "(.*)"$/m.exec(TEAM)?.[1];
     assert.equal(ports, `${said('EXPOSE')}:${said('EXPOSE')}`);
   });
 
-  it('gives the Valkey no port of this machine, no capability and no root, and a volume for its counts', () => {
+  it('runs Valkey without a published port, capabilities and root, and with a volume for its counts', () => {
     const valkey = team.services['valkey'] as Service & { readonly user: string };
     assert.deepEqual(
       [valkey.ports, valkey.read_only, valkey.cap_drop, valkey.user],
@@ -198,7 +198,7 @@ describe('deploy/compose/team.yaml', () => {
 });
 
 if (COMPOSE_GO.skip === false) {
-  describe('the parser and the schema of Compose', () => {
+  describe('the reference parser of Compose and its schema', () => {
     /** What compose-go, which Docker Compose reads its files with, says of a file in this place. */
     const load = (source: string) => {
       const scratch = temporaryDirectory('compose-');

@@ -32,6 +32,16 @@ const isExec = ({ text }: Instruction): boolean => {
   }
 };
 
+/** With the last of these words replaced, which belong to the image of the proxy. */
+const withLast = (source: string, from: string, to: string): string => {
+  const at = source.lastIndexOf(from);
+  return source.slice(0, at) + to + source.slice(at + from.length);
+};
+
+/** Stages that people start. */
+const started = (stages: readonly Stage[]): readonly Stage[] =>
+  stages.filter((stage) => named(stage, 'ENTRYPOINT').length > 0);
+
 /** Rules of the linter hadolint, by its numbers where it has one, and of this image. */
 const RULES: readonly Rule[] = [
   {
@@ -48,7 +58,7 @@ const RULES: readonly Rule[] = [
     plant: (source) => source.replace(/=node:[\w.-]+\n/, '=node:latest\n'),
   },
   {
-    says: 'invents no digest',
+    says: 'names no base image by a digest',
     find: ({ globals, stages }) =>
       [...globals.map(({ text }) => text), ...stages.map(({ image }) => image)].filter((text) =>
         text.includes('@'),
@@ -71,14 +81,14 @@ const RULES: readonly Rule[] = [
   {
     says: 'runs nothing in the last stage, which has no shell',
     find: ({ stages }) => named(stages.at(-1), 'RUN').map(({ text }) => text),
-    plant: (source) => source.replace('VOLUME', 'RUN mkdir /x\nVOLUME'),
+    plant: (source) => withLast(source, 'VOLUME', 'RUN mkdir /x\nVOLUME'),
   },
   {
     says: 'runs as a user with a number that is not 0 (DL3002)',
-    find: ({ stages }) => {
-      const user = named(stages.at(-1), 'USER').at(-1)?.text ?? '0';
-      return /^[1-9]\d*(:\d+)?$/.test(user) ? [] : [user];
-    },
+    find: ({ stages }) =>
+      started(stages)
+        .map((stage) => named(stage, 'USER').at(-1)?.text ?? '0')
+        .filter((user) => !/^[1-9]\d*(:\d+)?$/.test(user)),
     plant: (source) => source.replace('USER 65532:0', 'USER root'),
   },
   {
@@ -93,7 +103,7 @@ const RULES: readonly Rule[] = [
       source.replace('ENTRYPOINT ["/bin/privatemode-proxy"]', 'ENTRYPOINT /bin/privatemode-proxy'),
   },
   {
-    says: 'asks for its health by its own command',
+    says: 'checks health with the command healthcheck of the program',
     find: ({ stages }) => {
       const check = named(stages.at(-1), 'HEALTHCHECK')[0]?.text ?? '';
       return check.includes('"/bin/privatemode-proxy", "healthcheck"') ? [] : [check];
@@ -112,7 +122,7 @@ const RULES: readonly Rule[] = [
         ...(copied?.flags['chown'] === user ? [] : ['COPY']),
       ];
     },
-    plant: (source) => source.replace('--chown=65532:0 ', ''),
+    plant: (source) => withLast(source, '--chown=65532:0 ', ''),
   },
   {
     says: 'stops by SIGTERM',
@@ -120,7 +130,7 @@ const RULES: readonly Rule[] = [
     plant: (source) => source.replace('STOPSIGNAL SIGTERM', 'STOPSIGNAL SIGKILL'),
   },
   {
-    says: 'copies what exists, by COPY rather than ADD (DL3020), and only what .dockerignore lets through',
+    says: 'copies only files that exist and pass .dockerignore, by COPY rather than ADD (DL3020)',
     find: ({ stages }) => {
       const allowed: readonly string[] =
         readFileSync(join(ROOT, '.dockerignore'), 'utf8').match(/(?<=^!).*$/gm) ?? [];
@@ -188,7 +198,7 @@ describe('Dockerfile', () => {
 });
 
 describe('scripts/image-root.sh', () => {
-  it('makes the workspace, and the one of the reference, writable for their owner and group and closed to others', () => {
+  it('makes /workspace and /app/privatemode-proxy accessible for owner and group only', () => {
     const scratch = temporaryDirectory('image-root-');
     writeFileSync(join(scratch, 'bundle'), '');
     const { status, stderr } = run('sh', [

@@ -10,7 +10,7 @@ describe('the first module of the npm package', () => {
   let directory: string;
   before(() => {
     directory = temporaryDirectory('privatemode-launcher-');
-    writeFileSync(join(directory, 'start.mjs'), launcher('>=24.11', './program.mjs'));
+    writeFileSync(join(directory, 'start.mjs'), launcher('privatemode-proxy', '>=24.11', './program.mjs'));
     // As a program of names that an older Node does not have.
     writeFileSync(
       join(directory, 'program.mjs'),
@@ -32,7 +32,7 @@ describe('the first module of the npm package', () => {
   }
 
   for (const version of ['18.20.8', '20.20.2', '24.10.9', '22.22.0', '9.99.0']) {
-    it(`says in one line on Node ${version} what it needs, and loads nothing`, () => {
+    it(`says in one line that Node ${version} is too old, and does not load the program`, () => {
       const stderr = `Error: privatemode-proxy needs Node 24.11 or newer, and this is Node ${version}\n`;
       assert.deepEqual(start(version), { status: 1, stdout: '', stderr });
     });
@@ -43,7 +43,7 @@ describe('the first module of the npm package', () => {
     });
   }
 
-  it('executes nothing of a workspace, and leaves nothing there', () => {
+  it('writes no file into the workspace', () => {
     const workspace = join(directory, 'workspace');
     mkdirSync(workspace, { mode: 0o700 });
     const { status } = spawnSync(process.execPath, [join(directory, 'start.mjs'), '--workspace', workspace], {
@@ -53,8 +53,8 @@ describe('the first module of the npm package', () => {
     assert.deepEqual([status, readdirSync(workspace)], [7, []]);
   });
 
-  it('cannot be made for a range of engines that it does not read', () => {
+  it('cannot be made for a range of engines that is not of the form ">=24.11"', () => {
     for (const engines of ['^24.11', '>=24', '>=24.11.0', '24.11'])
-      assert.throws(() => launcher(engines, './x'), /engines\.node/);
+      assert.throws(() => launcher('x', engines, './x'), /engines\.node/);
   });
 });

@@ -55,19 +55,19 @@ function checked(rules: object): string {
 
 if (PROMTOOL.skip === false) {
   describe('promtool', () => {
-    it('understands the alert rules', () => {
+    it('accepts the alert rules', () => {
       const { status, stdout, stderr } = run(PROMTOOL.path, ['check', 'rules', RULES]);
       assert.equal(status, 0, stdout + stderr);
     });
 
-    it('finds that alerts fire when they should, and not otherwise', () => {
+    it('passes the tests of the alert rules in deploy/prometheus/rules.test.yaml', () => {
       const { status, stdout, stderr } = run(PROMTOOL.path, ['test', 'rules', TEST_FILE]);
       assert.equal(status, 0, stdout + stderr);
     });
 
     for (const alert of ALERTS) {
       const { alert: name } = alert;
-      it(`notices where ${name} never fires, and where it fires for nothing`, (_t) => {
+      it(`fails those tests if ${name} never fires, or if it always fires`, (_t) => {
         assert.equal(tested(FILE, `${name},`), '');
         assert.match(tested(replaced(alert, []), `${name},`), new RegExp(`alertname(?:="|: )${name}`));
         const always = { ...alert, expr: 'privatemode_proxy_build_info', for: '0s' };
@@ -75,7 +75,7 @@ if (PROMTOOL.skip === false) {
       });
     }
 
-    it('understands the expressions of the dashboard', (_t) => {
+    it('accepts the expressions of the dashboard', (_t) => {
       const dashboard = JSON.parse(readFileSync(join(ROOT, DASHBOARD), 'utf8')) as Dashboard;
       const rulesOf = (expressions: readonly string[]) => {
         const rules = expressions.map((expr, index) => ({

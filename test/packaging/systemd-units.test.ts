@@ -6,6 +6,7 @@ import { parsed } from '../support/doors/config.ts';
 import { program } from '../support/processes/foreign-programs.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
+import { blockOf } from './support/install-blocks.ts';
 
 const UNITS = join(ROOT, 'deploy/systemd');
 const ANALYZE = program('systemd-analyze', { from: 'scripts/install-system-tools.sh' });
@@ -19,6 +20,13 @@ const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service']
 
 describe('systemd units', () => {
   const DROP_INS = ['shared-cache', 'team'].map((name) => `privatemode-proxy.service.d/${name}.conf.example`);
+  for (const name of [SERVICES[0]!, ...DROP_INS]) {
+    it(`${name} finds the program in /usr/local/bin, and where the Debian package has it`, () => {
+      // systemd.service(5): a name without a slash is searched for in the standard directories
+      assert.equal(settings(read(name), 'ExecStart').at(-1)!.split(' ')[0], 'privatemode-proxy');
+    });
+  }
+
   for (const name of [...SERVICES, ...DROP_INS]) {
     it(`${name} starts the proxy with flags it accepts`, () => {
       const files = {
@@ -39,7 +47,8 @@ describe('systemd units', () => {
       assert.equal(config.apiKey?.kind, 'file');
       assert.equal(config.promptCacheSalt !== undefined, name.includes('shared-cache'));
       assert.equal(config.clients, name.includes('team') ? '/creds/clients.json' : undefined);
-      // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is over
+      // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is
+      // over
       const unit = read(name.includes('.service.d') ? SERVICES[0]! : name);
       assert.ok(
         Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000 >= config.shutdownGrace + 10_000,
@@ -47,7 +56,7 @@ describe('systemd units', () => {
     });
   }
 
-  it('has a drop-in for a team that loads each credential it names, and starts the unit’s flags otherwise', () => {
+  it('team.conf.example loads each credential that it names, and keeps all flags of the unit but --api-key-fallback', () => {
     const team = read('privatemode-proxy.service.d/team.conf.example');
     const command = settings(team, 'ExecStart').at(-1)!;
     const loaded = settings(team, 'LoadCredential').map((value) => value.split(':')[0]);
@@ -58,7 +67,7 @@ describe('systemd units', () => {
     }
   });
 
-  it('has a drop-in for certificates that adds the CA of clients to that of the team, and its credential', () => {
+  it('team-certificates.conf.example adds to team.conf.example only the CA of clients, with its credential', () => {
     const added = read('privatemode-proxy.service.d/team-certificates.conf.example');
     assert.deepEqual(settings(added, 'ExecStart'), []);
     assert.deepEqual(settings(added, 'LoadCredential'), ['ca.pem:/etc/privatemode-proxy/ca.pem']);
@@ -69,25 +78,39 @@ describe('systemd units', () => {
     assert.equal(parsed(flags, files, { [variable!]: value! }).config.tlsClientCa, '/creds/ca.pem');
   });
 
-  it('has a service that docs/replicas.md takes off its socket, with flags that the proxy accepts and the time to stop', () => {
-    const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
-    const command = /^(sed [\s\S]*?) \| sudo tee/m.exec(page)?.[1] as string;
+  it('the commands of docs/replicas.md make a unit without a socket, with time to stop', () => {
+    const command = /^ *sed [\s\S]*?(?= \| sudo tee)/m.exec(blockOf('replicas.md', 'without-socket'))![0];
     const { status, stdout: unit } = run('/bin/sh', ['-c', command], { cwd: ROOT });
     assert.equal(status, 0);
     assert.doesNotMatch(unit, /\.socket/);
     assert.deepEqual(settings(unit, 'After'), ['network-online.target']);
-    const words = settings(unit, 'ExecStart')[0]!
-      .replaceAll('%d', '/creds')
-      .replaceAll('%S', '/state')
-      .split(' ');
-    const { config } = parsed(words.slice(1, -1), { '/creds/api-key': 'key' });
-    assert.deepEqual([config.listenAddress, config.shutdownDelay], ['0.0.0.0', 15_000]);
-    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000;
-    assert.ok(patience >= config.shutdownDelay + config.shutdownGrace + 10_000);
+    assert.equal(settings(unit, 'ExecStart')[0], settings(read(SERVICES[0]!), 'ExecStart')[0]);
+    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10);
+    assert.ok(patience >= 15 + 30 + 10, 'the delay and the grace of the page, and a margin');
   });
 
+  for (const name of [SERVICES[0]!, ...DROP_INS]) {
+    it(`${name} serves other machines and delays its end with the flags of docs/replicas.md`, () => {
+      const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
+      const added = /^ *PRIVATEMODE_PROXY_FLAGS=(.*)$/m.exec(page)![1]!;
+      const command = settings(read(name), 'ExecStart').at(-1)!;
+      const words = command.replaceAll('%d', '/creds').replaceAll('%S', '/state');
+      const flags = words.replace('$PRIVATEMODE_PROXY_FLAGS', added).split(' ').slice(1);
+      const files = {
+        '/creds/api-key': 'key',
+        '/creds/prompt-cache-salt': 's'.repeat(32),
+        '/creds/clients.json': '{"clients":[]}',
+      };
+      const { config } = parsed(flags, files);
+      assert.deepEqual(
+        [config.listenAddress, config.shutdownDelay, config.shutdownGrace],
+        ['0.0.0.0', 15_000, 30_000],
+      );
+    });
+  }
+
   for (const name of SERVICES) {
-    it(`${name} takes its port from the socket unit, says when it is ready, and is watched`, () => {
+    it(`${name} takes its port from the socket unit, notifies systemd when it is ready, and has a watchdog`, () => {
       const unit = read(name);
       assert.deepEqual(settings(unit, 'Requires'), ['privatemode-proxy.socket']);
       assert.deepEqual(settings(unit, 'Type'), ['notify']);

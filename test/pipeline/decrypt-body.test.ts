@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
-import type { Asked } from '../../lib/pipeline/decrypter.ts';
+import type { RequestFacts } from '../../lib/pipeline/decrypter.ts';
 import { grammarOf } from '../../lib/pipeline/response-grammar.ts';
 import { cutAnywhere, everyChunking } from '../support/remote/chunkings.ts';
 import {
@@ -41,7 +41,12 @@ const PLAIN = {
 } as const;
 type EndpointId = keyof typeof PLAIN;
 
-function run(id: EndpointId, asked: Asked | undefined, chunks: Iterable<Uint8Array>, maxBytes = 1 << 20) {
+function run(
+  id: EndpointId,
+  asked: RequestFacts | undefined,
+  chunks: Iterable<Uint8Array>,
+  maxBytes = 1 << 20,
+) {
   const decrypter = createBodyDecrypter({ id }, fixedCipher(), asked, maxBytes);
   const delivered = [...chunks].map((chunk) => decrypter.feed(chunk));
   do delivered.push(decrypter.flush());
@@ -63,9 +68,9 @@ const openText = (text: string, plain: readonly string[] = ['id', 'usage']) =>
 /** Vectors with something in clear that no error has: another `type`, a `duration`. */
 const NO_ERRORS: readonly string[] = ['messages', 'transcription-verbose'];
 
-describe('a whole response, by the vectors', () => {
+describe('a whole response of the vectors', () => {
   for (const { name, plainFields, wire, expected } of vectors) {
-    it(name, () => {
+    it(`is opened, or refused if nothing in it is sealed: ${name}`, () => {
       const plain = plainFields.map(([member]) => member);
       const sealed = wire.includes(':0'); // what holds no message is nobody's; the reference shows it
       const kind = name === 'empty-array' ? 'response_malformed' : 'response_not_authentic';
@@ -81,7 +86,7 @@ describe('a whole response, by the vectors', () => {
 
   for (const { name, plainFields, wire, expect } of special) {
     if (expect !== 'error') continue; // the header decides before any opener is made
-    it(`error: ${name}`, () => {
+    it(`is refused, with nothing delivered: ${name}`, () => {
       const { text, failure } = openText(
         wire,
         plainFields.map(([member]) => member),
@@ -96,22 +101,22 @@ describe('a whole response is refused for', () => {
   const message = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from('[]'));
   const rows: readonly [string, string, string, string[]?][] = [
     ['a plain element', '[1]', 'response_not_authentic', []],
-    ['a plain string', '{"choices":"x"}', 'response_malformed'],
-    ['a plain object', '{"choices":{}}', 'response_not_authentic'],
-    ['null', '{"choices":null}', 'response_not_authentic'],
-    ['an array', '[1]', 'response_malformed'],
+    ['choices that are a plain string', '{"choices":"x"}', 'response_malformed'],
+    ['choices that are a plain object', '{"choices":{}}', 'response_not_authentic'],
+    ['choices that are null', '{"choices":null}', 'response_not_authentic'],
+    ['an array in place of an object', '[1]', 'response_malformed'],
     ['a repeated member', `{"choices":${message},"choices":[1]}`, 'response_malformed'],
     ['a repeated plain member', `{"id":1,"id":2,"choices":${message}}`, 'response_malformed'],
-    ['text after it', `{"choices":${message}} x`, 'response_malformed'],
-    ['a scalar', message, 'response_malformed'],
-    ['half of it', `{"choices":${message}`, 'response_malformed'],
-    ['no JSON', '<html>', 'response_malformed'],
+    ['text after its end', `{"choices":${message}} x`, 'response_malformed'],
+    ['a sealed scalar', message, 'response_malformed'],
+    ['a missing end', `{"choices":${message}`, 'response_malformed'],
+    ['a body that is no JSON', '<html>', 'response_malformed'],
   ];
   for (const [name, wire, code, plain] of rows) {
     it(name, () => assert.deepEqual(openText(wire, plain), { text: '', failure: code }));
   }
 
-  it('a body beyond the limit, as soon as it is beyond', () => {
+  it('a body beyond the limit, as soon as the limit is passed', () => {
     const opener = createBodyDecrypter({ id: 'unstructured' }, fixedCipher(), undefined, 10);
     const codes = ['{"a":"bcd', 'ef"}'].map((text) => {
       opener.feed(Buffer.from(text));
@@ -131,7 +136,7 @@ describe('a whole response is refused for', () => {
     assert.equal(fed(134_217_729), 'response_too_large');
   });
 
-  it('one byte more than the limit, in any chunks, and taken with as many as that', () => {
+  it('one byte more than the limit, in any chunks, and is opened with exactly the limit', () => {
     const wire = Buffer.from(`{"choices":${message}}`);
     for (const chunks of everyChunking(wire)) {
       const [fits, over] = [0, 1].map((less) => run('chat', undefined, chunks, wire.length - less));
@@ -140,7 +145,7 @@ describe('a whole response is refused for', () => {
     }
   });
 
-  it('more levels than 10 000 in what was sealed', () => {
+  it('more than 10,000 levels of nesting, those in a sealed value included', () => {
     const failure = (text: string) => openText(text).failure;
     const levels = (count: number) => {
       const nested = Buffer.from(`${'['.repeat(count - 1)}${']'.repeat(count - 1)}`);
@@ -150,7 +155,7 @@ describe('a whole response is refused for', () => {
     assert.equal(failure(levels(10_001)), 'response_malformed');
   });
 
-  it('a tampered value, and nothing of the others is delivered', () => {
+  it('a tampered value, and nothing of the other values is delivered', () => {
     const wire = sealedStream([]).object({ a: 1, b: 1 });
     const at = wire.lastIndexOf('"') - 1;
     const changed = wire.slice(0, at) + (wire[at] === '0' ? '1' : '0') + wire.slice(at + 1);
@@ -160,7 +165,7 @@ describe('a whole response is refused for', () => {
 });
 
 describe('the grammar of whole responses', () => {
-  it('leaves those members plain that the protocol lists', () => {
+  it('leaves plain exactly the members that the protocol lists', () => {
     for (const [id, plain] of Object.entries(PLAIN)) {
       assert.deepEqual(new Set(grammarOf({ id: id as EndpointId }).plain.keys()), plain, id);
     }
@@ -209,7 +214,7 @@ describe('the grammar of whole responses', () => {
     ['unstructured, nothing', 'unstructured', []],
   ];
   for (const [name, id, value, asked] of honest) {
-    it(`${name}: passes`, () => assert.equal(code(id, value, asked), undefined));
+    it(`passes ${name}`, () => assert.equal(code(id, value, asked), undefined));
   }
 
   const required: readonly [string, EndpointId, object, string[], string?][] = [
@@ -221,7 +226,7 @@ describe('the grammar of whole responses', () => {
   ];
   for (const [name, id, value, members, format] of required) {
     for (const member of members) {
-      it(`${name} without ${member}: refused`, () => {
+      it(`refuses ${name} without ${member}, or with ${member} false`, () => {
         const asked = format === undefined ? {} : { format };
         assert.equal(code(id, value, asked), undefined);
         assert.equal(code(id, without(value, member), asked), 'response_not_authentic');
@@ -246,30 +251,30 @@ describe('the grammar of whole responses', () => {
     ['more choices than asked for', 'chat', { ...CHAT, choices: [choice(0), choice(1)] }],
     ['choices under another name', 'chat', { ...CHAT, extra: [choice(0)] }],
     ['choices under an optional name', 'chat', { ...CHAT, prompt_logprobs: [choice(0)] }],
-    ['its own kind under another name', 'chat', { ...CHAT, service_tier: 'chat.completion' }],
+    ['the kind of the response under another name', 'chat', { ...CHAT, service_tier: 'chat.completion' }],
     ['an optional member of another type', 'chat', { ...CHAT, system_fingerprint: 1 }],
-    ['a name in other letters', 'chat', { ...CHAT, Model: null }],
-    ['a name in letters that fold', 'chat', { ...CHAT, uſage: null }],
+    ['a known name with a capital letter', 'chat', { ...CHAT, Model: null }],
+    ['a known name with a letter that case folding makes equal', 'chat', { ...CHAT, uſage: null }],
     ['an error in a success', 'chat', { ...CHAT, error: {} }],
     ['an error under another name', 'chat', { ...CHAT, x: { message: 'no', code: 500 } }],
     ['a plain member of another type', 'chat', { ...CHAT, usage: 1 }, 'response_malformed'],
     ['a plain member of 16 KiB and one byte', 'chat', { ...CHAT, id: idOf(16_385) }, 'response_malformed'],
     ['a message that has not stopped', 'messages', { ...MESSAGE, stop_reason: null }],
-    ['a message with a text that nobody knows', 'messages', { ...MESSAGE, z: 'end_turn' }],
+    ['a message with an unknown member that holds a text', 'messages', { ...MESSAGE, z: 'end_turn' }],
     ['a name that is no ASCII', 'chat', { ...CHAT, ä: null }],
     ['choices of chat as completions', 'completions', { ...TEXT, choices: [choice(0)] }],
     ['an error as a message', 'messages', { ...MESSAGE, type: 'error' }],
-    ['an object for a document', 'unstructured', { detail: 'x' }],
-    ['an object of elements for a document', 'unstructured', { detail: [{}] }],
-    ['elements that are none', 'unstructured', [{}, 'x']],
-    ['an element with a brace in it that is none', 'unstructured', ['x {']],
-    ['elements of elements that are none', 'unstructured', [['x']]],
+    ['an object in place of the list of a document', 'unstructured', { detail: 'x' }],
+    ['an object of lists in place of the list of a document', 'unstructured', { detail: [{}] }],
+    ['an element that is a text', 'unstructured', [{}, 'x']],
+    ['an element that is a text with a brace in it', 'unstructured', ['x {']],
+    ['an element that is a list of texts', 'unstructured', [['x']]],
   ];
   for (const [name, id, value, failure = 'response_not_authentic'] of refused) {
-    it(`${name}: refused`, () => assert.equal(code(id, value), failure));
+    it(`refuses ${name}`, () => assert.equal(code(id, value), failure));
   }
 
-  it('lets a body begin with blanks, where each part of it begins within 64 bytes', () => {
+  it('takes 63 blanks before a body and before an element, and refuses 64', () => {
     const document = (blanks: number, inside: number): string | undefined => {
       const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from(`${' '.repeat(inside)}{}`));
       return run('unstructured', ASKED, [Buffer.from(`${' '.repeat(blanks)}[${element}]`)]).failure;
@@ -301,7 +306,7 @@ describe('the grammar of whole responses', () => {
   ];
   for (const [id, error, failure] of usages) {
     const shown = JSON.stringify(error).slice(0, 80);
-    it(`an error of ${id}, ${shown}: ${failure === undefined ? 'passes' : 'refused'}`, () => {
+    it(`${failure === undefined ? 'passes' : 'refuses'} an error of ${id}: ${shown}`, () => {
       const wire = Buffer.from(sealed(error, PLAIN[id]));
       const opened = run(id, undefined, [wire]);
       assert.equal(opened.failure, failure);
@@ -309,7 +314,7 @@ describe('the grammar of whole responses', () => {
     });
   }
 
-  it('tells nothing of the usage of an error where that is longer than 16 KiB, which is refused', () => {
+  it('refuses an error whose usage is longer than 16 KiB, and counts no tokens of it', () => {
     const usageOf = (bytes: number) => {
       const counts = '{"prompt_tokens":1,"completion_tokens":2';
       const usage = `${counts}${' '.repeat(bytes - counts.length - 1)}}`;
@@ -356,13 +361,14 @@ describe('the opener of whole responses', () => {
     return { turns, failure: opener.failure?.code };
   };
 
-  it('opens an array of thousands in turns, a thousand at a time', () => {
+  it('opens an array of 3,000 elements in three turns', () => {
     const elements = elementsOf(Array.from({ length: 3000 }, (_, i) => Buffer.from(String(i))));
     const text = `[${elements.map((_, i) => i).join()}]`;
     assert.deepEqual(turnsOf(elements), { turns: ['', '', text], failure: undefined });
   });
 
-  // Each byte of an element is two of its message, which has some hundred bytes more. 2 MiB of text take two turns, and more three.
+  // Each byte of an element is two of its message, which has some hundred bytes more. 2 MiB of text take two
+  // turns, and more three.
   const MIB = 1_048_576;
   for (const [what, sizes, count] of [
     ['1,024 messages', new Array(1_024).fill(1), 1],
@@ -378,7 +384,7 @@ describe('the opener of whole responses', () => {
     });
   }
 
-  it('shows nothing where the last of thousands is not authentic', () => {
+  it('delivers nothing if the last of 2,000 elements is not authentic', () => {
     const elements = elementsOf(new Array(2000).fill(Buffer.from('1')));
     // The last one that is opened: the greatest index as text.
     elements[999] = literalSeal(EXCHANGE, 2000, Buffer.alloc(12), Buffer.from('1'));
@@ -412,7 +418,9 @@ describe('the opener of whole responses', () => {
 });
 
 /** It costs more than its bytes: it is decoded, folded and compared as one string, while everybody waits. */
-it('a name of a member longer than any API has is malformed', { timeout: 60_000 }, () => {
+it('a response with a member whose name has a million characters is refused as response_malformed', {
+  timeout: 600_000,
+}, () => {
   const message = { index: 0, message: { role: 'assistant', content: 'hi' }, finish_reason: 'stop' };
   const body = sealedStream(R).object({
     choices: [message],

@@ -48,12 +48,12 @@ const open = (wire: string, endpoint: Endpoint = 'chat') => run(opener(endpoint)
 const chat = () => sealedStream(['id', 'usage']);
 const messages = () => sealedStream(['id', 'type', 'usage']);
 
-describe('an event stream, by the vectors', () => {
+describe('an event stream of the vectors', () => {
   for (const { name, endpoint, plainFields, wire, expected } of [...vectors, ...referenceFails]) {
     if (expected === undefined || name === 'anthropic') continue;
     // These end without a finish_reason; the reference calls that a success.
     const finished = expected.includes('"error":');
-    it(`${name}${finished ? '' : ', without its forgeable end'}`, () => {
+    it(`is opened${finished ? '' : ', except for its end, which a gateway could have forged'}: ${name}`, () => {
       assert.deepEqual(
         [...grammarOf({ id: idOf(endpoint) }).plain.keys()].sort(),
         plainFields.map(([each]) => each).sort(),
@@ -70,7 +70,7 @@ describe('an event stream, by the vectors', () => {
     });
   }
 
-  it('anthropic: refused, since no model server begins a message without its model', () => {
+  it('is refused if a message begins without its model: anthropic', () => {
     const { wire } = vectors.find(({ name }) => name === 'anthropic')!;
     assert.deepEqual(open(wire, 'messages'), {
       text: '',
@@ -81,17 +81,17 @@ describe('an event stream, by the vectors', () => {
 
   const better = (name: string) => referenceFails.find((vector) => vector.name === name)!;
 
-  it('multi-line-data: joined, opened, and written as one line', () => {
+  it('is joined, opened and written as one line: multi-line-data', () => {
     const { text } = open(better('multi-line-data').wire);
     assert.match(text, /^data: \{"id":"c1", "object":"chat\.completion\.chunk","created":1,.*\}\n\n$/);
   });
 
-  it('events-swapped: nothing delivered, not authentic', () => {
+  it('is not authentic, with nothing delivered: events-swapped', () => {
     const { wire } = better('events-swapped');
     assert.deepEqual(open(wire), { text: '', failure: 'response_not_authentic', finished: false });
   });
 
-  it('event-replayed: the first delivered, then not authentic, in any chunks', () => {
+  it('is not authentic after its first event, which is delivered, in any chunks: event-replayed', () => {
     const { wire } = better('event-replayed');
     const first = open(wire.slice(0, wire.indexOf('\n\n') + 2)).text;
     for (const chunks of [[Buffer.from(wire)], byteByByte(Buffer.from(wire))]) {
@@ -122,13 +122,13 @@ describe('the clean end of an event stream', () => {
   }
 
   const ends: readonly [string, readonly object[], (string | undefined)?, Endpoint?][] = [
-    ['is refused where content comes after the finish', [END, chatChunk('b')], forged],
-    ['is refused where the finish comes twice', [END, chatChunk('', 'stop')], forged],
-    ['is refused where content comes after the closing chunk', [END, usage, chatChunk('b')], forged],
-    ['is refused where the closing chunk comes twice', [END, usage, usage], forged],
-    ['may have chunks without choices before it that lead', [usage, chatChunk('a'), END, usage]],
+    ['is refused if content comes after the finish', [END, chatChunk('b')], forged],
+    ['is refused if the finish comes twice', [END, chatChunk('', 'stop')], forged],
+    ['is refused if content comes after the closing chunk', [END, usage, chatChunk('b')], forged],
+    ['is refused if the closing chunk comes twice', [END, usage, usage], forged],
+    ['may come after a stream that begins with a chunk without choices', [usage, chatChunk('a'), END, usage]],
     [
-      'ignores the plain members: a forged usage is no finish',
+      'is refused without a finish if only the plain member usage has one',
       [{ ...chatChunk('a'), usage: { choices: [{ finish_reason: 'stop' }] } }],
       unfinished,
     ],
@@ -143,7 +143,7 @@ describe('the clean end of an event stream', () => {
     it(name, () => assert.equal(endOf(objects, 1, endpoint), code));
   }
 
-  it('needs the finish and the terminal event, and comes with both', () => {
+  it('is reached with the finish and the terminal event', () => {
     const stream = chat();
     const [a, b] = [chatChunk('a'), chatChunk('b', 'stop', 2)];
     const wire = stream.event(a) + stream.event(b) + stream.event(usage) + DONE;
@@ -153,14 +153,14 @@ describe('the clean end of an event stream', () => {
     }
   });
 
-  it('is spelled as clients know it', () => {
+  it('is written as "data: [DONE]" if it came in small letters', () => {
     assert.equal(open(finished + DONE.toLowerCase()).text, openEvent(END) + DONE);
   });
 
   const finished = chat().event(END);
   for (const [what, wire, text] of [
     ['any event', '', ''],
-    ['any event but the terminal one', DONE, ''],
+    ['any event before the terminal one', DONE, ''],
     ['the terminal event', finished, openEvent(END)],
     ['the last byte of the terminal event', finished + DONE.slice(0, -1), openEvent(END)],
   ] as const) {
@@ -169,7 +169,7 @@ describe('the clean end of an event stream', () => {
     });
   }
 
-  it('needs no finish of a choice without a token, once the closing chunk has come', () => {
+  it('needs no finish_reason of a single choice without a token if the closing chunk has come', () => {
     const role = (index: number, delta: object = { role: 'assistant', content: '' }) => ({
       ...chatChunk(''),
       choices: [{ index, delta, finish_reason: null }],
@@ -194,40 +194,86 @@ describe('the clean end of an event stream', () => {
     }
   });
 
-  describe('of several choices', () => {
+  describe('with several choices', () => {
     const tools = { tool_calls: [{ index: 0, id: 'c', function: { arguments: '{"index":5,' } }] };
     const together = (...reasons: (string | null)[]) => ({
       ...usage,
       choices: reasons.map((finish_reason, index) => ({ index, delta: {}, finish_reason })),
     });
     const rows: readonly [string, number, readonly Record<string, unknown>[], string?][] = [
-      ['is refused after the first one finished', 2, [choice(0), choice(1), choice(0, 'stop')], unfinished],
-      ['comes once all have', 2, [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')]],
-      ['comes in any order', 2, [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage]],
-      ['is refused where one never began', 2, [choice(0), choice(0, 'stop')], unfinished],
-      ['is refused where one never began, closed or not', 2, [choice(0, 'stop'), usage], unfinished],
-      ['is refused where one finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], forged],
-      ['has none that was not asked for', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(2)], forged],
-      ['has none that was not asked for, at first', 1, [choice(1)], forged],
-      ['is refused where one goes on', 2, [choice(0, 'stop'), choice(1, 'stop'), choice(1)], forged],
-      ['reads indices of two digits', 12, [choice(11), choice(1, 'stop')], unfinished],
-      ['tells tool calls from choices', 4, [choice(3, null, tools), choice(0, 'stop')], unfinished],
-      ['is that of all in one event', 2, [together(null, null), together('stop', 'length')]],
       [
-        'is refused where one goes on in the event that finishes another',
+        'is refused if only the first choice has finished',
+        2,
+        [choice(0), choice(1), choice(0, 'stop')],
+        unfinished,
+      ],
+      [
+        'comes once all choices have finished',
+        2,
+        [choice(0), choice(1), choice(0, 'stop'), choice(1, 'stop')],
+      ],
+      [
+        'comes in whatever order the choices finish',
+        2,
+        [choice(1), choice(0), choice(1, 'stop'), choice(0, 'length'), usage],
+      ],
+      ['is refused if a choice never began', 2, [choice(0), choice(0, 'stop')], unfinished],
+      [
+        'is refused if a choice never began, also with the closing chunk',
+        2,
+        [choice(0, 'stop'), usage],
+        unfinished,
+      ],
+      ['is refused if a choice finishes twice', 2, [choice(0, 'stop'), choice(0, 'stop')], forged],
+      [
+        'is refused if a choice that was not asked for comes at the end',
+        2,
+        [choice(0, 'stop'), choice(1, 'stop'), choice(2)],
+        forged,
+      ],
+      ['is refused if a choice that was not asked for comes first', 1, [choice(1)], forged],
+      [
+        'is refused if a choice goes on after its finish',
+        2,
+        [choice(0, 'stop'), choice(1, 'stop'), choice(1)],
+        forged,
+      ],
+      [
+        'is refused if choice 1 finishes, but choice 11 does not',
+        12,
+        [choice(11), choice(1, 'stop')],
+        unfinished,
+      ],
+      [
+        'is refused if a choice with tool calls does not finish, but another does',
+        4,
+        [choice(3, null, tools), choice(0, 'stop')],
+        unfinished,
+      ],
+      [
+        'comes if one event begins and another finishes all choices',
+        2,
+        [together(null, null), together('stop', 'length')],
+      ],
+      [
+        'is refused if a finished choice goes on in the event that finishes another',
         2,
         [together('stop', null), together(null, 'length')],
         forged,
       ],
-      ['finishes a choice of tool calls', 1, [choice(0, null, tools), choice(0, 'tool_calls', tools)]],
       [
-        'sees the second of an event without any finish',
+        'comes after the finish of a choice with tool calls',
+        1,
+        [choice(0, null, tools), choice(0, 'tool_calls', tools)],
+      ],
+      [
+        'is refused if the second choice of an event never finishes',
         2,
         [{ ...usage, choices: [0, 1].map((index) => ({ index, delta: {} })) }, choice(0, 'stop')],
         unfinished,
       ],
       ...[-1, 0.5, '0', null, undefined].map((index): [string, number, Record<string, unknown>[], string] => [
-        `has no choice ${JSON.stringify(index)}`,
+        `is refused if the index of a choice is ${JSON.stringify(index)}`,
         2,
         [{ ...usage, choices: [{ index, delta: {}, finish_reason: null }] }],
         forged,
@@ -238,7 +284,7 @@ describe('the clean end of an event stream', () => {
     }
   });
 
-  it('does not take a finish from text, from a key further down, or from a null', () => {
+  it('does not follow from a finish_reason in text, in a nested member, or with the value null', () => {
     for (const choice of [
       { delta: { content: '"finish_reason":"stop"' }, finish_reason: null },
       { delta: { finish_reason: 'stop' }, finish_reason: null },
@@ -251,7 +297,7 @@ describe('the clean end of an event stream', () => {
     }
   });
 
-  it('of a transcription comes with the closing chunk, whatever number of stretches has finished', () => {
+  it('comes with the closing chunk in a transcription, whatever number of stretches has finished', () => {
     const chunk = (finish_reason: string | null) => ({
       ...chatChunk(''),
       object: 'transcription.chunk',
@@ -270,7 +316,7 @@ describe('the clean end of an event stream', () => {
     }
   });
 
-  it('drops what follows it', () => {
+  it('is the last thing delivered: what follows is dropped', () => {
     const stream = chat();
     const end = stream.event(chatChunk('a', 'stop')) + DONE;
     const after = `: comment\n\nretry: 5\n${stream.event(chatChunk('b'))}${DONE}data: garbage\n\n`;
@@ -284,7 +330,7 @@ describe('the clean end of an event stream', () => {
   });
 });
 
-describe('an event stream of messages', () => {
+describe('an event stream of the messages API', () => {
   const start = {
     type: 'message_start',
     message: { id: 'msg_1', content: [], model: 'm', stop_reason: null },
@@ -310,7 +356,7 @@ describe('an event stream of messages', () => {
   /** What becomes of a stream of these events, and its terminal one. */
   const opened = (objects: readonly { type: string }[]) => open(sealed(objects).join('') + STOP, 'messages');
 
-  it('is opened, ping and all', () => {
+  it('is opened, including its pings', () => {
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const wire = sealed(objects).join(PING) + STOP;
     const text = objects.map((each) => openEvent(each, each.type)).join(PING) + STOP;
@@ -332,13 +378,13 @@ describe('an event stream of messages', () => {
     }
   });
 
-  it('does not end by [DONE], which is not of its API', () => {
+  it('does not end with [DONE], which belongs to another API', () => {
     const { text, failure } = open(sealed([start, finish]).join('') + DONE, 'messages');
     assert.equal(failure, 'stream_unfinished');
     assert.ok(!text.includes('DONE'));
   });
 
-  describe('has its events in their order', () => {
+  describe('judged by the order of its events', () => {
     const tool = begin(1, { type: 'tool_use', id: 't', name: 'f', input: {} });
     const json = {
       type: 'content_block_delta',
@@ -354,29 +400,29 @@ describe('an event stream of messages', () => {
       ['a block without deltas', true, [start, begin(), stopBlock(), finish]],
       ['several deltas of the message', true, [start, ...text, unstopped, finish]],
       ['pings anywhere', true, [ping, start, ping, begin(), ping, stopBlock(), ping, finish, ping]],
-      ['an empty beginning', false, [...text, finish]],
+      ['no start', false, [...text, finish]],
       ['two starts', false, [start, start, finish]],
       ['a start after a block', false, [start, ...text, start, finish]],
-      ['a block that begins with 1', false, [start, begin(1), stopBlock(1), finish]],
+      ['a first block with the index 1', false, [start, begin(1), stopBlock(1), finish]],
       ['a block that begins twice', false, [start, begin(), begin(), stopBlock(), finish]],
       ['block 0 once more', false, [start, ...text, ...text, finish]],
       ['a delta of another block', false, [start, begin(), delta('a', 1), stopBlock(), finish]],
       ['a delta without a block', false, [start, delta('a'), finish]],
       ['the end of another block', false, [start, begin(), stopBlock(1), finish]],
       ['an end without a block', false, [start, stopBlock(), finish]],
-      ['a finish in a block', false, [start, begin(), delta('a'), finish]],
+      ['a finish in an open block', false, [start, begin(), delta('a'), finish]],
       ['a block after a delta of the message', false, [start, unstopped, begin(), stopBlock(), finish]],
       ['a block after the finish', false, [start, finish, begin(), stopBlock(), finish]],
       ['two finishes', false, [start, finish, finish]],
     ];
     for (const [name, honest, objects] of rows) {
-      it(`${name}: ${honest ? 'passes' : 'refused'}`, () => {
+      it(`${honest ? 'passes' : 'is refused'} with ${name}`, () => {
         assert.equal(opened(objects).failure, honest ? undefined : 'response_not_authentic');
       });
     }
   });
 
-  it('takes no members that the API does not have, but for context_management of the last delta', () => {
+  it('is refused with a member that the API does not have, except context_management of the last delta', () => {
     const objects = [start, begin(), delta('a'), stopBlock(), finish];
     const code = (at: number, more: object) =>
       opened(objects.map((each, i) => (i === at ? { ...each, ...more } : each))).failure;
@@ -391,7 +437,7 @@ describe('an event stream of messages', () => {
     assert.equal(code(objects.length - 1, { context_management: 0 }), 'response_not_authentic');
   });
 
-  it('takes every event of the API as it is', () => {
+  it('is accepted with tool, text, thinking and signature content, and with an unknown kind of delta', () => {
     const objects = [
       start,
       begin(0, { type: 'tool_use', id: 't', input: {} }),
@@ -408,7 +454,7 @@ describe('an event stream of messages', () => {
     assert.deepEqual({ failure, finished }, { failure: undefined, finished: true });
   });
 
-  it('refuses a type that is none: unknown, a member of every object, or with escapes', () => {
+  it('is refused for a type of event that is unknown, inherited by every object, or written with escapes', () => {
     for (const type of ['constructor', 'toString', '__proto__', 'new_thing', '', 'p\\u0069ng']) {
       const wire = messages().event({ type: 'ping', z: 1 }).replace('"ping"', `"${type}"`);
       for (const name of ['', `event: ${type}\n`, 'event: ping\n']) {
@@ -417,7 +463,7 @@ describe('an event stream of messages', () => {
     }
   });
 
-  it('refuses an event without a type', () => {
+  it('is refused for an event without a type', () => {
     const wire = messages().event({ index: 0, delta: {} });
     assert.equal(open(wire, 'messages').failure, 'response_not_authentic');
   });
@@ -426,7 +472,7 @@ describe('an event stream of messages', () => {
 describe('errors inside an event stream', () => {
   const error = { error: { message: 'boom', type: 'x', code: 500 } };
 
-  it('let [DONE] pass behind them where they are authentic, wherever it is cut, and nothing else', () => {
+  it('end the stream if they are authentic, in any chunks: only [DONE] passes after them', () => {
     const stream = chat();
     const wire = stream.event(chatChunk('a')) + stream.event(error);
     const text = openEvent(chatChunk('a')) + openEvent(error);
@@ -441,7 +487,7 @@ describe('errors inside an event stream', () => {
     }
   });
 
-  it('of the messages API are its end where they are authentic', () => {
+  it('end a stream of the messages API if they are authentic', () => {
     const object = { type: 'error', ...error };
     const wire = messages().event(object, 'error');
     assert.deepEqual(open(wire, 'messages'), {
@@ -451,7 +497,7 @@ describe('errors inside an event stream', () => {
     });
   });
 
-  it('are objects: a null, or another member under that name, is not authentic', () => {
+  it('are refused as not authentic if they are no objects', () => {
     const { choices, ...others } = chatChunk('a');
     for (const value of [null, 'x', 1, []]) {
       assert.equal(open(chat().event({ error: value })).failure, 'response_not_authentic');
@@ -466,7 +512,14 @@ describe('errors inside an event stream', () => {
     }
   });
 
-  it('a sealed value that is not JSON is not authentic, whatever its member', () => {
+  it('do not include a member error that is null beside content', () => {
+    const wire = chat().event({ ...chatChunk('a'), error: null });
+    assert.equal(open(wire).failure, 'stream_unfinished');
+  });
+});
+
+describe('a sealed value in an event stream', () => {
+  it('is refused as not authentic if it is no JSON, whatever its member', () => {
     const members = literalMembers(chatChunk('a', 'stop'));
     const sealed = (changed: string | undefined): string => {
       const raws = members.map((each) => (each.name === changed ? { ...each, raw: 'x' } : each));
@@ -486,11 +539,6 @@ describe('errors inside an event stream', () => {
     for (const name of ['choices', 'created', 'model', 'object']) {
       assert.deepEqual(open(sealed(name)), { text: '', failure: 'response_not_authentic', finished: false });
     }
-  });
-
-  it('are none where they are null beside content', () => {
-    const wire = chat().event({ ...chatChunk('a'), error: null });
-    assert.equal(open(wire).failure, 'stream_unfinished');
   });
 });
 
@@ -520,7 +568,7 @@ describe('event streams that a gateway edits', () => {
     ],
   };
   for (const [where, [found, forgeries]] of Object.entries(edits)) {
-    it(`a plain value ${where} is noticed, whatever it is`, () => {
+    it(`a plain value ${where} is refused, whatever it is`, () => {
       const [a, b] = events() as [string, string];
       for (const forgery of forgeries) {
         const forged = b.replace(found, forgery);
@@ -532,7 +580,7 @@ describe('event streams that a gateway edits', () => {
     });
   }
 
-  it('a plain value that differs from the one before only in digits is still JSON, or malformed', () => {
+  it('a plain value that differs from the one before only in digits is malformed if it is no JSON', () => {
     const [a, b] = events() as [string, string];
     const usage = (event: string, text: string) =>
       event.replace(/"usage": \{[^}]*\}/, `"usage": {"a":${text}}`);
@@ -587,7 +635,7 @@ describe('event streams that a gateway edits', () => {
     }
   }
 
-  it('what is no object is malformed, and no end, before or after the finish', () => {
+  it('data that is no object is malformed and ends no stream, before or after the finish', () => {
     const finished = chat().event(chatChunk('a', 'stop'));
     const texts = ['hello', '1', 'null', '[]', '"x"', '{"a":', '[DONE', '{"choices":"x"} y'];
     for (const data of [...texts, '[DONF]', '"DONE"', '123456', '[1, 2]', '{"a":1']) {
@@ -611,7 +659,7 @@ describe('event streams that a gateway edits', () => {
     assert.equal(stream.events, 1);
   });
 
-  it('no single changed byte of an event changes what is delivered, but for plain members and names', () => {
+  it('a single changed byte of an event changes nothing that is delivered, except plain members and names', () => {
     const [a, b] = events() as [string, string];
     const wire = Buffer.from(a + b);
     const from = a.length + 'data: '.length;
@@ -682,8 +730,8 @@ describe('content of an event stream under other names', () => {
       ['an error beside the choices', { error: { message: 'x' } }, false],
       ['an error under an unknown name', { z: { message: 'x', type: 'y' } }, false],
       ['an error under a known name', { metrics: { message: 'x', code: 1 } }, false],
-      ['a known name in other letters', { Model: null }, false],
-      ['a known plain name in other letters', { USAGE: null }, false],
+      ['a known name with a capital letter', { Model: null }, false],
+      ['a known plain name in capitals', { USAGE: null }, false],
       ['a known member of another type', { system_fingerprint: 1 }, false],
       ['a known member of another type, as long as null', { system_fingerprint: 1234 }, false],
       ['a known member that is true', { system_fingerprint: true }, false],
@@ -696,7 +744,7 @@ describe('content of an event stream under other names', () => {
 
     const constant = ['created', 'model', 'object', ...(endpoint === 'transcriptions' ? ['id'] : [])];
     for (const name of constant) {
-      it(`${endpoint}: ${name} is there, and the same in every event`, () => {
+      it(`${endpoint}: ${name} must be present, and the same in every event`, () => {
         assert.deepEqual(code({}), honest);
         for (const value of [2, 170, 1_700_000_001, 'other', 'n', null]) {
           assert.deepEqual(code({ [name]: value }), forged);
@@ -705,7 +753,7 @@ describe('content of an event stream under other names', () => {
       });
     }
 
-    it(`${endpoint}: the object says of what kind the response is`, () => {
+    it(`${endpoint}: an event whose object is chat.completion is refused`, () => {
       const stream = sealedStream(plain);
       const other = { ...of(END), object: 'chat.completion' };
       assert.equal(open(stream.event(other), endpoint).failure, 'response_not_authentic');
@@ -742,7 +790,7 @@ describe('the usage of an event stream', () => {
   };
   for (const [place, put] of Object.entries(places)) {
     for (const usage of ['every', 'last', 'none'] as const) {
-      it(`is delivered in ${usage === 'none' ? 'no event' : `${usage} event`}, as asked: ${place}`, () => {
+      it(`is delivered in ${usage === 'none' ? 'no event' : `${usage} event`}, as requested, if it is ${place}`, () => {
         const stream = chat();
         const objects = [...OBJECTS, CLOSING].map(put);
         const wire = Buffer.from(objects.map((each) => stream.event(each)).join('') + DONE);
@@ -765,7 +813,7 @@ describe('the usage of an event stream', () => {
     }
   }
 
-  it('counts the closing chunk for the end, delivered or not', () => {
+  it('is left out together with the closing chunk, which still counts for the end', () => {
     const audio = sealedStream(['duration', 'usage']);
     const object = 'transcription.chunk';
     const words = { ...chunk('x', 'stop', 1), object };
@@ -784,7 +832,7 @@ describe('the usage of an event stream', () => {
     );
   });
 
-  it('leaves nothing else out of a chunk whose only member is left out', () => {
+  it('is refused as not authentic if it is the only member of an event, even if usage is left out', () => {
     const opened = new EventDecrypter({ id: 'chat' }, fixedCipher(), { ...ASKED, usage: 'none' }, 1 << 20);
     assert.equal(run(opened, [Buffer.from('data: {"usage":{}}\n\n')]).failure, 'response_not_authentic');
   });
@@ -805,7 +853,7 @@ describe('the framing of an event stream', () => {
       `event: thread.x\ndata: ${data}\n\nevent: error\ndata: [DONE]\n\n`,
   };
   for (const [name, wire] of Object.entries(wires)) {
-    it(name, () => {
+    it(`takes ${name}, in any chunks, and comes out in one form`, () => {
       const bytes = Buffer.from(wire(chat().object(object)));
       for (const chunks of everyChunking(bytes)) {
         assert.deepEqual(run(opener(), chunks), { text, failure: undefined, finished: true });
@@ -825,7 +873,7 @@ describe('the framing of an event stream', () => {
 });
 
 describe('endpoints without streams', () => {
-  it('have none opened', () => {
+  it('throw response_malformed for a stream if their responses are sealed, and internal if they are not', () => {
     for (const id of ['embeddings', 'unstructured'] as const) {
       assert.throws(() => new EventDecrypter({ id }, fixedCipher(), ASKED), { code: 'response_malformed' });
     }

@@ -1,9 +1,10 @@
-/** The decrypting stage by itself: whose silence it is that lasts too long, and what may come after the end. */
+/**
+ * The decrypting stage by itself: whose silence it is that lasts too long, and what may come after the end.
+ */
 import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
-import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
+import { describe, it, type TestContext } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
@@ -13,6 +14,18 @@ import { keptOfEach } from '../support/processes/kept.ts';
 const IDLE = 300;
 /** All that is due without waiting for anything. */
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
+/** A clock that moves only when told to; resolves when all that was due then has happened. */
+function clock(t: TestContext): (ms: number) => Promise<void> {
+  let now = performance.now();
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  t.mock.method(performance, 'now', () => now);
+  return async (ms) => {
+    await turn(); // what was pushed before arrives at its time
+    now += ms;
+    t.mock.timers.tick(ms);
+    await turn();
+  };
+}
 /** Nobody counts. */
 const UNCOUNTED: DecryptOptions['count'] = { heard() {}, decrypted() {} };
 
@@ -26,7 +39,9 @@ interface Decrypting {
   readonly text: () => string;
 }
 
-/** A remote that sends when it is told to, and what becomes of it. `reads`: whether the reader takes anything. */
+/**
+ * A remote that sends when it is told to, and what becomes of it. `reads`: whether the reader takes anything.
+ */
 function decrypting({
   decrypter = UNENCRYPTED,
   reads = true,
@@ -46,54 +61,103 @@ function decrypting({
 /** More than the stream holds by itself. */
 const MUCH = 'x'.repeat(1 << 20);
 
-describe('the idle time-out of a response', { concurrency: true }, () => {
-  it('ends the response of a remote that is silent', async () => {
+describe('the idle time-out of a response', () => {
+  it('ends the response of a remote that is silent', async (t) => {
+    const pass = clock(t);
     const { remote, failure } = decrypting();
     remote.push('some');
-    await delay(IDLE / 2); // the passing of time is what this is about, here and below
+    await pass(IDLE / 2);
     assert.equal(failure(), undefined);
-    await delay(IDLE);
+    await pass(IDLE);
     assert.equal(failure(), 'stream_idle_timeout');
   });
 
-  it('starts anew with each piece', async () => {
+  it('starts anew with each piece', async (t) => {
+    const pass = clock(t);
     const { remote, stream, failure } = decrypting();
     for (let i = 0; i < 6; i++) {
       remote.push('some');
-      await delay(IDLE / 2);
+      await pass(IDLE / 2);
     }
     assert.equal(failure(), undefined);
     stream.destroy();
   });
 
-  it('does not run while the reader makes us wait, and gives the remote a whole interval after that', async () => {
+  it('ends nothing if bytes are waiting when the time is over, as after a pause of the process', async (t) => {
+    const pass = clock(t);
+    const { remote, stream, failure, text } = decrypting();
+    remote.push('some');
+    await pass(IDLE - 1);
+    const passing = pass(1);
+    setImmediate(() => remote.push(' more')); // read after the timer has run, before the last look
+    await passing;
+    await turn();
+    assert.deepEqual([text(), failure()], ['some more', undefined]);
+    stream.destroy();
+  });
+
+  it('does not run while the reader reads nothing, and gives the remote a whole interval after that', async (t) => {
+    const pass = clock(t);
     const { remote, stream, failure } = decrypting({ reads: false });
     remote.push(MUCH);
     remote.push(MUCH);
-    await delay(2.5 * IDLE);
+    await pass(2.5 * IDLE);
     assert.equal(failure(), undefined);
     stream.resume(); // the rest is the remote's to send
-    await delay(0.7 * IDLE);
+    await pass(0.7 * IDLE);
     assert.equal(failure(), undefined, 'the silence of the reader was taken for that of the remote');
-    await delay(IDLE);
+    await pass(IDLE);
     assert.equal(failure(), 'stream_idle_timeout');
   });
 });
 
-describe('the time that a slow reader took', { concurrency: true }, () => {
-  it('is not counted against a remote that waited with all it had sent', async () => {
+describe('the time that a slow reader took', () => {
+  it('is not counted as silence of the remote if all that the remote had sent was already received', async (t) => {
+    const pass = clock(t);
     const { remote, stream, failure } = decrypting({ reads: false });
     remote.push(MUCH); // taken in at once, so nothing but the reader tells when the wait is over
-    await delay(2.5 * IDLE);
+    await pass(2.5 * IDLE);
     stream.resume();
-    await delay(0.7 * IDLE);
+    await pass(0.7 * IDLE);
     assert.equal(failure(), undefined);
     stream.destroy();
   });
+
+  /** Two of them fill the stream, but do not pause the remote. */
+  const PIECE = 'x'.repeat(40 * 1024);
+
+  it('is not counted as silence of the remote if what waits does not pause it: the remote has an interval of its own after that', async (t) => {
+    const pass = clock(t);
+    const { remote, stream, failure } = decrypting({ reads: false });
+    remote.push(PIECE);
+    await turn();
+    remote.push(PIECE);
+    await pass(2.8 * IDLE);
+    assert.equal(failure(), undefined);
+    stream.resume();
+    await pass(0.7 * IDLE);
+    assert.equal(failure(), undefined, 'the silence of the reader was taken for that of the remote');
+    await pass(IDLE);
+    assert.equal(failure(), 'stream_idle_timeout');
+  });
+
+  it('does not take the tail of a response that the remote has completed', async (t) => {
+    const pass = clock(t);
+    const { remote, stream, ended, text } = decrypting({ reads: false });
+    for (const piece of [PIECE, PIECE, 'tail']) {
+      remote.push(piece);
+      await turn();
+    }
+    remote.push(null);
+    await pass(2.5 * IDLE);
+    stream.resume();
+    assert.equal(await ended, undefined);
+    assert.equal(text().length, 2 * PIECE.length + 'tail'.length);
+  });
 });
 
-describe('what the stream of a response reports', () => {
-  it('are the bytes that came, and the pieces that went on, after a word of the first', async () => {
+describe('the reports of the stream of a response', () => {
+  it('are the size of each received piece, the first decrypted bytes, and the size of each decrypted piece', async () => {
     const pieces = ['', 'de', '', 'crypted'];
     const decrypter: Decrypter = {
       ...UNENCRYPTED,
@@ -132,7 +196,7 @@ describe('what the stream of a response reports', () => {
     ]);
   });
 
-  it('is one failure, whatever comes after it', async () => {
+  it('include one failure only, whatever comes after it', async () => {
     const failure = new PrivatemodeError('response_not_authentic', 'an altered byte');
     const decrypter: Decrypter = { ...UNENCRYPTED, feed: () => new Uint8Array(), failure };
     const remote = new Readable({ read() {} });
@@ -157,11 +221,11 @@ describe('a response in which the model reported an error', { concurrency: true 
   const reported = (): Decrypter => ({ ...UNENCRYPTED, modelError: true });
   const endings: readonly (readonly [string, (remote: Readable, shutdown: AbortController) => unknown])[] = [
     ['breaks off', (remote) => remote.destroy()],
-    ['is silent from then on', () => {}],
-    ['meets a shutdown', (_, shutdown) => shutdown.abort(new PrivatemodeError('shutting_down', 'x'))],
+    ['is silent after that', () => {}],
+    ['is ended by a shutdown', (_, shutdown) => shutdown.abort(new PrivatemodeError('shutting_down', 'x'))],
   ];
   for (const [ending, end] of endings) {
-    it(`is whole where it ${ending}`, async () => {
+    it(`counts as complete if it ${ending}`, async () => {
       const shutdown = new AbortController();
       const { remote, stream, ended, text } = decrypting({ decrypter: reported(), signal: shutdown.signal });
       remote.push('error');
@@ -176,7 +240,7 @@ describe('a response in which the model reported an error', { concurrency: true 
 describe('the signal of a shutdown', () => {
   const reason = new PrivatemodeError('shutting_down', 'the proxy was shut down');
 
-  it('ends the response with its reason, and is released', async () => {
+  it('ends the response with its reason, and keeps no listener', async () => {
     const control = new AbortController();
     const { remote, ended, text } = decrypting({ signal: control.signal });
     remote.push('some');
@@ -186,7 +250,7 @@ describe('the signal of a shutdown', () => {
     assert.deepEqual([remote.destroyed, getEventListeners(control.signal, 'abort').length], [true, 0]);
   });
 
-  it('is released when the response ends', async () => {
+  it('keeps no listener when the response has ended', async () => {
     const control = new AbortController();
     const { remote, ended } = decrypting({ signal: control.signal });
     remote.push(null);
@@ -194,7 +258,7 @@ describe('the signal of a shutdown', () => {
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
-  it('ends a response at once where it has aborted already', async () => {
+  it('ends a response at once if it was aborted before', async () => {
     const { remote, ended } = decrypting({ signal: AbortSignal.abort(reason) });
     assert.equal(await ended, reason);
     assert.equal(remote.destroyed, true);
@@ -214,7 +278,7 @@ describe('back-pressure', () => {
     stream.destroy();
   });
 
-  it('does not keep what was decrypted from a reader that is slow when the connection breaks', async () => {
+  it('leaves a slow reader all that was decrypted before the connection broke', async () => {
     const { remote, stream, ended, text } = decrypting({ reads: false });
     remote.push('what came before');
     await turn();
@@ -225,7 +289,7 @@ describe('back-pressure', () => {
     assert.equal(text(), 'what came before');
   });
 
-  it('takes a response for complete that a slow reader gets after the connection has closed', async () => {
+  it('keeps a response complete for a slow reader who reads it after the connection has closed', async () => {
     const { remote, stream, ended, text } = decrypting({ reads: false });
     const closed = once(remote, 'close');
     const piece = 'x'.repeat(40 * 1024); // two of them fill the stream, but do not pause the remote
@@ -240,7 +304,7 @@ describe('back-pressure', () => {
     assert.equal(text().length, 2 * piece.length);
   });
 
-  it('closes the remote where nobody wants the rest', async () => {
+  it('destroys the response of the remote if the reader destroys the stream', async () => {
     const { remote, stream, text } = decrypting();
     remote.push('one');
     await eventually('the first bytes', () => text() === 'one');
@@ -253,7 +317,7 @@ describe('back-pressure', () => {
 });
 
 describe('the stream of a response', () => {
-  it('is closed once all has been read, whether the response was whole or not', async () => {
+  it('is closed when all of it has been read, whether the response was complete or not', async () => {
     const whole = decrypting();
     const closed = once(whole.stream, 'close');
     whole.remote.push('all');
@@ -285,7 +349,7 @@ describe('the stream of a response', () => {
 });
 
 describe('the end of a response that is decrypted in several turns', () => {
-  it('gives others their turn, and no close of the remote cuts it off', async () => {
+  it('lets other work run between the turns, and is not cut off by the close of the remote', async () => {
     let turns = 0;
     const decrypter = {
       feed: () => new Uint8Array(),
@@ -344,7 +408,7 @@ describe('what comes after a complete response', () => {
     return running;
   };
 
-  it('is thrown away for five seconds, and then cut off', async (t) => {
+  it('is discarded for five seconds; then the response of the remote is destroyed', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const { remote } = await complete();
     t.mock.timers.tick(4_999);
@@ -353,7 +417,7 @@ describe('what comes after a complete response', () => {
     assert.equal(remote.destroyed, true);
   });
 
-  it('is not waited for where the remote has ended already', async (t) => {
+  it('is not waited for if the remote has already ended', async (t) => {
     const { mock } = t.mock.method(globalThis, 'setTimeout');
     const waits = (): number => mock.calls.filter(({ arguments: [, ms] }) => ms === 5_000).length;
     const { remote, ended } = decrypting();
@@ -366,7 +430,7 @@ describe('what comes after a complete response', () => {
     waiting.remote.destroy();
   });
 
-  it('may end by itself, and leaves the connection in order', async () => {
+  it('may end by itself, without an error of the connection', async () => {
     const { remote, text } = await complete();
     remote.push(null);
     await once(remote, 'end');
@@ -375,8 +439,8 @@ describe('what comes after a complete response', () => {
   });
 });
 
-describe('between two full collections', () => {
-  it('a stream that has ended holds on to nothing', async () => {
+describe('a response stream that has ended', () => {
+  it('keeps less than 200 KB between two full garbage collections', async () => {
     const kilobytes = await keptOfEach(async (ballast) => {
       const { remote, ended } = decrypting();
       Object.assign(remote, { ballast }).push('some');

@@ -31,7 +31,7 @@ const large = (cipher = numbered()): EncryptedStream =>
   );
 
 describe('an encrypted body', () => {
-  it('is sealed as the service opens it, and as long as announced', async () => {
+  it('can be opened by the service, and has the announced length', async () => {
     const { stream, contentLength } = large();
     const text = await bytesOf(stream);
     assert.equal(text.length, contentLength);
@@ -43,7 +43,7 @@ describe('an encrypted body', () => {
     [9, 'a sealed body outgrew its length'],
     [11, 'a sealed body fell short of its length'],
   ] as const) {
-    it(`fails where it has 10 bytes instead of the announced ${announced}, before its last byte leaves`, () => {
+    it(`fails if it has 10 bytes instead of the announced ${announced}, before its last byte is sent`, () => {
       const halves = [Buffer.from('12345'), Buffer.from('67890')];
       const body = { pieces: [{ bytes: halves }], contentLength: announced };
       const sent: Uint8Array[] = [];
@@ -55,7 +55,7 @@ describe('an encrypted body', () => {
     });
   }
 
-  it('leaves a slice as it is until it has left, though the next one is sealed meanwhile', async () => {
+  it('does not change a slice before it has been sent, though the next one is sealed meanwhile', async () => {
     const { stream } = large();
     const sent: Buffer[] = [];
     stream.on('data', async (slice: Uint8Array) => {
@@ -82,7 +82,7 @@ describe('an encrypted body', () => {
   /** Plaintext of one slice. */
   const SLICE = 256 * 1024;
 
-  it('seals one slice ahead of a reader that does not read, not all', async () => {
+  it('is sealed one slice ahead of a reader that does not read, and no further', async () => {
     const { stream, sealed } = counted();
     stream.read(0);
     for (let i = 0; i < 20; i++) await turn();
@@ -105,7 +105,7 @@ describe('an encrypted body', () => {
     }
   });
 
-  it('seals nothing more once it is destroyed', async () => {
+  it('is sealed no further once it is destroyed', async () => {
     const { stream, sealed } = counted();
     for await (const _ of stream) break;
     assert.ok(stream.destroyed);
@@ -114,7 +114,7 @@ describe('an encrypted body', () => {
     assert.equal(sealed(), before);
   });
 
-  it('is destroyed with what sealing throws', async () => {
+  it('is destroyed with the error that sealing throws', async () => {
     const { stream } = large(
       watched(numbered(), () => {
         throw new Error('seal failed');
@@ -127,7 +127,7 @@ describe('an encrypted body', () => {
     ['ended', (stream: Readable) => stream.resume()],
     ['destroyed', (stream: Readable) => stream.destroy()],
   ] as const) {
-    it(`is not held by its stream that has ${how}, so the prompt can be freed`, async () => {
+    it(`is not held in memory by its stream once the stream is ${how}, so that the prompt can be freed`, async () => {
       const { encrypted, prompt } = (() => {
         const chunk = Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
         const body = prepare(jsonBody(), [chunk]);
@@ -156,9 +156,9 @@ const { rawBody } = inferenceVectors<{
   }[];
 }>('multipart-and-raw');
 
-describe('raw sealing', () => {
+describe('a raw body of the vectors', () => {
   for (const { name, inputHex, ivHex, expectedBody } of rawBody) {
-    it(name, async () => {
+    it(`is sealed as expected: ${name}`, async () => {
       for (const chunks of everyChunking(hex(inputHex))) {
         const prepared = prepare(rawBodyOf(), chunks);
         assert.equal(prepared.model, undefined);

@@ -24,7 +24,7 @@ describe('the limit of an event', () => {
     assert.equal(failure([Buffer.from(`data: x${blanks}\n\n`)]), 'response_too_large');
   });
 
-  it('counts, of what is on the wire without a blank line, all but 16 bytes', () => {
+  it('allows 16 bytes more for any lines on the wire without a blank line', () => {
     for (const start of [': ', 'data: ', 'event: ', 'x']) {
       const line = (bytes: number): Buffer[] => [Buffer.from(start.padEnd(bytes, 'y'))];
       assert.equal(failure(line(116), 100), undefined, start);
@@ -32,7 +32,7 @@ describe('the limit of an event', () => {
     }
   });
 
-  it('ends with a clean error, arriving whole or byte by byte', () => {
+  it('fails an event with response_too_large, whether it arrives whole or byte by byte', () => {
     const event = sealedStream(['id', 'usage']).event(chatChunk('x'.repeat(2000), 'stop'));
     for (const wire of [event, `: ${'x'.repeat(3000)}`, 'data: x\n'.repeat(3000)].map((text) =>
       Buffer.from(text),
@@ -44,7 +44,7 @@ describe('the limit of an event', () => {
   });
 });
 
-describe('lines without a blank line', () => {
+describe('lines of a stream without a blank line between them', () => {
   const failureOf = (wire: string, size: number): string | undefined => {
     const bytes = Buffer.from(wire);
     const cuts = Array.from({ length: Math.floor(bytes.length / size) }, (_, i) => i * size);
@@ -59,7 +59,7 @@ describe('lines without a blank line', () => {
     ['ids', 'id: 1\n'],
     ['unknown fields', 'x\n'],
   ] as const) {
-    it(`${name}: refused beyond the limit of an event`, () => {
+    it(`fail with response_too_large once together they exceed the limit of an event: ${name}`, () => {
       const count = Math.ceil(2600 / line.length);
       for (const size of [1, 100, 10_000]) {
         assert.equal(failureOf(line.repeat(count), size), 'response_too_large', `${size}`);
@@ -68,7 +68,7 @@ describe('lines without a blank line', () => {
     });
   }
 
-  it('are counted anew after a blank line that two chunks share', () => {
+  it('are counted from zero after a blank line, even if its two line ends are in two chunks', () => {
     for (const [bytes, code] of [
       [2516, undefined],
       [2517, 'response_too_large'],
@@ -79,7 +79,7 @@ describe('lines without a blank line', () => {
   });
 
   for (const end of ['\n\n', '\r\n\r\n', '\r\r']) {
-    it(`comments may come without end, each with ${JSON.stringify(end)}`, () => {
+    it(`do not include comments that each end with a blank line, which may come without limit: ${JSON.stringify(end)}`, () => {
       for (const size of [100, 10_000]) assert.equal(failureOf(`: ping${end}`.repeat(5000), size), undefined);
     });
   }
@@ -96,10 +96,10 @@ function cost(line: string): number {
   return Math.min(...times);
 }
 
-describe('the cost of lines that mean nothing', () => {
+describe('the time for lines that mean nothing', () => {
   cost(':\n'); // compiles
   for (const line of ['a\n', 'retry:x\n']) {
-    it(`${JSON.stringify(line)}: no more than eight times that of comments`, { timeout: 60_000 }, () => {
+    it(`is, for ${JSON.stringify(line)}, at most eight times that for comments`, { timeout: 600_000 }, () => {
       const [comments, others] = [cost(':\n'), cost(line)];
       assert.ok(others < 8 * comments, `${others.toFixed(1)} ms against ${comments.toFixed(1)} ms`);
     });
@@ -108,7 +108,7 @@ describe('the cost of lines that mean nothing', () => {
 
 describe('plain members of many numbers', () => {
   for (const usage of [`{"a":[${'1,'.repeat(7_000)}1]}`, `{"a":"${'1a'.repeat(7_000)}"}`]) {
-    it(`${usage.slice(0, 10)}: passed on or refused as malformed, not an internal error`, () => {
+    it(`are passed on or refused as malformed, and cause no internal error: ${usage.slice(0, 10)}`, () => {
       const wire = Buffer.from(`event: ping\ndata: {"type":"ping","usage":${usage}}\n\n`);
       assert.equal(failure([wire], 1 << 20, 'messages') ?? 'response_malformed', 'response_malformed');
     });

@@ -52,16 +52,16 @@ describe('cache salt injection', () => {
 
   const MOST = 24 * 1024 * 1024;
   for (const [what, salt, code] of [
-    ['of 32 bytes once it is decoded', `"${'\\u00e9'.repeat(16)}"`, undefined],
-    ['of 31 bytes once it is decoded', `"${'\\u0061'.repeat(31)}"`, 'salt_too_short'],
-    ['that is an object, by the length of its text', `{"a":"${SALT}"}`, undefined],
+    ['that has 32 bytes after decoding', `"${'\\u00e9'.repeat(16)}"`, undefined],
+    ['that has 31 bytes after decoding', `"${'\\u0061'.repeat(31)}"`, 'salt_too_short'],
+    ['that is an object whose text is long enough', `{"a":"${SALT}"}`, undefined],
     ['that is an empty object', '{}', 'salt_too_short'],
     ['that is false', 'false', 'salt_too_short'],
     ['that would take too long to decode', `"${'a'.repeat(MOST)}"`, 'context_too_large'],
     ['that would take too long to decode, with an escape', `"\\n${'a'.repeat(MOST)}"`, 'context_too_large'],
     ['that is a number of too many digits', `1.${'1'.repeat(MOST)}`, 'context_too_large'],
   ] as const) {
-    it(code === undefined ? `takes a salt ${what}` : `refuses a salt ${what}: ${code}`, async () => {
+    it(code === undefined ? `accepts a salt ${what}` : `refuses a salt ${what}: ${code}`, async () => {
       for (const configured of [undefined, SALT]) {
         const sealing = received(`{"model":"m","cache_salt":${salt}}`, configured);
         const message = code === 'context_too_large' ? /longer than 25165824 bytes/ : /./;
@@ -84,7 +84,7 @@ describe('cache salt injection', () => {
     assert.match(sealed, /^\{ "n" : 1e\+1 , "model":"m","cache_salt":"[^"]+" \}$/);
   });
 
-  it('draws 32 random bytes for each request without a salt, and gives them no shard key', () => {
+  it('draws 32 random bytes for each request without a salt, and gives such a request no shard key', () => {
     const salted = () => prepare(jsonBody({ salted: true }), [Buffer.from('{"model":"m"}')]);
     const [first, second] = [salted(), salted()].map(({ content, shardKey, edit }) => {
       assert.equal(shardKey, undefined);

@@ -1,6 +1,7 @@
 /**
- * Many clients read streams without a parser of event streams: each line for itself, skipping what is no JSON, or whatever follows
- * `data: ` anywhere in a line. The framing is not authenticated: with it a gateway must neither hide an event from them nor add one.
+ * Many clients read streams without a parser of event streams: each line for itself, skipping what is no
+ * JSON, or whatever follows `data: ` anywhere in a line. The framing is not authenticated: with it a gateway
+ * must neither hide an event from them nor add one.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -49,7 +50,7 @@ const ATTACKS: Readonly<Record<string, string>> = {
 describe('a stream read line by line', () => {
   for (const [attack, wire] of Object.entries(ATTACKS)) {
     for (const [reader, lines] of Object.entries(READERS)) {
-      it(`${attack}, ${reader}: the honest events`, () => {
+      it(`has only the honest events, with ${attack}, for a client that reads ${reader}`, () => {
         const { text, failure } = open(wire);
         assert.equal(failure, undefined);
         assert.deepEqual(wordsOf(lines(text)), ['one', 'two']);
@@ -57,7 +58,7 @@ describe('a stream read line by line', () => {
     }
   }
 
-  it('keeps comments and ids that are a few words, and a comment of anything else as an empty one', () => {
+  it('keeps a comment of a few words, and writes a comment of anything else as an empty one', () => {
     const text = `: keep-alive 2\n\n: ping: 1\n\n:${'x'.repeat(257)}\n\n`;
     assert.equal(open(text).text, ': keep-alive 2\n\n:\n\n:\n\n');
   });
@@ -65,8 +66,8 @@ describe('a stream read line by line', () => {
 
 const FORGED_LINE = `data: ${FORGED}`;
 /**
- * Python's str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. Where nothing authenticates a text, it must not hold
- * them: behind one, a gateway could write events of its own.
+ * Python's str.splitlines (httpx.iter_lines) and Java's Scanner split at these too. Where nothing
+ * authenticates a text, it must not hold them: behind one, a gateway could write events of its own.
  */
 const LINES = /\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/;
 
@@ -86,7 +87,7 @@ const PLACES: Readonly<Record<string, (stream: Sealed, end: string) => string>> 
 describe('line separators in text that nothing authenticates', () => {
   for (const [place, wire] of Object.entries(PLACES)) {
     for (const end of ['\u2028', '\u2029', '\u0085', '\f', '\x1e']) {
-      it(`${place}: ${JSON.stringify(end)}`, () => {
+      it(`forge no line of data in ${place}: ${JSON.stringify(end)}`, () => {
         const { text, failure } = open(`${wire(sealed(), end)}${DONE}`);
         const forged = text.split(LINES).filter((line) => /^data: (?:\[DONE\]|\{.choices)/.test(line));
         assert.deepEqual(forged, failure === undefined ? ['data: [DONE]'] : []);
@@ -95,7 +96,10 @@ describe('line separators in text that nothing authenticates', () => {
   }
 });
 
-/** The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data is none. */
+/**
+ * The data of each event that is dispatched, as the HTML standard reads LF-only text: an event without data
+ * is none.
+ */
 function dispatched(text: string): string[] {
   return text.split('\n\n').flatMap((block) => {
     const lines = block.split('\n').filter((line) => line.startsWith('data:'));
@@ -104,9 +108,9 @@ function dispatched(text: string): string[] {
   });
 }
 
-describe('raw line ends in an event like one whose data had line ends', () => {
+describe('raw line ends in place of the empty data lines of an earlier event', () => {
   for (const lines of ['\n', '\n\n', ' \n']) {
-    it(`${JSON.stringify(lines)} before the data: no event is lost without an error`, () => {
+    it(`hide no event without an error: ${JSON.stringify(lines)}`, () => {
       const stream = sealed();
       const first = `data: ${lines.replaceAll('\n', '\ndata: ')}${stream.object(chatChunk('one'))}\n\n`;
       const second = `data: ${lines}${stream.object(chatChunk('two'))}\n\n`;

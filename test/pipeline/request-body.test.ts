@@ -1,4 +1,6 @@
-/** What is read from a JSON request body, and what is refused with a 400 before anything of it is encrypted. */
+/**
+ * What is read from a JSON request body, and what is refused with a 400 before anything of it is encrypted.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
@@ -18,7 +20,7 @@ const { mustReject } = inferenceVectors<{
 const prepareText = (text: string, endpoint: JsonEndpoint = {}): SaltedBody =>
   prepare(jsonBody(endpoint), [Buffer.from(text)]);
 
-describe('a JSON request body, what is refused with a 400', () => {
+describe('a JSON request body is refused with a 400', () => {
   for (const { name, input } of mustReject) {
     it(name, () => {
       assert.throws(
@@ -30,45 +32,45 @@ describe('a JSON request body, what is refused with a 400', () => {
 
   const models: Record<string, readonly [string, string][]> = {
     missing_model: [
-      ['absent', '{"messages":[]}'],
-      ['empty', '{"model":""}'],
-      ['in another case', '{"Model":"m"}'],
+      ['is absent', '{"messages":[]}'],
+      ['is empty', '{"model":""}'],
+      ['has its name in another case', '{"Model":"m"}'],
     ],
     invalid_model: [
-      ['a number', '{"model":1}'],
-      ['null', '{"model":null}'],
-      ['with a line feed', '{"model":"a\\nb"}'],
-      ['with NUL', '{"model":"a\\u0000"}'],
-      ['with a lone surrogate', '{"model":"\\ud800"}'],
-      ['of 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
+      ['is a number', '{"model":1}'],
+      ['is null', '{"model":null}'],
+      ['has a line feed', '{"model":"a\\nb"}'],
+      ['has NUL', '{"model":"a\\u0000"}'],
+      ['has a lone surrogate', '{"model":"\\ud800"}'],
+      ['has 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],
     ],
   };
-  it('a model far too long is not even decoded; one of 256 escaped bytes is', () => {
+  it('for a model that is far too long, without decoding it, but not for one of 256 escaped bytes', () => {
     const escaped = (count: number) => `{"model":"${'\\u0041'.repeat(count)}"}`;
     assert.equal(prepareText(escaped(256)).model, 'A'.repeat(256));
     assert.throws(() => prepareText(escaped(350)), { code: 'invalid_model', message: /not a short string/ });
   });
 
-  it('more members than any API has, since each costs a cipher', () => {
+  it('for more than 1,000 members, since each of them would be encrypted', () => {
     const text = `{"model":"m"${Array.from({ length: 1000 }, (_, i) => `,"k${i}":1`).join('')}}`;
     assert.throws(() => prepareText(text), { code: 'invalid_json', message: /too many members/ });
   });
 
   for (const [code, rows] of Object.entries(models)) {
     for (const [name, text] of rows) {
-      it(`model ${name}: ${code}`, () => assert.throws(() => prepareText(text), { code }));
+      it(`as ${code} if the model ${name}`, () => assert.throws(() => prepareText(text), { code }));
     }
   }
 });
 
-describe('a JSON request body, what is read from the body', () => {
-  it('the model, decoded', () => {
+describe('reading a JSON request body', () => {
+  it('gives the model, decoded', () => {
     assert.equal(prepareText('{"mo\\u0064el":"a\\u00e9\u{1f600}"}').model, 'aé😀');
     assert.equal(prepareText(`{"model":"${'é'.repeat(128)}"}`).model, 'é'.repeat(128));
     assert.equal(prepareText(`{"messages":"${'x'.repeat(4096)}","model":"m"}`).model, 'm');
   });
 
-  it('that the response streams, only where stream is true', () => {
+  it('says that the response streams only if stream is true', () => {
     assert.equal(prepareText('{"model":"m","stream":true}').streaming, true);
     for (const value of ['false', 'null']) {
       assert.equal(prepareText(`{"model":"m","stream":${value}}`).streaming, false);
@@ -77,7 +79,7 @@ describe('a JSON request body, what is read from the body', () => {
     assert.equal(prepareText('{"model":"m","a":{"stream":true}}').streaming, false);
   });
 
-  it('how many choices an honest response has: n', () => {
+  it('gives n as the number of choices of an honest response', () => {
     for (const [n, choices] of [
       ['3', 3],
       ['2e1', 20],
@@ -101,18 +103,18 @@ describe('a JSON request body, what is read from the body', () => {
     }
   });
 
-  it('no response format: that is a field of forms', () => {
+  it('gives no response format, which is a field of forms', () => {
     assert.equal(prepareText('{"model":"m","response_format":"json"}').format, undefined);
   });
 
-  it('no shard key and no salt where the endpoint has none', async () => {
+  it('gives no shard key and adds no salt if the endpoint has none', async () => {
     const prepared = prepareText('{"model":"m"}', { plain: PLAIN_MEMBERS.E });
     assert.equal(prepared.shardKey, undefined);
     assert.equal(await sealText(prepared, fixedCipher()), '{"model":"m"}');
   });
 });
 
-describe('a JSON request body, the prompts of completions', () => {
+describe('the prompts of completions', () => {
   const COMPLETIONS: JsonEndpoint = { id: 'completions', salted: true };
   const choicesOf = (text: string): number => prepareText(text, COMPLETIONS).choices;
 
@@ -144,7 +146,7 @@ describe('a JSON request body, the prompts of completions', () => {
     ['"prompt_embeds":"e","prompt":[]', 1],
     ['"a":{"prompt":["a","b"]},"\\u0070rompt":["a","b","c"]', 3],
   ] as const) {
-    it(`{${members}}: ${choices}`, () => {
+    it(`give ${choices} as the number of choices: {${members}}`, () => {
       const text = Buffer.from(`{"model":"m"${members === '' ? '' : ','}${members}}`);
       for (const chunks of [[text], byteByByte(text)]) {
         const prepared = prepare(jsonBody(COMPLETIONS), chunks);
@@ -153,13 +155,13 @@ describe('a JSON request body, the prompts of completions', () => {
     });
   }
 
-  it('are counted in many MB, of texts and of numbers', () => {
+  it('are counted in a body of many MB, of texts and of numbers', () => {
     const texts = Array.from({ length: 100_000 }, (_, i) => `"${'x'.repeat(i % 200)}"`);
     assert.equal(choicesOf(`{"model":"m","prompt":[${texts.join()}],"n":2}`), 200_000);
     assert.equal(choicesOf(`{"model":"m","prompt":[${Array(2_000_000).fill('12').join()}],"n":2}`), 2);
   });
 
-  it('are counted as a literal count says, in any chunks', () => {
+  it('are counted as a literal implementation counts them, in any chunks', () => {
     const numbers = fc.array(fc.integer(), { maxLength: 4 });
     const texts = fc.array(fc.string({ unit: fc.constantFrom('a', '"', '[', ']', ',', '\\', 'é') }));
     const prompt = fc.oneof(
@@ -198,7 +200,7 @@ describe('a JSON request body, the prompts of completions', () => {
   });
 });
 
-describe('a JSON request body, what plain members may hold', () => {
+describe('the value of a plain member of a JSON request body', () => {
   const COUNTS = ['n', 'max_tokens', 'max_completion_tokens'];
 
   /** The rule by the letter; `text` is one JSON value. */
@@ -267,7 +269,7 @@ describe('a JSON request body, what plain members may hold', () => {
     options,
   );
 
-  it('is what the rule of the member says; all else is refused by its name, and never quoted', async () => {
+  it('passes if the rule of its member allows it, and else is refused by an error that names the member only', async () => {
     const seen = { accepted: 0, refused: 0 };
     await fc.assert(
       fc.asyncProperty(
@@ -295,7 +297,7 @@ describe('a JSON request body, what plain members may hold', () => {
     assert.ok(seen.accepted > 500 && seen.refused > 500, JSON.stringify(seen));
   });
 
-  it('is judged only where the member stays plain', async () => {
+  it('is checked only if the member stays plain', async () => {
     for (const [plain, sealed] of [
       [PLAIN_MEMBERS.M, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options']],
       [PLAIN_MEMBERS.E, ['n', 'max_tokens', 'max_completion_tokens', 'stream_options', 'stream']],
@@ -310,7 +312,22 @@ describe('a JSON request body, what plain members may hold', () => {
     });
   });
 
-  it('is not decoded where it is longer than 4 KiB', () => {
+  it('is taken up to 4 KiB of JSON, and refused with a byte more', () => {
+    const number = (bytes: number) => `1.${'0'.repeat(bytes - 2)}`;
+    const options = (bytes: number) => `{${' '.repeat(bytes - 2)}}`;
+    // All of these say what the member may say: nothing but their length is refused.
+    for (const [member, value] of [
+      ...COUNTS.map((name) => [name, number] as const),
+      ['stream_options', options] as const,
+    ]) {
+      const text = (bytes: number) => `{"model":"m","${member}":${value(bytes)}}`;
+      assert.equal(prepareText(text(4096)).model, 'm', member);
+      for (const bytes of [4097, 1_000_000])
+        assert.throws(() => prepareText(text(bytes)), { code: 'invalid_plain_member' }, `${member} ${bytes}`);
+    }
+  });
+
+  it('is refused if it is a string of a million digits, a number of 5,000 digits, or a long list', () => {
     for (const text of [
       `"${'\\u0031'.repeat(1_000_000)}"`,
       `${'1'.repeat(5000)}`,
@@ -323,7 +340,9 @@ describe('a JSON request body, what plain members may hold', () => {
 
 describe('a plain member', () => {
   const FORM_TYPE = 'multipart/form-data; boundary=B';
-  /** A body of that codec with that member beside its model; in JSON a value that no member may have in clear. */
+  /**
+   * A body of that codec with that member beside its model; in JSON a value that no member may have in clear.
+   */
   const bodies = {
     json: (name: string) => (name === 'model' ? '{"model":{}}' : `{"model":"m","${name}":{"text":"hidden"}}`),
     multipart: (name: string) => {
@@ -341,7 +360,7 @@ describe('a plain member', () => {
 
   for (const endpoint of ENDPOINTS) {
     for (const name of endpoint.requestPlain) {
-      it(`of ${endpoint.id}, ${name}, takes no text`, async () => {
+      it(`is refused with a text that its rule forbids: ${name} of ${endpoint.id}`, async () => {
         const code = name === 'model' ? 'invalid_model' : 'invalid_plain_member';
         await assert.rejects(take(endpoint, name), { code, status: 400 });
       });
@@ -352,7 +371,7 @@ describe('a plain member', () => {
     ['json', 'chat'],
     ['multipart', 'transcription'],
   ] as const) {
-    it(`without a rule makes its endpoint take no request: ${codec}`, async () => {
+    it(`makes its endpoint refuse every request if it has no rule: ${codec}`, async () => {
       const endpoint = { id, codec, requestPlain: new Set(['model', 'user']), salted: false };
       await assert.rejects(take(endpoint, 'language'), { code: 'internal', message: /"user"/ });
     });

@@ -1,7 +1,7 @@
 /** What a sealed value may be, kind by kind: what is none is refused, and never an error of ours. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fitsRow, grammarOf, type Row } from '../../lib/pipeline/response-grammar.ts';
+import { fitsRow, type GrammarRow, grammarOf } from '../../lib/pipeline/response-grammar.ts';
 
 const CHAT = { message: {}, finish_reason: 'stop' };
 const TEXT = { text: '', finish_reason: 'stop' };
@@ -69,7 +69,7 @@ const OBJECTS = [
   ],
   ...['delta of a message', 'delta of a message with a type', 'delta of a message with a type that is none'],
 ];
-type Kind = Row['required'][string];
+type Kind = GrammarRow['required'][string];
 const TAKEN: readonly (readonly [Kind, readonly string[]])[] = [
   ['string', ['text']],
   ['integer', ['0']],
@@ -93,7 +93,7 @@ const TAKEN: readonly (readonly [Kind, readonly string[]])[] = [
 describe('the kinds of sealed values', () => {
   for (const [kind, taken] of TAKEN) {
     it(`${kind} takes ${taken.length} of ${Object.keys(VALUES).length} values`, () => {
-      const row: Row = { required: { member: kind } };
+      const row: GrammarRow = { required: { member: kind } };
       const found = Object.keys(VALUES).filter((name) => fitsRow(row, 'member', VALUES[name]));
       assert.deepEqual(found.sort(), [...taken].sort());
     });
@@ -101,7 +101,7 @@ describe('the kinds of sealed values', () => {
 });
 
 describe('endpoints', () => {
-  it('that encrypt nothing have no grammar', () => {
+  it('have no grammar if they encrypt nothing', () => {
     assert.throws(() => grammarOf({ id: 'models' }), { code: 'internal' });
   });
 });

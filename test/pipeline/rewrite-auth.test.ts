@@ -20,21 +20,21 @@ const ROWS: readonly Row[] = [
   ['a key', { authorization: 'Bearer theirs' }, 'Bearer theirs', 'theirs'],
   ['the placeholder', { authorization: 'Bearer placeholder' }, 'Bearer placeholder', 'placeholder', true],
   [
-    'almost the placeholder (case of the scheme)',
+    'the placeholder with its scheme in lower case',
     { authorization: 'bearer placeholder' },
     'bearer placeholder',
     'placeholder',
   ],
   [
-    'almost the placeholder (case of the word)',
+    'the placeholder with a capital P',
     { authorization: 'Bearer Placeholder' },
     'Bearer Placeholder',
     'Placeholder',
   ],
-  ['almost the placeholder (two blanks)', { authorization: 'Bearer  placeholder' }, 'Bearer  placeholder'],
+  ['the placeholder after two blanks', { authorization: 'Bearer  placeholder' }, 'Bearer  placeholder'],
   ['another scheme', { authorization: 'Basic dXNlcjpwYXNz' }, 'Basic dXNlcjpwYXNz'],
   ['an empty Authorization', { authorization: '' }, ''],
-  ['a bearer of nothing', { authorization: 'Bearer ' }, 'Bearer '],
+  ['a bearer without a key', { authorization: 'Bearer ' }, 'Bearer '],
   ['a bearer of two words', { authorization: 'Bearer a b' }, 'Bearer a b'],
   ['x-api-key', { apiKeyHeader: 'theirs' }, 'Bearer theirs', 'theirs'],
   [
@@ -46,32 +46,32 @@ const ROWS: readonly Row[] = [
   ],
   ['an empty x-api-key', { apiKeyHeader: '' }, undefined],
   [
-    'both headers: Authorization decides alone',
+    'both headers, of which Authorization counts alone',
     { authorization: 'Bearer theirs', apiKeyHeader: OTHERS },
     'Bearer theirs',
     'theirs',
   ],
   [
-    'both headers, the placeholder in the one that counts',
+    'both headers, the placeholder in Authorization',
     { authorization: 'Bearer placeholder', apiKeyHeader: OTHERS },
     'Bearer placeholder',
     'placeholder',
     true,
   ],
   [
-    'both headers, the placeholder in the other one',
+    'both headers, the placeholder in x-api-key',
     { authorization: 'Bearer theirs', apiKeyHeader: 'placeholder' },
     'Bearer theirs',
     'theirs',
   ],
   [
-    'an empty Authorization beside x-api-key: still decides alone',
+    'an empty Authorization, which still counts alone, and x-api-key',
     { authorization: '', apiKeyHeader: OTHERS },
     '',
   ],
 ];
 
-describe('whose key a request is sent with', () => {
+describe('the key of a request', () => {
   for (const [name, client, theirs, offered, replaced = false] of ROWS) {
     for (const [fallback, authorization] of [
       ['always', OURS],
@@ -87,9 +87,9 @@ describe('whose key a request is sent with', () => {
           fallback,
         });
 
-      it(`${name}; a key is configured, ${fallback}`, () =>
+      it(`is the ${authorization === OURS ? "proxy's" : "client's, if any"}, with a configured key and --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
         assert.deepEqual(decide('ours'), { authorization, offeredKey: undefined }));
-      it(`${name}; no key is configured, ${fallback}`, () =>
+      it(`is the client's, if any, without a configured key and with --api-key-fallback=${fallback}, when the client sends ${name}`, () =>
         assert.deepEqual(decide(undefined), { authorization: theirs, offeredKey: offered }));
     }
   }

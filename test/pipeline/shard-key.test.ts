@@ -61,9 +61,9 @@ const shardKey = (body: string | Uint8Array, configured: string | undefined, cut
   return prepare(stage, cuts ? cutAnywhere(bytes, cuts) : byteByByte(bytes), configured).shardKey;
 };
 
-describe('the shard key, by the vectors,', () => {
+describe('the shard key', () => {
   for (const { kind, length, salt, expected } of vectors) {
-    it(`of ${length} ${kind} bytes has ${expected.length} characters`, () => {
+    it(`has ${expected.length} characters for ${length} ${kind} bytes, as the vector says`, () => {
       const content = kind === 'generated' ? generated(length) : Buffer.alloc(length, 'a');
       const half = Math.floor(length / 2) + 1;
       assert.equal(keyOf(salt, [content]), expected);
@@ -72,14 +72,14 @@ describe('the shard key, by the vectors,', () => {
   }
 
   for (const { name, defaultSalt, body, expected } of bodies) {
-    it(name, () => {
+    it(`is that of the vector: ${name}`, () => {
       const key = shardKey(body, defaultSalt === '' ? undefined : defaultSalt);
       assert.equal(key ?? '', expected);
       assert.equal(shardKey(body, defaultSalt === '' ? undefined : defaultSalt, []) ?? '', expected);
     });
   }
 
-  it('refuses more than a million tokens, in the words of 400', () => {
+  it('is refused for more than a million tokens, with 400 and context_too_large', () => {
     for (const { length } of errors) {
       assert.throws(() => keyOf('s', [Buffer.alloc(length, 'a')]), {
         code: 'context_too_large',
@@ -92,7 +92,7 @@ describe('the shard key, by the vectors,', () => {
     }
   });
 
-  it('takes the longest prompt also where every byte of it is escaped, and one that is far longer is not even decoded', () => {
+  it('is made of a prompt of 4,000,000 escaped bytes, while a longer prompt is refused without decoding it', () => {
     const escaped = (count: number) => `{"model":"m","prompt":"${'\\u0061'.repeat(count)}"}`;
     const salt = 'x'.repeat(32);
     assert.equal(shardKey(escaped(4_000_000), salt, []), keyOf(salt, [Buffer.alloc(4_000_000, 'a')]));
@@ -131,7 +131,7 @@ describe('shard key, hashed while the body arrives', () => {
     fc.constantFrom(null, true, 17),
   );
 
-  it('is the same in any order of members, under any salt, in any chunks', () => {
+  it('equals that of a literal implementation for any order of members, any salt and any chunks', () => {
     fc.assert(
       fc.property(
         fc.option(salt, { nil: undefined }),

@@ -30,7 +30,7 @@ describe('the usage of a stream', () => {
   const finished = [chatChunk('a'), chatChunk('b', null, 2), chatChunk('', 'stop', 3)];
 
   for (const wanted of ['every', 'last', 'none'] as const) {
-    it(`is that of the closing chunk, where the client gets ${wanted}`, () => {
+    it(`is that of the closing chunk, whatever usage the client gets: ${wanted}`, () => {
       const wire = chat(...finished, CLOSING as never);
       assert.deepEqual(
         streamUsage(wire, 'chat', wanted),
@@ -66,7 +66,7 @@ describe('the usage of a stream', () => {
     return streamUsage(wire, 'messages');
   };
 
-  it('of messages is that of the start and of the last delta', () => {
+  it('has its input from message_start and its output from message_delta in the messages API', () => {
     assert.deepEqual(
       messages(
         { input_tokens: 2, cache_read_input_tokens: 4, cache_creation_input_tokens: 1, output_tokens: 0 },
@@ -76,7 +76,7 @@ describe('the usage of a stream', () => {
     );
   });
 
-  it('of messages is that of the last delta, where only that knows what came from the cache', () => {
+  it('is that of message_delta in the messages API if only message_delta tells what came from the cache', () => {
     assert.deepEqual(
       messages(
         { input_tokens: 7, output_tokens: 0 },
@@ -105,14 +105,14 @@ describe('the usage of a whole body', () => {
     usage: { prompt_tokens: 5, completion_tokens: 6, prompt_tokens_details: { cached_tokens: 5 } },
   };
 
-  it('is its plain member', () => {
+  it('is that of the plain member usage', () => {
     assert.deepEqual(usageOf(CHAT, 'chat'), {
       usage: { prompt: 5, completion: 6, cached: 5 },
       failure: undefined,
     });
   });
 
-  it('of embeddings has no completion', () => {
+  it('has no completion tokens for embeddings', () => {
     const body = { object: 'list', data: [], model: 'm', usage: { prompt_tokens: 4, total_tokens: 4 } };
     assert.deepEqual(usageOf(body, 'embeddings'), {
       usage: { prompt: 4, completion: undefined, cached: undefined },
@@ -120,7 +120,7 @@ describe('the usage of a whole body', () => {
     });
   });
 
-  it('is not believed of a body that is refused', () => {
+  it('is unknown for a body that is refused', () => {
     const { usage, failure } = usageOf({ ...CHAT, object: 'x' }, 'chat');
     assert.deepEqual([usage, failure], [undefined, 'response_not_authentic']);
   });
@@ -153,7 +153,7 @@ describe('counts of tokens', () => {
       ['', undefined, undefined],
     ];
 
-  it('keep of earlier ones what they do not repeat', () => {
+  it('keep the earlier value of each count that a later text does not repeat', () => {
     const earlier = { prompt: 7, completion: 8, cached: 6 };
     for (const [text, prompt, completion, cached] of [
       ['{"prompt_tokens":1,"completion_tokens":2}', 1, 2, undefined],
@@ -172,7 +172,7 @@ describe('counts of tokens', () => {
   });
 
   for (const [text, prompt, completion, cached] of cases) {
-    it(`of ${text || 'nothing'}`, () => {
+    it(`are ${prompt ?? 'unknown'} in and ${completion ?? 'unknown'} out for ${text || 'an empty text'}`, () => {
       const none = prompt === undefined && completion === undefined;
       assert.deepEqual(tokenUsageIn(text), none ? undefined : { prompt, completion, cached });
     });

@@ -25,7 +25,7 @@ const accepting =
   };
 
 describe('session without a configured key', () => {
-  it('waits for a key, and asks those who bring none for one', async () => {
+  it('waits for a key, and answers requests without one with api_key_missing', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await clock.advance(60 * MINUTE);
     assert.deepEqual([session.standing().state, remote.calls], ['awaiting-key', []]);
@@ -33,7 +33,7 @@ describe('session without a configured key', () => {
     assert.equal(clock.timers().all, 0);
   });
 
-  it('raises no alarm for a permanent cause while an epoch is good', async () => {
+  it('reports a permanent failure only after the secret has expired', async () => {
     const scene = sessionScene({ apiKey: undefined });
     const { session, remote, clock, permanent, count } = scene;
     const epoch = await session.acquire(offering('first'));
@@ -53,7 +53,7 @@ describe('session without a configured key', () => {
     assert.equal(permanent.length, 1);
   });
 
-  it('attests with the key of the first request, and keeps it for everybody', async () => {
+  it('attests and renews with the key of the first request, and shares the secret with all requests', async () => {
     const { session, remote, clock } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: accepting('good') },
@@ -70,7 +70,7 @@ describe('session without a configured key', () => {
     );
   });
 
-  it('costs the client of a bad key a 401, after one call and no retry', async () => {
+  it('answers a bad key with api_key_rejected, after one call and no retry', async () => {
     const { session, clock, count, permanent } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: accepting() },
@@ -80,14 +80,14 @@ describe('session without a configured key', () => {
     assert.deepEqual([count('attest'), permanent.length, session.standing().state], [1, 0, 'awaiting-key']);
   });
 
-  it('says of a placeholder, which stands for a key of the proxy, that the proxy has none', async () => {
+  it('tells a client that sends the key "placeholder" that the proxy has no key of its own', async () => {
     const { session } = sessionScene({ apiKey: undefined, prepare: { onAttest: accepting() } });
     await assert.rejects(session.acquire(offering('placeholder')), withCode('api_key_rejected'));
     const words = /a moment ago \(it is "placeholder", and the proxy has none of its own: --api-key\)$/;
     await assert.rejects(session.acquire(offering('placeholder')), words);
   });
 
-  it('does not ask again for a key that was rejected a moment ago, but does after half a minute', async () => {
+  it('tries a rejected key again only 30 s after the rejection', async () => {
     const { session, remote, clock, count } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: accepting() },
@@ -110,7 +110,7 @@ describe('session without a configured key', () => {
     assert.equal(count('attest'), 1);
   });
 
-  it('does not hold up others by a key that takes long', async () => {
+  it('attests with a second key while the first one takes long, and gives its secret to the requests of both', async () => {
     const { session, remote, clock } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: (key) => (key === 'slow' ? new Promise(() => {}) : undefined) },
@@ -124,7 +124,7 @@ describe('session without a configured key', () => {
     assert.equal(clock.timers().waiting, 0);
   });
 
-  it('does not attest with a key whose turn comes when there is an epoch already', async () => {
+  it('does not attest with a queued key once another key has brought a secret', async () => {
     const { session, clock, count } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: () => new Promise((resolve) => void clock.after(1000, resolve)) },
@@ -135,7 +135,7 @@ describe('session without a configured key', () => {
     assert.equal(count('attest'), 8);
   });
 
-  it('takes no epoch into use that a key brings after the end', async () => {
+  it('does not use a secret whose attestation ends after the session was closed', async () => {
     const { session, remote, clock, events } = sessionScene({ apiKey: undefined });
     remote.onRecord = () => session.close();
     await assert.rejects(session.acquire(offering('good')), withCode('shutting_down'));
@@ -145,7 +145,7 @@ describe('session without a configured key', () => {
     assert.equal(clock.timers().all, 0);
   });
 
-  it('uses one epoch when two keys succeed', async () => {
+  it('uses a single secret if attestation succeeds with two keys at once', async () => {
     const { session, clock, events } = sessionScene({
       apiKey: undefined,
       prepare: {
@@ -161,7 +161,7 @@ describe('session without a configured key', () => {
     assert.equal(events.filter(({ type }) => type === 'epoch').length, 1);
   });
 
-  it("tells a client of trouble that is not its key's, and tries again for the next request", async () => {
+  it('fails a request with upstream_unreachable if the service is down, and tries its key again for the next one', async () => {
     const { session, remote, clock, count } = sessionScene({
       apiKey: undefined,
       prepare: { onAttest: fails('upstream_unreachable') },
@@ -174,7 +174,7 @@ describe('session without a configured key', () => {
     await session.acquire(offering('good'));
   });
 
-  it('reports a permanent cause that a good key brings to light, but never a bad key', async () => {
+  it('reports manifest_mismatch, found with a good key, as permanent, but not the rejection of a bad key', async () => {
     const { session, remote, permanent, clock } = sessionScene({ apiKey: undefined, kind: 'static' });
     remote.deployed = 'B';
     const refused = assert.rejects(session.acquire(offering('good')), withCode('manifest_mismatch'));
@@ -189,7 +189,7 @@ describe('session without a configured key', () => {
     assert.equal(permanent.length, 1);
   });
 
-  it('drops a kept key that is no longer accepted, and the next offer works', async () => {
+  it('drops a kept key that the service no longer accepts, and renews with the key of the next request', async () => {
     const { session, remote, clock, events, permanent } = sessionScene({ apiKey: undefined });
     const first = await session.acquire(offering('old'));
     remote.onAttest = accepting('new');
@@ -205,7 +205,7 @@ describe('session without a configured key', () => {
     assert.equal(permanent.length, 0);
   });
 
-  it('cannot renew a rejected secret once the kept key is dropped, and says so', async () => {
+  it('fails to renew a denied secret with not_ready if the kept key was dropped, and says that there is no key', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     const { secretId } = await session.acquire(offering('old'));
     remote.onAttest = fails('api_key_rejected');
@@ -216,7 +216,7 @@ describe('session without a configured key', () => {
     });
   });
 
-  it('waits for a key again when the dropped one leaves nothing', async () => {
+  it('waits for a key again when the kept key was dropped and its secret has expired', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await session.acquire(offering('old'));
     remote.onAttest = accepting('new');
@@ -227,7 +227,7 @@ describe('session without a configured key', () => {
     assert.equal(session.standing().state, 'verified');
   });
 
-  it('turns to the key of the request that waits when the kept one fails in front of it', async () => {
+  it('attests with the key of a waiting request when the kept key fails', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await session.acquire(offering('old'));
     remote.onAttest = accepting('new');
@@ -239,7 +239,7 @@ describe('session without a configured key', () => {
     );
   });
 
-  it('prefers a configured key from then on', async () => {
+  it('renews with the configured key, not with the kept one, once a key is configured', async () => {
     const { session, remote, clock } = sessionScene({ apiKey: undefined });
     await session.acquire(offering('offered'));
     session.updateConfiguredKey('configured');
@@ -247,7 +247,7 @@ describe('session without a configured key', () => {
     assert.equal(remote.calls.at(-2), 'secret configured');
   });
 
-  it('keeps a configured key when an offered one attests after it was configured', async () => {
+  it('renews with a key that was configured while it attested with the key of a request', async () => {
     const { session, remote, clock, events } = sessionScene({
       apiKey: undefined,
       prepare: {
@@ -274,7 +274,7 @@ describe('the queue of client keys', () => {
     return { clock, offers: { offer: createClientKeys({ attest, clock }) } };
   };
 
-  it('tries eight keys at a time, in the order of their coming', async () => {
+  it('tries eight keys at a time, in the order in which they came', async () => {
     const started: string[] = [];
     let release = (): void => {};
     const { offers } = offersOf(async (key) => {
@@ -294,7 +294,7 @@ describe('the queue of client keys', () => {
     all.length = 0;
   });
 
-  it('refuses further keys when too many wait', async () => {
+  it('refuses a new key while eight keys are tried and 64 wait, but not a key that waits already', async () => {
     const { offers } = offersOf(() => new Promise(() => {}));
     for (let i = 0; i < 8 + 64; i++) offers.offer(`key ${i}`).catch(() => assert.fail('refused too early'));
     await settle();
@@ -304,7 +304,7 @@ describe('the queue of client keys', () => {
     assert.equal(joined, offers.offer('key 71'));
   });
 
-  it('remembers a bounded number of rejections, the youngest ones', async () => {
+  it('remembers the last 1,024 rejections', async () => {
     let calls = 0;
     const { offers } = offersOf(async () => {
       calls++;
@@ -331,7 +331,7 @@ describe('the queue of client keys', () => {
     assert.equal(calls, 2);
   });
 
-  it('remembers no failure but a rejection', async () => {
+  it('remembers rejections only, no failure such as attestation_failed', async () => {
     let calls = 0;
     const { offers } = offersOf(async () => {
       calls++;
@@ -341,7 +341,7 @@ describe('the queue of client keys', () => {
     assert.equal(calls, 3);
   });
 
-  it('keeps no key in what it remembers', async (t) => {
+  it('remembers a rejection without the text of the key', async (t) => {
     const remembered: unknown[] = [];
     const set = Map.prototype.set;
     t.mock.method(Map.prototype, 'set', function (this: Map<unknown, unknown>, key: unknown, value: unknown) {

@@ -14,7 +14,7 @@ function run(program: string) {
 }
 
 describe('system clock', () => {
-  it('holds the process open only for those who wait', () => {
+  it('keeps the process alive only for timers of the kind "waiting"', () => {
     const { stdout, status } = run(`
       const { systemClock } = await import('./lib/session/clock.ts');
       systemClock.after(60_000, () => console.log('never'));
@@ -22,7 +22,7 @@ describe('system clock', () => {
     assert.deepEqual([status, stdout], [0, 'waited\n']);
   });
 
-  it('has a monotonic hand that other processes of this machine read alike', () => {
+  it('has a monotonic time that is the same in other processes of this machine', () => {
     const before = systemClock.monotonic();
     const { stdout } = run(`
       const { systemClock } = await import('./lib/session/clock.ts');
@@ -31,12 +31,12 @@ describe('system clock', () => {
     assert.ok(before <= theirs && theirs <= systemClock.monotonic(), `${before}, ${stdout}`);
   });
 
-  it('counts milliseconds', (t) => {
+  it('returns its monotonic time in whole milliseconds', (t) => {
     t.mock.method(process.hrtime, 'bigint', () => 86_400_000_999_999n);
     assert.equal(systemClock.monotonic(), 86_400_000);
   });
 
-  it('runs a timer once, and not when it was cancelled', async () => {
+  it('runs a timer once, and a cancelled timer never', async () => {
     let runs = 0;
     systemClock.after(10, () => runs++, 'waiting');
     systemClock.after(10, () => runs++, 'waiting')();
@@ -77,7 +77,7 @@ describe('pause', () => {
 });
 
 describe('a session on the system clock', () => {
-  it('lets the process end when it is closed, and by itself once nobody waits', () => {
+  it('lets the process end once no request waits, whether or not it was closed', () => {
     for (const close of ['session.close();', '']) {
       const { stdout, stderr, status } = run(`
         const { systemClock } = await import('./lib/session/clock.ts');

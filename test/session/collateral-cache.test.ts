@@ -2,10 +2,11 @@ import assert from 'node:assert/strict';
 import { copyFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import type { CollateralSource } from '../../lib/attestation/verify-evidence.ts';
 import { parseCrl } from '../../lib/attestation/x509/crl.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
-import type { HttpRequest, HttpResponse } from '../../lib/network/http-call.ts';
+import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.ts';
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
@@ -83,7 +84,7 @@ const unavailable = (words: RegExp) => (error: unknown) => {
 
 interface Question {
   readonly name: string;
-  readonly ask: (cache: CollateralCache) => Promise<unknown>;
+  readonly ask: (cache: CollateralSource) => Promise<unknown>;
   readonly url: string;
   readonly answer: Partial<HttpResponse>;
   readonly expected: unknown;
@@ -194,7 +195,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         assert.equal(s.asked.length, 2);
       });
     } else {
-      it('is fetched from its URL each time, the kept one being used where that fails', async () => {
+      it('is fetched from its URL each time, and the stored copy is used if that fails', async () => {
         const s = scene(goodAt, () => answer);
         const fetchedAt = s.clock;
         assert.deepEqual(await ask(s.cache), expected);
@@ -212,7 +213,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
       });
 
-      it('is not waited for as long where a kept one exists', async () => {
+      it('is waited for 5 s instead of 20 s if there is a stored copy', async () => {
         const s = scene(goodAt, () => answer);
         await ask(s.cache);
         await ask(s.cache);
@@ -220,7 +221,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       });
     }
 
-    it('is kept no longer by the monotonic clock, whatever happens to the wall clock', async () => {
+    it('expires by the monotonic clock even if the wall clock does not advance', async () => {
       const s = scene(goodAt, () => answer);
       const lifetime = Date.parse(expiredAt) - s.clock;
       const outOfReach = (): Error => new Error('offline');
@@ -247,7 +248,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       await ask(s.cache);
     });
 
-    it('is handed on but not kept when it arrives expired', async () => {
+    it('is returned but not stored if it has expired on arrival', async () => {
       const s = scene(expiredAt, () => answer);
       assert.deepEqual(await ask(s.cache), expected);
       await ask(s.cache);
@@ -255,7 +256,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       assert.throws(() => readdirSync(s.directory), /ENOENT/);
     });
 
-    it('is fetched once for questions at the same time', async () => {
+    it('is fetched once for three requests at the same time', async () => {
       const s = scene(goodAt, () => answer);
       assert.deepEqual(
         await Promise.all([ask(s.cache), ask(s.cache), ask(s.cache)]),
@@ -264,22 +265,22 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       assert.equal(s.asked.length, 1);
     });
 
-    it('is unavailable when the answer is an error, another thing, or lacks its chain', async () => {
+    it('is unavailable if the response is an error, is not such collateral, or lacks its certificate chain', async () => {
       const wrong: [Partial<HttpResponse> | Error, RegExp][] = [
         [{ ...answer, status: 404 }, /status 404/],
         [{ ...answer, status: 410 }, /status 410/],
         [{ ...answer, status: 429 }, /status 429/],
-        [{ ...answer, body: bytes('<html>Sign in</html>') }, /something else/],
-        [{ ...answer, body: bytes('{}') }, /something else/],
-        [{ ...answer, body: bytes('null') }, /something else/],
-        [{ ...answer, body: new Uint8Array(0) }, /something else/],
+        [{ ...answer, body: bytes('<html>Sign in</html>') }, /something that is no usable/],
+        [{ ...answer, body: bytes('{}') }, /something that is no usable/],
+        [{ ...answer, body: bytes('null') }, /something that is no usable/],
+        [{ ...answer, body: new Uint8Array(0) }, /something that is no usable/],
         [new PrivatemodeError('upstream_unreachable', 'host is down'), /host is down/],
       ];
       const [header] = Object.keys(answer.headers ?? {});
       if (header !== undefined) {
-        wrong.push([{ ...answer, headers: {} }, /something else/]);
-        wrong.push([{ ...answer, headers: { [header]: '%E0%A4%A' } }, /something else/]);
-        wrong.push([{ ...answer, headers: { [header]: ['a', 'b'] } }, /something else/]);
+        wrong.push([{ ...answer, headers: {} }, /something that is no usable/]);
+        wrong.push([{ ...answer, headers: { [header]: '%E0%A4%A' } }, /something that is no usable/]);
+        wrong.push([{ ...answer, headers: { [header]: ['a', 'b'] } }, /something that is no usable/]);
       }
       for (const [refused, words] of wrong) {
         const s = scene(goodAt, () => refused);
@@ -321,7 +322,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
 describe('collateral cache', () => {
   const crl = QUESTIONS[1] as Question;
 
-  it('works without a place to store, by asking each time', async () => {
+  it('fetches collateral each time if its directory cannot be written', async () => {
     const s = scene(crl.goodAt, () => crl.answer);
     writeFileSync(s.directory, 'a file where the directory should be');
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
@@ -329,7 +330,7 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 2);
   });
 
-  it('uses the kept list where the fetched one has expired', async () => {
+  it('uses the stored revocation list if the fetched one has expired', async () => {
     const genoa = file('real-amd/genoa.crl'); // until 2026-10-04
     const longer = file('synthetic/ark_crl.der'); // until 2027-11-01
     const s = scene('2026-12-01T00:00:00Z', () => ({ body: longer }));
@@ -341,7 +342,7 @@ describe('collateral cache', () => {
     assert.deepEqual(stored, { fetchedAt, because: 'CRL: the fetched one has expired' });
   });
 
-  it('says of a host whose certificate is out of force that the clock may be wrong', async () => {
+  it('says that the clock may be wrong if the TLS certificate of a host is not valid yet', async () => {
     const refused = describeTlsFailure(
       Object.assign(new Error(), { code: 'CERT_NOT_YET_VALID' }),
       'amd.example',
@@ -354,7 +355,7 @@ describe('collateral cache', () => {
     });
   });
 
-  it('never takes an older revocation list for a newer one, though a rejected verdict made it forget that', async () => {
+  it('never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer', async () => {
     const older = file('synthetic/ark_crl.der');
     const { thisUpdate, nextUpdate } = parseCrl(older);
     const newer = Uint8Array.from(
@@ -365,7 +366,8 @@ describe('collateral cache', () => {
     );
     const s = scene('2026-12-01T00:00:00Z', () => ({ body: newer }));
     const fetchedAt = s.clock;
-    await s.cache.amdCrl({ product: 'Genoa' });
+    const verdict = s.cache.forVerdict();
+    await verdict.amdCrl({ product: 'Genoa' });
     s.answers = () => ({ body: older });
     const because = 'CRL: kdsintf.amd.com sent an older one than before';
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), {
@@ -373,7 +375,7 @@ describe('collateral cache', () => {
       stored: { fetchedAt, because },
     });
     s.clock += 2 * MINUTE;
-    await s.cache.distrust([]);
+    await verdict.distrust([]);
     await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), {
       code: 'collateral_unavailable',
       message: because,
@@ -382,11 +384,11 @@ describe('collateral cache', () => {
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: newer });
     s.answers = () => ({ body: older });
     s.clock += 2 * MINUTE;
-    await s.cache.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
+    await verdict.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
   });
 
-  it('says what is wrong where Intel no longer has what the manifest asks for', async () => {
+  it('says that the evaluation number of the manifest is too old if Intel answers with status 410', async () => {
     const s = scene('2026-12-01T00:00:00Z', () => ({ status: 410 }));
     const asked = (evaluationDataNumber: number | undefined) =>
       s.cache.intelQeIdentity(evaluationDataNumber === undefined ? {} : { evaluationDataNumber });
@@ -397,7 +399,19 @@ describe('collateral cache', () => {
     });
   });
 
-  it('takes no file for the answer to another question', async () => {
+  it('says of a VCEK, and of nothing else, that AMD answers with status 404 or 400 if it does not know the chip', async () => {
+    for (const status of [400, 404, 503]) {
+      const s = scene('2026-12-01T00:00:00Z', () => ({ status }));
+      const answered = `kdsintf.amd.com answered with status ${status}`;
+      const why = status === 503 ? '' : ', as it does for a chip or a TCB that it does not know';
+      const tcb = { bootloader: 1, tee: 0, snp: 2, microcode: 3 };
+      const vcek = s.cache.amdVcek({ product: 'Genoa', chipId: CHIP, ...tcb });
+      await assert.rejects(vcek, { code: 'collateral_unavailable', message: `VCEK: ${answered}${why}` });
+      await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), { message: `CRL: ${answered}` });
+    }
+  });
+
+  it('does not use a file that was stored for another URL', async () => {
     const s = scene(crl.goodAt, () => crl.answer);
     await s.cache.amdCrl({ product: 'Milan' });
     const [milan = ''] = readdirSync(s.directory);
@@ -408,31 +422,50 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 3);
   });
 
-  it('forgets after a rejected verdict what it was judged by, but not what was fetched a moment ago', async () => {
+  it('forgets what a rejected verdict asked for, except what was fetched within the last minute', async () => {
     const vcek = QUESTIONS[0] as Question;
     const s = scene('2027-01-01T00:00:00Z', () => vcek.answer);
-    await vcek.ask(s.cache);
-    await s.cache.distrust([]);
+    const rejectedUnder = async (cache: CollateralCache): Promise<void> => {
+      const verdict = cache.forVerdict();
+      await vcek.ask(verdict);
+      await verdict.distrust([]);
+    };
+    await rejectedUnder(s.cache);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 1);
     s.clock += MINUTE - 1;
-    await s.cache.distrust([]);
+    await rejectedUnder(s.cache);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 1, 'a hit does not make the fetch older');
     s.clock += 1;
-    await s.cache.distrust([]);
+    await rejectedUnder(s.cache);
     await vcek.ask(s.cache);
     assert.equal(s.asked.length, 2);
     const later = s.restarted();
-    await later.distrust([]);
-    await vcek.ask(later);
-    assert.equal(s.asked.length, 2);
-    await later.distrust([]);
+    await rejectedUnder(later);
     await vcek.ask(later);
     assert.equal(s.asked.length, 3);
   });
 
-  it('puts nothing into a URL that is not what it should be', async () => {
+  it('keeps what a rejected verdict did not ask for, as one on another manifest asks for nothing', async () => {
+    const [vcek, list] = [QUESTIONS[0], QUESTIONS[1]] as [Question, Question];
+    const s = scene('2027-01-01T00:00:00Z', (url) => (url === vcek.url ? vcek.answer : list.answer));
+    await vcek.ask(s.cache);
+    await list.ask(s.cache);
+    s.clock += 45 * MINUTE;
+    await s.cache.forVerdict().distrust([{ id: 'manifest.sha256', outcome: 'fail' }]);
+    const other = s.cache.forVerdict();
+    await list.ask(other);
+    s.clock += 45 * MINUTE;
+    await other.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]);
+    s.asked.length = 0;
+    s.answers = () => new PrivatemodeError('upstream_unreachable', 'an outage of AMD');
+    assert.deepEqual(await vcek.ask(s.restarted()), vcek.expected);
+    assert.deepEqual(s.asked, []);
+    await assert.rejects(list.ask(s.cache), { code: 'collateral_unavailable' }, 'what it asked for is gone');
+  });
+
+  it('refuses malformed ids and numbers instead of putting them into a URL', async () => {
     const s = scene(crl.goodAt, () => crl.answer);
     const vcek = { product: 'Genoa', chipId: CHIP, bootloader: 1, tee: 0, snp: 1, microcode: 1 } as const;
     const questions: Promise<unknown>[] = [
@@ -450,7 +483,7 @@ describe('collateral cache', () => {
     assert.deepEqual(s.asked, []);
   });
 
-  it('fetches no distribution point but from Intel', async () => {
+  it('refuses a CRL distribution point that is not on the host and port of Intel', async () => {
     const s = scene(crl.goodAt, () => crl.answer);
     for (const url of [
       'http://certificates.trustedservices.intel.com/x.der',
@@ -467,7 +500,7 @@ describe('collateral cache', () => {
     assert.deepEqual(s.asked, []);
   });
 
-  it('asks a simulator where one is configured, also for the CRL of the root', async () => {
+  it('fetches everything from the configured simulator, also the CRL of the root', async () => {
     const s = scene(crl.goodAt, () => crl.answer, {
       amd: 'https://localhost:9443/amd/',
       intel: 'https://localhost:9443',

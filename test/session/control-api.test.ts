@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { HttpRequest } from '../../lib/network/http-call.ts';
+import type { HttpRequest } from '../../lib/network/control-call.ts';
 import { type ControlApi, createControlApi } from '../../lib/session/control-api.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation/synthetic');
@@ -39,7 +39,7 @@ const withCode =
   };
 
 describe('control API', () => {
-  it('asks for an attestation as the sheet says', async () => {
+  it('requests an attestation with the documented URL, headers, body and limits', async () => {
     const { api: control, calls } = api(200, vector('attest_response.json'));
     const document = await control.attest(KEY, NONCE);
     assert.deepEqual(Buffer.from(document), readFileSync(join(VECTORS, 'coordinator_response.json')));
@@ -67,7 +67,7 @@ describe('control API', () => {
     assert.deepEqual(urls, ['https://[::1]:8443/privatemode/v1/attest']);
   });
 
-  it('asks for a secret as the sheet says', async () => {
+  it('requests a secret with the documented URL and body, and decodes the response', async () => {
     const { api: control, calls } = api(200, vector('secret_response.json'));
     const answer = await control.secret(KEY, PUBLIC_KEY);
     const expected = JSON.parse(vector('secret_response.json'));
@@ -80,13 +80,21 @@ describe('control API', () => {
     });
   });
 
-  it('tells a rejected key from every other failure', async () => {
+  it('fails with api_key_rejected after 401, and with control_api_failed after any other status but 200', async () => {
     const rejected = api(401, 'who are you?').api;
     await assert.rejects(rejected.attest(KEY, NONCE), withCode('api_key_rejected', /who are you/));
     await assert.rejects(rejected.secret(KEY, PUBLIC_KEY), withCode('api_key_rejected'));
     const words =
       /^the service rejects the API key \(it is "placeholder", and the proxy has none of its own: --api-key\): who are you\?$/;
     await assert.rejects(rejected.attest('placeholder', NONCE), withCode('api_key_rejected', words));
+    for (const [body, words] of [
+      ['{"error":{"message":"unauthorized","type":"unauthorized"}}', /API key: unauthorized$/],
+      ['{"error":"no such key"}', /API key: no such key$/],
+      ['{"message":"expired"}', /API key: expired$/],
+      ['{"other":1}', /API key: \{"other":1\}$/],
+    ] as const) {
+      await assert.rejects(api(401, body).api.attest(KEY, NONCE), withCode('api_key_rejected', words));
+    }
     for (const status of [201, 204, 400, 403, 404, 412, 429, 500, 503]) {
       const { api: control } = api(status, 'try later');
       const words = new RegExp(`status ${status}: try later`);
@@ -94,7 +102,7 @@ describe('control API', () => {
     }
   });
 
-  it('tells a service that wants a newer client, in a short error of any status', async () => {
+  it('reports client_too_old if a short error body of any error status names a minimum version', async () => {
     for (const status of [400, 401, 403, 426, 500]) {
       const { api: control } = api(status, `${KEY}: minimum client version v1.46, or else`);
       const words = /wants a client of version 1\.46 or newer; this one announces v1\.40\.0$/;
@@ -107,7 +115,7 @@ describe('control API', () => {
     await assert.rejects(redirect.attest(KEY, NONCE), withCode('control_api_failed'));
   });
 
-  it('shows of an error body only a short line of plain text, without the key', async () => {
+  it('shows only a short line of plain text of an error body, without the API key', async () => {
     const { api: control } = api(500, `bad\r\n\x1b[31mkey ${KEY}\u0000${'x'.repeat(100_000)}`);
     await assert.rejects(control.attest(KEY, NONCE), (error: Error) => {
       assert.ok(error.message.length < 300);
@@ -115,7 +123,7 @@ describe('control API', () => {
     });
   });
 
-  it('sends no key that could not be a header value', async () => {
+  it('refuses a key that is not a valid header value, and sends nothing', async () => {
     for (const key of ['', 'a b', 'a\r\nx: canary', 'ä']) {
       const { api: control, calls } = api(200, '{}');
       await assert.rejects(control.attest(key, NONCE), withCode('api_key_rejected'));
@@ -124,7 +132,7 @@ describe('control API', () => {
   });
 
   for (const [what, body] of [
-    ['nothing', ''],
+    ['an empty body', ''],
     ['a web page', '<html>Sign in to the guest network</html>'],
     ['a truncated object', vector('attest_response.json').slice(0, -3)],
     ['text after the object', '{"AttestationDoc":"aGk="} x'],
@@ -143,7 +151,7 @@ describe('control API', () => {
     ['bytes that are not UTF-8', Buffer.from('{"AttestationDoc":"aGk=","x":"\xff"}', 'latin1')],
     ['deep nesting', `{"AttestationDoc":"aGk=","x":${'['.repeat(10_000)}`],
   ] as const) {
-    it(`takes ${what} for no attestation`, async () => {
+    it(`does not accept ${what} as an attestation: evidence_malformed`, async () => {
       await assert.rejects(api(200, body).api.attest(KEY, NONCE), withCode('evidence_malformed'));
     });
   }
@@ -153,7 +161,7 @@ describe('control API', () => {
     assert.equal(Buffer.from(await control.attest(KEY, NONCE)).toString(), 'hi');
   });
 
-  it('reads an answer of 8 levels and 256 values, and no larger one', async () => {
+  it('reads JSON of 8 levels and 256 values, and refuses one level or value more', async () => {
     const answer = (more: string): Promise<Uint8Array> =>
       api(200, `{"AttestationDoc":"aGk=","more":${more}}`).api.attest(KEY, NONCE);
     const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
@@ -164,7 +172,7 @@ describe('control API', () => {
       await assert.rejects(answer(more), withCode('evidence_malformed'));
   });
 
-  it('takes no encapsulated key of another size', async () => {
+  it('refuses a secret response with an encapsulated key of another size, or without a member', async () => {
     const good = JSON.parse(vector('secret_response.json'));
     const bytes = Buffer.from(good.EncapsulatedKey, 'base64');
     for (const wrong of [bytes.subarray(1), Buffer.concat([bytes, bytes.subarray(0, 1)])]) {
@@ -177,7 +185,7 @@ describe('control API', () => {
     }
   });
 
-  it('throws nothing but the typed error, whatever the answer is', async () => {
+  it('throws nothing but PrivatemodeError, whatever the service answers', async () => {
     const answers = fc.oneof(
       fc.uint8Array({ maxLength: 300 }),
       fc.json().map((text) => new Uint8Array(Buffer.from(text))),

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
-import { cureOf, failureMessage } from '../../lib/session/events.ts';
+import { cureOf } from '../../lib/session/epoch.ts';
+import { failureMessage } from '../../lib/session/events.ts';
 
 describe('the message of a failed renewal', () => {
   const rows: [code: ErrorCode, retryIn: number | undefined, words: string][] = [
@@ -17,7 +18,7 @@ describe('the message of a failed renewal', () => {
     ['internal', 100, 'The remote could not be verified; trying again within 1 second'],
   ];
   for (const [code, retryIn, words] of rows) {
-    it(words, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
+    it(`says: ${words}`, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
   }
 
   const causes: [code: ErrorCode, what: string, cure?: 'time' | 'newer manifest'][] = [
@@ -53,7 +54,7 @@ describe('the message of a failed renewal', () => {
     });
   }
 
-  it('speaks of a failed attestation for no other cause', () => {
+  it('does not mention attestation for other causes, such as upstream_unreachable', () => {
     const others = [
       'upstream_unreachable',
       'upstream_tls_untrusted',

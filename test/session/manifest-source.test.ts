@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import type { HttpCall } from '../../lib/network/http-call.ts';
+import type { ControlCall } from '../../lib/network/control-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
@@ -16,7 +16,7 @@ const failsWith = (code: string, words: RegExp) => (error: unknown) => {
 };
 
 describe('static manifest', () => {
-  it('is the file as it was at the start, byte for byte', async (_t) => {
+  it('has the bytes that the file had at the start, even if the file changes later', async (_t) => {
     const directory = temporaryDirectory('manifest-');
     const path = join(directory, 'manifest.json');
     const bytes = Buffer.from('\ufeff{"a":1}\r\n\xff', 'latin1');
@@ -27,11 +27,14 @@ describe('static manifest', () => {
     assert.deepEqual(await source.newest(), new Uint8Array(bytes));
   });
 
-  it('refuses a file that is missing, a directory, empty or endless', async (_t) => {
+  it('refuses a missing file, a directory, an empty file and an endless file', async (_t) => {
     const directory = temporaryDirectory('manifest-');
     writeFileSync(join(directory, 'empty'), '');
     for (const [path, words] of [
-      [join(directory, 'missing'), /failed to read manifest file: .*missing cannot be read .ENOENT/],
+      [
+        join(directory, 'missing'),
+        /failed to read manifest file: .*missing cannot be read: ENOENT: no such file/,
+      ],
       [directory, /EISDIR/],
       [join(directory, 'empty'), /is empty/],
       ['/dev/zero', /exceeds/],
@@ -53,12 +56,12 @@ describe('the size of a static manifest', () => {
 });
 
 describe('managed manifest', () => {
-  const managed = (call: HttpCall, cdnBaseUrl = 'https://cdn.example') =>
+  const managed = (call: ControlCall, cdnBaseUrl = 'https://cdn.example') =>
     managedManifest({ cdnBaseUrl, call, now: () => 1234567890123 });
 
-  it('asks the CDN past its caches, within limits', async () => {
-    const asked: Parameters<HttpCall>[0][] = [];
-    const call: HttpCall = async (request) => {
+  it('is fetched from the CDN with a query that bypasses caches, with at most 1 MiB, within 30 s', async () => {
+    const asked: Parameters<ControlCall>[0][] = [];
+    const call: ControlCall = async (request) => {
       asked.push(request);
       return { status: 200, headers: {}, body: new Uint8Array([1, 2, 3]) };
     };
@@ -71,7 +74,7 @@ describe('managed manifest', () => {
     }
   });
 
-  it('takes nothing but a 200 with content for a manifest', async () => {
+  it('is accepted only with status 200 and a body', async () => {
     for (const status of [204, 206, 403, 404, 500]) {
       const source = managed(async () => ({ status, headers: {}, body: new Uint8Array([1]) }));
       await assert.rejects(
@@ -83,7 +86,7 @@ describe('managed manifest', () => {
     await assert.rejects(empty.newest(), failsWith('manifest_unavailable', /empty/));
   });
 
-  it('is unavailable when the call fails, and says how', async () => {
+  it('fails with manifest_unavailable and the cause if its fetch fails, but keeps upstream_tls_untrusted', async () => {
     const failing = (code: 'upstream_unreachable' | 'upstream_tls_untrusted') =>
       managed(async () => {
         throw new PrivatemodeError(code, 'cdn.example is behind a wall');
@@ -98,7 +101,7 @@ describe('managed manifest', () => {
     );
   });
 
-  it('passes on a defect as it is', async () => {
+  it('passes a TypeError in the program on unchanged', async () => {
     const defect = new TypeError('a defect');
     const source = managed(async () => {
       throw defect;
@@ -106,7 +109,7 @@ describe('managed manifest', () => {
     await assert.rejects(source.newest(), (thrown) => thrown === defect);
   });
 
-  it('passes on the reason it was cancelled for', async () => {
+  it('fails with the reason of its abort signal', async () => {
     const reason = new PrivatemodeError('shutting_down', 'closing');
     const source = managed(async ({ signal }) => {
       throw signal?.reason;

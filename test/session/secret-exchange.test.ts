@@ -88,7 +88,7 @@ function knownAnswers(): KnownAnswer[] {
 }
 
 describe('secret exchange', () => {
-  it('has the suite of the service', () => {
+  it('uses the HPKE suite of the service', () => {
     assert.deepEqual(
       [SUITE.KEM.id, SUITE.KDF.id, SUITE.AEAD.id, SUITE.KEM.Npk, SUITE.KEM.Nenc],
       [0x647a, 0x0001, 0xffff, 1216, 1120],
@@ -121,7 +121,7 @@ describe('secret exchange', () => {
     });
   }
 
-  it('agrees with a sender, under a fresh key each time', async () => {
+  it('derives the same secret as the sender, with a fresh key pair for each exchange', async () => {
     const exchanges = await Promise.all([startSecretExchange(), startSecretExchange()]);
     assert.notDeepEqual(exchanges[0].publicKey, exchanges[1].publicKey);
     for (const exchange of exchanges) {
@@ -134,7 +134,7 @@ describe('secret exchange', () => {
     }
   });
 
-  it('hands the judge what was sent and what came back', async () => {
+  it('passes its public key and the response of the service to the checks', async () => {
     const exchange = await startSecretExchange();
     const response = answer(new Uint8Array(1120));
     let judged: unknown;
@@ -166,7 +166,7 @@ describe('secret exchange', () => {
     }
   });
 
-  it('advises to look at the clock where a certificate is out of force, and there only', async () => {
+  it('advises to check the clock only if a certificate is outside its validity period', async () => {
     for (const [found, detail, remedy] of [
       ['valid from … to …, over at …', { clock: 'late' }, /^Check the clock of this machine first/],
       ['CN=x, over at 1', undefined, /^Try again; report it if it persists\.$/],
@@ -221,7 +221,7 @@ describe('secret exchange', () => {
     }
   });
 
-  it('uses its private key once, also when the first use failed', async () => {
+  it('refuses to use its private key twice, even if the first use failed', async () => {
     const { seed, publicKey, enc } = knownAnswers()[0] as KnownAnswer;
     for (const first of [accept, () => []]) {
       const exchange = await startSecretExchange(await knownPair(seed, publicKey));
@@ -230,7 +230,7 @@ describe('secret exchange', () => {
     }
   });
 
-  it('wipes the bytes that HPKE handed out', async (t) => {
+  it('zeroes the bytes of the secret that HPKE returned', async (t) => {
     const { seed, publicKey, enc, secret } = knownAnswers()[0] as KnownAnswer;
     const handedOut = t.mock.method(SUITE, 'ReceiveExport');
     const exchange = await startSecretExchange(await knownPair(seed, publicKey));
@@ -239,7 +239,7 @@ describe('secret exchange', () => {
     assert.ok(isMadeOf(key, hex(secret)));
   });
 
-  it('makes a private key that nobody can take out', async (t) => {
+  it('makes a private key that cannot be exported', async (t) => {
     const made = t.mock.method(SUITE, 'GenerateKeyPair');
     await startSecretExchange();
     const pair = await made.mock.calls[0]?.result;
@@ -248,7 +248,7 @@ describe('secret exchange', () => {
     await assert.rejects(SUITE.SerializePrivateKey(pair.privateKey));
   });
 
-  it('raises no warning on the terminal', () => {
+  it('prints no warning to stderr', () => {
     const program = `
       const { startSecretExchange, SUITE } = await import('./lib/session/secret-exchange.ts');
       const exchange = await startSecretExchange();

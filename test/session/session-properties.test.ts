@@ -73,7 +73,7 @@ async function perform(scene: Watch, step: Operation): Promise<void> {
 
 describe('session under any sequence of events', () => {
   for (const apiKey of ['key', undefined]) {
-    it(`keeps its promises ${apiKey === undefined ? 'without' : 'with'} a configured key`, async () => {
+    it(`hands out valid secrets only, recovers, and leaves no timers, ${apiKey === undefined ? 'without' : 'with'} a configured key`, async () => {
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { maxLength: 25 }), async (steps) => {
           const scene = watch(apiKey);
@@ -96,7 +96,7 @@ describe('session under any sequence of events', () => {
     });
   }
 
-  it('attests once at a time with a configured key', async () => {
+  it('runs at most one attestation at a time with a configured key', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { maxLength: 25 }), async (steps) => {
         const scene = watch('key');

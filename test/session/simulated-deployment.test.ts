@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { publishDirectory } from '../../lib/files/durable-file.ts';
+import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
-import { createHttpCall } from '../../lib/network/http-call.ts';
+import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { systemClock } from '../../lib/session/clock.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
@@ -14,10 +16,12 @@ import type { SessionEvent } from '../../lib/session/events.ts';
 import { lifetimesOf } from '../../lib/session/lifetimes.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
-import { createManifestLog } from '../../lib/transparency/manifest-log.ts';
+import { recordExchange } from '../../lib/verdict/saved-exchange.ts';
+import type { Verdict } from '../../lib/verdict/verdict.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { isMadeOf } from '../support/evidence/engine.ts';
+import { verifyCommand } from '../support/evidence/verify.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { rootsOf, startTestSimulator } from '../support/remote/simulator.ts';
@@ -47,9 +51,9 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
     async open({ manifestPath, caFile = ownCa, ...rest } = {}) {
       const outbound = createOutbound({ SSL_CERT_FILE: caFile }, 10_000);
       t.after(() => outbound.close());
-      const call = createHttpCall(outbound.dispatcher);
+      const call = createControlCall(outbound.dispatcher);
       const session = createSession({
-        apiKey: 'any',
+        apiKey: 'API-KEY-IS-SECRET',
         clock: systemClock,
         control: createControlApi({
           call,
@@ -81,7 +85,7 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
   };
 }
 
-const WAIT = { timeoutMs: 10_000 };
+const WAIT = { timeoutMs: 30_000 };
 
 const withCode =
   (code: ErrorCode, words = /./) =>
@@ -122,13 +126,13 @@ describe('session with a simulated deployment', () => {
     });
   }
 
-  it('asks nobody but the API and the CDN when SEV-SNP evidence is complete', async (t) => {
+  it('fetches no collateral if SEV-SNP evidence is complete', async (t) => {
     const { simulator, open } = await scene(t);
     await (await open()).acquire(WAIT);
     assert.equal(simulator.counts['collateral'], 0);
   });
 
-  it('fetches what evidence lacks, once for this session and the next, and revocation lists each time', async (t) => {
+  it('fetches the collateral that evidence lacks once for two sessions, and revocation lists for each session', async (t) => {
     for (const [options, fetches, lists] of [
       [{ tee: 'tdx' }, 4, 2],
       [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2, 1],
@@ -141,7 +145,7 @@ describe('session with a simulated deployment', () => {
     }
   });
 
-  it('follows a managed manifest, and writes its history', async (t) => {
+  it('enforces a newly published manifest at the renewal, and logs both manifests', async (t) => {
     const { simulator, workspace, open } = await scene(t);
     const session = await open();
     const before = await session.acquire(WAIT);
@@ -154,7 +158,7 @@ describe('session with a simulated deployment', () => {
     assert.equal(logLines(workspace).length, 2);
   });
 
-  it('reports a manifest that no longer fits the file it was given', async (t) => {
+  it('reports manifest_mismatch if the deployment no longer runs under the given manifest file', async (t) => {
     const { simulator, workspace, open, permanent } = await scene(t);
     const manifestPath = join(workspace, 'manifest.json');
     writeFileSync(manifestPath, simulator.manifest);
@@ -167,7 +171,7 @@ describe('session with a simulated deployment', () => {
     assert.equal(simulator.counts['manifest'], 0);
   });
 
-  it('says "unmarshaling" for a manifest of a later generation', async (t) => {
+  it('says "unmarshaling" for a manifest with a member that this version does not know', async (t) => {
     const { simulator, workspace, open } = await scene(t);
     const manifestPath = join(workspace, 'manifest.json');
     const manifest = { ...JSON.parse(Buffer.from(simulator.manifest).toString()), NewRestriction: true };
@@ -178,19 +182,59 @@ describe('session with a simulated deployment', () => {
     assert.match(`${error.code} ${JSON.stringify(session.lastVerdict()?.checks)}`, /unmarshaling/);
   });
 
-  it('shows the check by which the secret of somebody else was refused', async (t) => {
+  for (const tee of ['snp', 'tdx'] as const) {
+    it(`records the ${tee} exchange of each epoch if asked to, and verify --saved comes to the same verdict`, async (t) => {
+      const { workspace, events, open } = await scene(t, { tee });
+      const session = await open({
+        recordExchange: (collateral) => recordExchange(collateral, 'https://localhost'),
+      });
+      const { exchangeSha256 } = await session.acquire(WAIT);
+      const told = events.find((event) => event.type === 'verdict');
+      assert.ok(told?.type === 'verdict' && told.exchange?.sha256 === exchangeSha256);
+      const kept = join(workspace, exchangeSha256 as string);
+      await publishDirectory(kept, told.exchange?.files ?? {}, 0o600);
+      const flags = ['--saved', kept, '--accept-custom-roots'];
+      const again = await verifyCommand(flags);
+      assert.equal(again.code, 0, again.stdout);
+      assert.match(again.stdout, new RegExp(`^Exchange {2}SHA-256 ${exchangeSha256}$`, 'm'));
+      const { checks } = JSON.parse(told.report);
+      const rechecked = (await verifyCommand([...flags, '--json'])).json().checks;
+      assert.deepEqual(
+        checks,
+        rechecked.filter(({ id }) => id !== 'secret.opens'),
+      );
+      for (const file of readdirSync(kept, { recursive: true, encoding: 'utf8' }))
+        if (file.includes('.'))
+          assert.doesNotMatch(readFileSync(join(kept, file), 'utf8'), /API-KEY-IS-SECRET/);
+
+      const renamed = join(workspace, 'renamed');
+      cpSync(kept, renamed, { recursive: true });
+      writeFileSync(join(kept, 'README.txt'), 'another text');
+      const changed = await verifyCommand([...flags, '--json']);
+      assert.deepEqual([changed.code, changed.json().failure?.code], [30, 'verify_input_invalid']);
+      assert.match(changed.json().failure?.found ?? '', /holds other files than the receipts name/);
+      const elsewhere = await verifyCommand(['--saved', renamed, '--accept-custom-roots']);
+      assert.match(elsewhere.stdout, new RegExp(`^Exchange {2}SHA-256 ${exchangeSha256}$`, 'm'));
+    });
+  }
+
+  it('records no exchange if it is not asked to', async (t) => {
+    const { events, open } = await scene(t);
+    await (await open()).acquire(WAIT);
+    const told = events.find((event) => event.type === 'verdict');
+    assert.ok(told?.type === 'verdict' && told.exchange === undefined);
+  });
+
+  it('names mesh.identity.workload_secret_id as the check that refuses the secret of another workload', async (t) => {
     const { events, open } = await scene(t, { faults: { 'secret-workload': true } });
     const session = await open();
     await firstFailure(session, events);
     await assert.rejects(session.acquire({ timeoutMs: 10 }));
-    const { outcome, failure, meshCaPem } = session.lastVerdict() ?? {};
-    assert.deepEqual(
-      [outcome, failure?.id, meshCaPem],
-      ['rejected', 'mesh.identity.workload_secret_id', undefined],
-    );
+    const { outcome, failure } = session.lastVerdict() as Verdict;
+    assert.deepEqual([outcome, failure?.check?.id], ['rejected', 'mesh.identity.workload_secret_id']);
   });
 
-  it('survives a restart of the coordinator', async (t) => {
+  it('gets a new secret after a restart of the coordinator', async (t) => {
     const { simulator, open } = await scene(t);
     const session = await open();
     const before = await session.acquire(WAIT);
@@ -199,7 +243,7 @@ describe('session with a simulated deployment', () => {
     assert.ok(simulator.secrets.lookup(renewed.secretId));
   });
 
-  it('stays ready through many lifetimes of a service that forgets quickly', async (t) => {
+  it('hands out only secrets that the service still has, through five lifetimes of 600 ms', async (t) => {
     const { simulator, open } = await scene(t, { secretLifetime: 600 });
     const session = await open({ lifetimes: lifetimesOf(600) });
     const seen = new Set<string>();
@@ -211,7 +255,7 @@ describe('session with a simulated deployment', () => {
     });
   });
 
-  it('takes the first good key, and no bad one', async (t) => {
+  it('attests with a good key of a client, refuses a bad one, and drops the good one once it is rejected', async (t) => {
     const { simulator, open } = await scene(t, { apiKey: 'good' });
     const session = await open({ apiKey: undefined });
     const bad = session.acquire({ ...WAIT, offeredKey: 'bad' });
@@ -221,7 +265,8 @@ describe('session with a simulated deployment', () => {
     assert.equal(session.current(), epoch);
     simulator.setApiKeys(['other']);
     await assert.rejects(session.renewAfterRejection(epoch.secretId), withCode('not_ready'));
-    assert.equal(session.standing().state, 'awaiting-key'); // the denied secret is suspended, and the rejected key dropped
+    // the denied secret is suspended, and the rejected key dropped
+    assert.equal(session.standing().state, 'awaiting-key');
   });
 
   const REFUSED: [FaultName, ErrorCode][] = [
@@ -236,7 +281,7 @@ describe('session with a simulated deployment', () => {
     ['secret-expired-certificate', 'secret_exchange_failed'],
   ];
   for (const [fault, code] of REFUSED) {
-    it(`hands out nothing under the fault ${fault}`, async (t) => {
+    it(`fails with ${code}, without a secret or a logged manifest, under the fault ${fault}`, async (t) => {
       const { workspace, events, open } = await scene(t, { faults: { [fault]: true } });
       const session = await open();
       const error = await firstFailure(session, events);
@@ -262,7 +307,7 @@ describe('session with a simulated deployment', () => {
   // Together: each waits a second until it is tried again.
   describe('in trouble', { concurrency: true }, () => {
     for (const [what, faults, code, words] of TROUBLE) {
-      it(`names the trouble when ${what}, and recovers from it`, async (t) => {
+      it(`reports the cause if ${what}, and recovers afterwards`, async (t) => {
         const { simulator, events, open } = await scene(t, { faults });
         const session = await open();
         withCode(code, words)(await firstFailure(session, events));

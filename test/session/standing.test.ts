@@ -1,4 +1,7 @@
-/** The states of the proxy (docs/states.md): which facts make which state, how each is reached, and what a request gets in it. */
+/**
+ * The states of the proxy (docs/states.md): which facts make which state, how each is reached, and what a
+ * request gets in it.
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
@@ -24,7 +27,10 @@ const SECRETS: Readonly<Record<SecretState, SessionFacts['secret']>> = {
   expired: { ...TERM, expiresAt: 999 },
 };
 
-/** By the last outcome: the state with a good secret, and with every other one; `starting` is `awaiting-key` where a key is awaited. */
+/**
+ * By the last outcome: the state with a good secret, and with every other one; `starting` is `awaiting-key`
+ * where a key is awaited.
+ */
 const MATRIX: readonly (readonly [LastOutcome, confirmed: boolean, good: StateName, other: StateName])[] = [
   ['none', false, 'verified', 'starting'],
   ['ok', false, 'verified', 'starting'],
@@ -42,7 +48,7 @@ const MATRIX: readonly (readonly [LastOutcome, confirmed: boolean, good: StateNa
 
 describe('the state of the proxy', () => {
   for (const [last, confirmed, good, other] of MATRIX) {
-    it(`after ${last}${confirmed ? ', confirmed' : ''} is ${good} with a good secret, else ${other}`, () => {
+    it(`after the ${confirmed ? 'confirmed ' : ''}outcome ${last} is ${good} while the secret is good, and ${other === 'starting' ? 'starting or awaiting-key' : other} otherwise`, () => {
       for (const secret of ['none', 'good', 'suspended', 'expired'] as const) {
         for (const key of ['configured', 'kept', 'awaited'] as const) {
           const facts = { closed: false, key, secret: SECRETS[secret], last, confirmed, error: undefined };
@@ -58,6 +64,25 @@ describe('the state of the proxy', () => {
       }
     });
   }
+
+  it('says that requests are tried exactly where a suspended secret is, and that none leaves only where none does', () => {
+    for (const [last, confirmed] of MATRIX) {
+      const isTried = ['none', 'ok', 'silent', 'key-refused', 'too-old'].includes(last);
+      for (const key of ['configured', 'kept', 'awaited'] as const) {
+        const facts = { closed: false, key, secret: SECRETS.suspended, last, confirmed, error: undefined };
+        const { meaning } = standingOf(facts, CLOCK);
+        assert.equal(/^Requests are tried, encrypted/.test(meaning), isTried, last);
+        assert.equal(/No request leaves this machine|Requests wait/.test(meaning), !isTried, last);
+        const without = standingOf({ ...facts, secret: undefined }, CLOCK).meaning;
+        assert.doesNotMatch(without, /are tried/);
+      }
+      const facts = { key: 'kept', secret: SECRETS.good, last, confirmed, error: undefined } as const;
+      assert.match(
+        standingOf({ ...facts, closed: true }, CLOCK).meaning,
+        /takes requests until its port closes/,
+      );
+    }
+  });
 
   it('stands in the table of docs/states.md, with its headline and its gauge', () => {
     const page = readFileSync(new URL('../../docs/states.md', import.meta.url), 'utf8');
@@ -168,7 +193,7 @@ const REACHED: readonly (readonly [
   ],
   [
     'key-refused',
-    'the same under a secret that the service denies',
+    '401 for the configured key under a secret that the service denies',
     {},
     async (scene) => {
       scene.remote.onAttest = fails('api_key_rejected');
@@ -212,7 +237,7 @@ const REACHED: readonly (readonly [
 
 describe('a proxy', () => {
   for (const [state, how, options, lead, request, permanent] of REACHED) {
-    it(`is ${state} by ${how}: a request gets ${request}${permanent === undefined ? '' : ', and the proxy ends'}`, async () => {
+    it(`is ${state} after ${how}: a request gets ${request}${permanent === undefined ? '' : ', and the proxy ends'}`, async () => {
       const scene = sessionScene(options);
       await settle();
       await lead(scene);
@@ -227,14 +252,14 @@ describe('a proxy', () => {
     });
   }
 
-  it('that awaits a key is rejected for all to see, and still ready for the next key', async () => {
+  it('has the state rejected while it awaits a key, and is still ready for the next key', async () => {
     const scene = sessionScene({ apiKey: undefined, ...withVerdict('attestation_failed') });
     assert.equal(await told(scene, 'offered'), 'attestation_failed');
     const { state, ready, awaitsKey } = scene.session.standing();
     assert.deepEqual([state, ready, awaitsKey], ['rejected', true, true]);
   });
 
-  it('that a newer client was wanted from is verified with the next answer that is accepted', async () => {
+  it('is verified at the next accepted answer after the service wanted a newer client', async () => {
     const scene = sessionScene(withoutEvidence('client_too_old'));
     await settle();
     scene.remote.onAttest = () => {};

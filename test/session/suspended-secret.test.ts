@@ -1,6 +1,7 @@
 /**
- * A secret that the service denies ("no secret for ID") is suspended where it cannot be replaced: nothing says "verified" any more, and
- * nothing is decided for good, since anybody on the way can write a denial (docs/decisions.md 14).
+ * A secret that the service denies ("no secret for ID") is suspended where it cannot be replaced: nothing
+ * says "verified" any more, and nothing is decided for good, since anybody on the way can write a denial
+ * (docs/decisions.md 14).
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -42,8 +43,8 @@ const views = ({ session }: Pick<SessionScene, 'session'>) => ({
   code: (session.standing().error as PrivatemodeError | undefined)?.code,
 });
 
-describe('a secret that the service denies', () => {
-  it('is replaced where the service verifies again: nothing is suspended', async () => {
+describe('a session with a denied secret or API key', () => {
+  it('replaces the denied secret, without suspending it, if the service verifies again', async () => {
     const scene = await verified();
     const seen = deny(scene, scene.secretId);
     await settle();
@@ -52,7 +53,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 0);
   });
 
-  it('is suspended at the first rejection after it; the second one, six seconds later, is what requests are told', async () => {
+  it('suspends the secret at the first rejection; requests get attestation_failed at the second one, after six seconds', async () => {
     const scene = await verified();
     scene.remote.verdictCode = 'attestation_failed';
     const seen = deny(scene, scene.secretId);
@@ -65,7 +66,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 1);
   });
 
-  it('ends in manifest_mismatch where the pinned manifest does not fit twice, and the proxy ends only when the secret would have', async () => {
+  it('says manifest_mismatch after two mismatches with a pinned manifest; the proxy ends when the secret expires', async () => {
     const scene = await verified({ kind: 'static' });
     scene.remote.verdictCode = 'manifest_mismatch';
     const seen = deny(scene, scene.secretId);
@@ -84,7 +85,7 @@ describe('a secret that the service denies', () => {
     );
   });
 
-  it('is not_ready under a fetched manifest that does not fit yet: a rollout passes', async () => {
+  it('fails requests with not_ready until the published manifest is that of the service; then it has a new secret', async () => {
     const scene = await verified();
     scene.remote.deployed = 'B';
     const seen = deny(scene, scene.secretId);
@@ -98,10 +99,10 @@ describe('a secret that the service denies', () => {
   });
 
   for (const [what, code] of [
-    ['is silent', 'control_api_failed'],
-    ['rejects the key, which anybody on the way can say', 'api_key_rejected'],
+    ['does not answer the renewal', 'control_api_failed'],
+    ['answers 401, which any intermediary could forge', 'api_key_rejected'],
   ] as const) {
-    it(`is tried by later requests where the service ${what}, and nothing says "verified" meanwhile`, async () => {
+    it(`lets later requests try the denied secret if the service ${what}, but is not verified meanwhile`, async () => {
       const scene = await verified();
       scene.remote.onAttest = fails(code);
       const seen = deny(scene, scene.secretId);
@@ -115,7 +116,7 @@ describe('a secret that the service denies', () => {
     });
   }
 
-  it('stays refused where renewals are silent after a verdict that rejects: silence takes no verdict back', async () => {
+  it('keeps failing with attestation_failed if the renewals after a rejecting verdict get no evidence', async () => {
     const scene = await verified();
     scene.remote.verdictCode = 'attestation_failed';
     deny(scene, scene.secretId);
@@ -128,7 +129,7 @@ describe('a secret that the service denies', () => {
     assert.equal(views(scene).code, 'attestation_failed');
   });
 
-  it('stays suspended after a verdict that rejects, whatever response of before ends well', async () => {
+  it('keeps the secret suspended after a rejecting verdict, even if an earlier response authenticates', async () => {
     const scene = await verified();
     scene.remote.verdictCode = 'attestation_failed';
     deny(scene, scene.secretId);
@@ -137,7 +138,7 @@ describe('a secret that the service denies', () => {
     assert.equal(views(scene).verified, false);
   });
 
-  it('is in force again after a response that authenticates under it, and not after one under another', async () => {
+  it('uses the denied secret again after a response that authenticates under it, not under another secret', async () => {
     const scene = await verified();
     scene.remote.onAttest = fails('control_api_failed');
     deny(scene, scene.secretId);
@@ -149,7 +150,7 @@ describe('a secret that the service denies', () => {
     assert.equal(views(scene).state, 'not-renewable', 'the last renewal failed, and that is still said');
   });
 
-  it('is replaced by the next verdict that is accepted: an attacker who has gone leaves nothing behind', async () => {
+  it('replaces the secret at the next accepted verdict, and keeps no trace of earlier rejections', async () => {
     const scene = await verified({ kind: 'static' });
     scene.remote.verdictCode = 'manifest_mismatch'; // the evidence of a machine that somebody rents
     deny(scene, scene.secretId);
@@ -164,7 +165,7 @@ describe('a secret that the service denies', () => {
     assert.deepEqual(scene.permanent, []);
   });
 
-  it('is suspended where the renewal takes longer than requests wait', async () => {
+  it('suspends the secret if the renewal takes longer than requests wait', async () => {
     const scene = await verified();
     scene.remote.onAttest = () => new Promise(() => {});
     const seen = deny(scene, scene.secretId);
@@ -178,7 +179,7 @@ describe('a secret that the service denies', () => {
     );
   });
 
-  it('is suspended once by one denial, also where its renewal fails later than requests wait', async () => {
+  it('suspends the secret once per denial, even if the renewal fails after the requests stopped waiting', async () => {
     const scene = await verified();
     const hanging = Promise.withResolvers<void>();
     scene.remote.onAttest = () => hanging.promise;
@@ -191,7 +192,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.session.current()?.secretId, scene.secretId);
   });
 
-  it('is not suspended by the end of the session, nor where the renewal goes on with another key', async () => {
+  it('does not suspend the secret when it is closed, nor if the renewal goes on with another API key', async () => {
     const scene = await verified();
     scene.remote.onAttest = (key) => (key === 'key' ? new Promise(() => {}) : undefined);
     const seen = deny(scene, scene.secretId);
@@ -209,7 +210,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.events.filter(({ type }) => type === 'secret-suspended').length, 0);
   });
 
-  it('is secret_denied where it was made a moment ago, and stays in force: one worker of the service may lag behind', async () => {
+  it('answers secret_denied for a secret made a moment ago, and keeps it: a worker of the service may lag', async () => {
     const scene = await verified();
     deny(scene, scene.secretId);
     await settle();
@@ -218,7 +219,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.session.current()?.secretId, renewed);
   });
 
-  it('goes nowhere with a renewal that fails without a denial: the secret stays in force until it expires', async () => {
+  it('keeps its secret until it expires if a renewal is rejected without a denial of the secret', async () => {
     const scene = await verified();
     scene.remote.verdictCode = 'attestation_failed';
     await scene.clock.advance(50 * MINUTE);
@@ -227,7 +228,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.session.current(), undefined);
   });
 
-  it('is replaced with the key of the next client where the kept one was rejected', async () => {
+  it('renews the denied secret with the API key of the next client if the kept key was rejected', async () => {
     const scene = sessionScene({ apiKey: undefined });
     const { secretId } = await scene.session.acquire({ ...WAIT, offeredKey: 'first' });
     scene.remote.onAttest = fails('api_key_rejected');
@@ -248,7 +249,7 @@ describe('a secret that the service denies', () => {
     assert.equal(scene.session.standing().state, 'verified');
   });
 
-  it('has its next client told nothing of the key of another: of a newer client that is wanted, and of no rejected key', async () => {
+  it('tells the next clients client_too_old, not that the API key of an earlier client was rejected', async () => {
     const scene = sessionScene({ apiKey: undefined });
     await scene.session.acquire({ ...WAIT, offeredKey: 'a' });
     scene.remote.onAttest = fails('api_key_rejected');
@@ -260,7 +261,7 @@ describe('a secret that the service denies', () => {
     assert.deepEqual([state, error?.code], ['client-too-old', 'client_too_old']);
   });
 
-  it('is not spoilt by a key that fails after another one has attested', async () => {
+  it('stays verified if one API key fails after another one has attested', async () => {
     const scene = sessionScene({ apiKey: undefined });
     const late = Promise.withResolvers<void>();
     scene.remote.onAttest = async (key) => {
@@ -278,8 +279,8 @@ describe('a secret that the service denies', () => {
   });
 });
 
-describe('a 401 that anybody on the way can write', () => {
-  it('ends nothing that a verdict has decided, and is not told in its place', async () => {
+describe('a 401, which any intermediary could forge,', () => {
+  it('neither ends the proxy nor replaces attestation_failed after a rejecting verdict', async () => {
     const scene = sessionScene({ prepare: { verdictCode: 'attestation_failed' } });
     await settle();
     scene.remote.onAttest = fails('api_key_rejected');
@@ -290,7 +291,7 @@ describe('a 401 that anybody on the way can write', () => {
     );
   });
 
-  it('is what requests are told while it is the last thing heard: after silence they wait for the service', async () => {
+  it('fails requests with api_key_rejected while it is the last answer; once the service is silent, with not_ready', async () => {
     const scene = sessionScene({ prepare: { onAttest: fails('api_key_rejected') } });
     await settle();
     await assert.rejects(scene.session.acquire(WAIT), withCode('api_key_rejected'));
@@ -303,7 +304,7 @@ describe('a 401 that anybody on the way can write', () => {
     assert.equal(scene.permanent.length, 1, 'reported once');
   });
 
-  it('keeps no request from asking again: the service is verified within six seconds of the end of it', async () => {
+  it('does not keep later requests from attesting: the service is verified six seconds after the last failure', async () => {
     const scene = sessionScene({ random: () => 0.99, prepare: { onAttest: fails('api_key_rejected') } });
     await settle();
     assert.equal(scene.permanent.length, 1);
@@ -325,7 +326,7 @@ describe('a 401 that anybody on the way can write', () => {
 });
 
 describe('a renewal that was given up', () => {
-  it('has no verdict that counts: not a late rejection against the secret of its successor', async () => {
+  it('cannot reject the secret of its successor with a late verdict', async () => {
     const scene = sessionScene({ apiKey: 'old' });
     let late = (): void => {};
     scene.remote.onVerify = async (code) => {

@@ -1,4 +1,7 @@
-/** Every fault of the inference side, seen by a literal client: what arrives, and how it ends. A fault that did nothing would say so here. */
+/**
+ * Every fault of the inference side, seen by a literal client: what arrives, and how it ends. A fault that
+ * did nothing would say so here.
+ */
 import assert from 'node:assert/strict';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { gunzipSync } from 'node:zlib';
@@ -103,7 +106,10 @@ const RESET = 'broken: ECONNRESET read';
 const both = (outcome: string) => [outcome, outcome] as const;
 const streamOnly = (outcome: string) => [outcome, 'complete'] as const;
 
-/** Fault as asked for → outcome on a stream, and on a unary answer; and the ms that it takes at least, where time is its effect. */
+/**
+ * Fault as asked for → outcome on a stream, and on a unary answer; and the ms that it takes at least, where
+ * time is its effect.
+ */
 const OUTCOMES: Record<
   keyof typeof INFERENCE_FAULTS,
   readonly [asked: string, stream: string, unary: string, ms?: number]
@@ -171,7 +177,7 @@ describe('the faults of the inference side', () => {
     ],
   ];
   for (const [asked, onStream, onUnary, ms = 0] of ROWS) {
-    it(`${asked || 'none'}: a client of a stream sees "${onStream}", of a whole answer "${onUnary}"`, async () => {
+    it(`${asked || 'none'}: a client sees "${onStream}" in a stream, "${onUnary}" in a whole response`, async () => {
       for (const dialect of ['chat', 'messages'] as const) {
         for (const [stream, expected] of [
           [true, onStream],
@@ -190,7 +196,7 @@ describe('the faults of the inference side', () => {
     });
   }
 
-  it('an early 413 comes before the body, which is drained', async () => {
+  it('the fault early_413 answers before the body has come, and drains it', async () => {
     const body = Buffer.alloc(4 * 1024 * 1024);
     let sent = 0;
     let sentWhenAnswered: number | undefined;
@@ -216,7 +222,7 @@ describe('the faults of the inference side', () => {
     assert.equal(server.recorder.requests().at(-1)?.bodyBytes, body.length);
   });
 
-  it('the event that is named is the one that is hit, or taken out, doubled or swapped', async () => {
+  it('affect, remove, double or swap exactly the event whose number they name', async () => {
     const sealedBy = async (fault: string) => {
       const { attempt, answer } = await ask(`+fault=${fault}`);
       const events = eventsIn(answer.body.toString());
@@ -278,7 +284,7 @@ describe('the faults of the inference side', () => {
     assert.deepEqual(await statuses(), [502, 200, 200]);
   });
 
-  it('are refused where none has that name, or a number is none', async () => {
+  it('are refused with status 400 if their name is unknown or their argument invalid', async () => {
     for (const fault of ['nope', 'flip_tag:x', 'status:-1', 'gpu_status:sold']) {
       const { answer } = await ask(`+fault=${fault}`);
       assert.equal(answer.status, 400, fault);

@@ -1,4 +1,7 @@
-/** The simulated models answer as docs/protocol/grammar.md says that honest servers do: every row, and nothing else. */
+/**
+ * The simulated models answer as docs/protocol/grammar.md says that honest servers do: every row, and nothing
+ * else.
+ */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import {
@@ -9,7 +12,7 @@ import {
   membersOf,
   startInference,
 } from '../support/remote/inference-server.ts';
-import { Attempt, call, goodHeaders, PLAIN } from '../support/remote/literal-client.ts';
+import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
 import { breaches } from '../support/remote/transcripts/grammar.ts';
 import type { Members, TranscriptEvent } from '../support/remote/transcripts/transcript.ts';
 
@@ -82,7 +85,7 @@ const REQUESTS: readonly {
   { what: 'base64', endpoint: 'embeddings', model: 'm', text: 'x', more: { encoding_format: 'base64' } },
 ];
 
-describe('simulated models:', () => {
+describe('simulated models', () => {
   let server: InferenceServer;
   before(async () => {
     server = await startInference();
@@ -93,20 +96,20 @@ describe('simulated models:', () => {
   });
 
   for (const { what, endpoint, model, text, more } of REQUESTS) {
-    it(`${what}, whole, is what the grammar says`, async () => {
+    it(`answer ${what} as a whole as the grammar says`, async () => {
       const members = { ...membersOf(endpoint, model, text, false), ...more };
       const body = await askUnary<Members>(server, endpoint, members);
       assert.deepEqual(breaches(endpoint, members, { kind: 'whole', status: 200, body }), []);
     });
     if (endpoint === 'embeddings') continue;
-    it(`${what}, in a stream, is what the grammar says`, async () => {
+    it(`answer ${what} in a stream as the grammar says`, async () => {
       const members = { ...membersOf(endpoint, model, text, true), ...more };
       const events = (await askStream<Members>(server, endpoint, members)) as TranscriptEvent[];
       assert.deepEqual(breaches(endpoint, members, { kind: 'stream', events }), []);
     });
   }
 
-  it('an error is what the grammar says', async () => {
+  it('answer an error as the grammar says', async () => {
     for (const endpoint of ['chat', 'completions', 'messages'] as const) {
       const members = membersOf(endpoint, 'sim-error-503', 'x', true);
       const body = await askUnary<Members>(server, endpoint, members, 503);
@@ -114,10 +117,65 @@ describe('simulated models:', () => {
     }
   });
 
+  describe('a context window', () => {
+    const asked = (endpoint: DialectName, model: string, words: number, output: number) => ({
+      ...membersOf(endpoint, model, 'abc '.repeat(words), false),
+      max_tokens: output,
+    });
+    interface Refused {
+      readonly error: { readonly message: string };
+    }
+
+    it('is in the list of models if the model has one', async () => {
+      const headers = modelsHeaders(server.port, server.secret);
+      const { body } = await call({ port: server.port, method: 'GET', path: '/v1/models', headers });
+      const { data } = JSON.parse(body.toString()) as { data: { id: string; max_model_len?: number }[] };
+      assert.deepEqual(
+        data.filter(({ id }) => /64k|128k|echo/.test(id)).map(({ id, max_model_len }) => [id, max_model_len]),
+        [
+          ['sim-echo', undefined],
+          ['sim-64k', 65_536],
+          ['sim-128k', 131_072],
+        ],
+      );
+    });
+
+    for (const endpoint of ['chat', 'messages'] as const) {
+      it(`makes a model refuse longer input in ${endpoint}, with the message of vLLM, and answer input that fits`, async () => {
+        await askUnary(server, endpoint, asked(endpoint, 'sim-64k', 30_000, 32_000));
+        await askUnary(server, endpoint, asked(endpoint, 'sim-128k', 60_000, 32_000));
+        const { error } = await askUnary<Refused>(
+          server,
+          endpoint,
+          asked(endpoint, 'sim-64k', 40_000, 32_000),
+          400,
+        );
+        assert.equal(
+          error.message,
+          "This model's maximum context length is 65536 tokens. However, you requested 32000 output tokens and your prompt contains at least 33537 input tokens, for a total of at least 65537 tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=33537)",
+        );
+        const whole = await askUnary<Refused>(server, endpoint, asked(endpoint, 'sim-64k', 100, 65_536), 400);
+        assert.match(whole.error.message, /^'max_tokens' or 'max_completion_tokens' is too large: 65536\. /);
+      });
+    }
+
+    it('counts the system prompt and the tools; longer input is refused even without max_tokens', async () => {
+      const long = 'abc '.repeat(66_000);
+      for (const more of [
+        { system: long },
+        { tools: [{ name: 'look_up', description: long, input_schema: {} }] },
+      ]) {
+        const members = { ...membersOf('messages', 'sim-64k', 'x', false), ...more };
+        const { error } = await askUnary<Refused>(server, 'messages', members, 400);
+        assert.match(error.message, /your prompt contains at least/);
+      }
+    });
+  });
+
   describe('several outputs', () => {
     const BATCH = { ...membersOf('completions', 'sim-echo', '', true), prompt: ['a b', 'c', ''], n: 2 };
 
-    it('are numbered prompt by prompt, interleaved, and count their own usage', async () => {
+    it('are numbered prompt by prompt, interleaved, and each have their own usage', async () => {
       const all = await askStream<Chunk>(server, 'completions', BATCH);
       const chunks = all.slice(0, -1).map(({ data }) => data);
       assert.deepEqual(
@@ -160,7 +218,7 @@ describe('simulated models:', () => {
       );
     });
 
-    it('of a chat have every role before the first word', async () => {
+    it('begin with the roles of all choices, before the first word, in a chat', async () => {
       const members = { ...membersOf('chat', 'sim-2x0', 'x', true), n: 2 };
       const all = await askStream<Chunk>(server, 'chat', members);
       assert.deepEqual(
@@ -179,7 +237,7 @@ describe('simulated models:', () => {
     });
 
     for (const n of [0, -1, 1.5, '2', 129]) {
-      it(`are refused where n is ${JSON.stringify(n)}`, async () => {
+      it(`are refused if n is ${JSON.stringify(n)}`, async () => {
         await askUnary(server, 'chat', { ...membersOf('chat', 'sim-1x0', 'x', false), n }, 400);
       });
     }
@@ -206,7 +264,7 @@ describe('simulated models:', () => {
       assert.equal(answer.headers['privatemode-encrypted'], 'false');
     });
 
-    it('in a stream are what the grammar says', async () => {
+    it('are what the grammar says in a stream', async () => {
       const fields = { model: 'm', stream: 'true' };
       const { attempt, text } = await transcribe(fields);
       const events = attempt.openEvents(text, PLAIN.transcriptionAnswer) as unknown as TranscriptEvent[];
@@ -219,7 +277,7 @@ describe('simulated models:', () => {
       { response_format: 'verbose_json' },
       { response_format: 'verbose_json', 'timestamp_granularities[]': 'word' },
     ]) {
-      it(`as a whole ${Object.values(more).join(' by the ')} are what the grammar says`, async () => {
+      it(`are what the grammar says as a whole answer in ${Object.values(more).join(' by the ')}`, async () => {
         const { attempt, text } = await transcribe({ model: 'm', ...more });
         const body = attempt.openValue(text, PLAIN.transcriptionAnswer) as { words?: unknown };
         assert.deepEqual(breaches('transcription', more, { kind: 'whole', status: 200, body }), []);
@@ -228,7 +286,7 @@ describe('simulated models:', () => {
     }
   });
 
-  it('the elements of several files come file by file', async () => {
+  it('answer several files with the elements of one file after the other', async () => {
     const attempt = new Attempt(server.secret);
     const { 'privatemode-target-model': _, ...headers } = goodHeaders(server.port, server.secret, 'm');
     const part = (text: string) =>

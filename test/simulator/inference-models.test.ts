@@ -1,4 +1,6 @@
-/** Who answers a decrypted request in the simulator: its own models, a script, or a model server of one's own. */
+/**
+ * Who answers a decrypted request in the simulator: its own models, a script, or a model server of one's own.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -20,7 +22,7 @@ async function inference(t: TestContext, options: ModelOptions = {}): Promise<In
 }
 
 describe('a simulated model', () => {
-  it('streams for 1 and "true" too, and for no other value, as the service reads it', async (t) => {
+  it('streams if stream is 1 or "true", and not if stream is 0 or "false", as the service does', async (t) => {
     const server = await inference(t);
     for (const [stream, type] of [
       [1, /^text\/event-stream/],
@@ -34,7 +36,7 @@ describe('a simulated model', () => {
     }
   });
 
-  it('paces tokens as its name says, one event at a time', async (t) => {
+  it('sends tokens at the pace that its name says, one event at a time', async (t) => {
     const server = await inference(t);
     const started = performance.now();
     const { answer } = await server.ask('chat', membersOf('chat', 'sim-6x25', 'hello', true));
@@ -78,7 +80,7 @@ const answerJson = (response: ServerResponse): void =>
   void response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"text":"x"}');
 
 describe('a model server behind the simulator', () => {
-  it('gets the decrypted request without the faults in the name of its model, and no header of the client', async (t) => {
+  it('gets the decrypted request without headers of the client, and its model name without faults', async (t) => {
     const { server, received } = await startBoth(t, answerJson);
     const members = membersOf('chat', 'llama+fault=informational:1', 'hello', false);
     await server.ask('chat', members, { 'anthropic-beta': 'x' });
@@ -141,7 +143,7 @@ describe('a model server behind the simulator', () => {
     assert.equal(await (file as File).text(), 'RIFF');
   });
 
-  it('answers in clear nothing but a 500 where its answer is no JSON, and is a 502 where it cannot be reached', async (t) => {
+  it('becomes a bare 500 in clear if its answer is no JSON, and a bare 502 if it cannot be reached', async (t) => {
     const { server } = await startBoth(t, (response) => response.writeHead(503).end('overloaded'));
     const nowhere = await inference(t, { backend: 'http://127.0.0.1:1' });
     for (const [where, status] of [
@@ -154,7 +156,7 @@ describe('a model server behind the simulator', () => {
     }
   });
 
-  it('takes the connection with it where it dies in the middle of a stream', async (t) => {
+  it('breaks the connection of the client if it dies in the middle of a stream', async (t) => {
     const { server } = await startBoth(t, (response) => {
       response.writeHead(200, { 'Content-Type': 'text/event-stream' });
       response.write('data: {"id":"a"}\n\n', () => setTimeout(() => response.destroy(), 20));
@@ -168,7 +170,7 @@ describe('a model server behind the simulator', () => {
     ['before its answer', false],
     ['in the middle of its answer', true],
   ] as const) {
-    it(`is left when the client leaves ${when}`, async (t) => {
+    it(`loses its connection when the client leaves ${when}`, async (t) => {
       const { server, received } = await startBoth(t, (response) => {
         if (begins)
           response.writeHead(200, { 'Content-Type': 'text/event-stream' }).write('data: {"id":"a"}\n\n');
@@ -187,7 +189,7 @@ describe('a model server behind the simulator', () => {
 describe('a file of scripted answers for the simulator', () => {
   const path = join(temporaryDirectory('transcripts-'), 'transcripts.json');
 
-  it('is replayed with delays, names of events and statuses, turn by turn of the tools, for its models alone', async (t) => {
+  it('is replayed with delays, event names and statuses, one turn per tool result, and only for its models', async (t) => {
     const events = [
       { data: { id: 'a', choices: [{ delta: { reasoning: 'hm' }, index: 0 }] } },
       { delayMs: 60, event: 'odd', data: { id: 'b', choices: [] } },
@@ -223,7 +225,7 @@ describe('a file of scripted answers for the simulator', () => {
     'an event without data': '{"m":{"events":[{"delayMs":1}]}}',
     'a whole answer without a body': '{"m":{"unary":{}}}',
   })) {
-    it(`is refused at the start where it holds ${name}`, () => {
+    it(`is refused at the start if it holds ${name}`, () => {
       writeFileSync(path, content);
       assert.throws(() => createModel({ transcripts: path }, Date.now), { code: 'config_invalid' });
     });

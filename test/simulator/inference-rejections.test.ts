@@ -54,7 +54,7 @@ describe('the simulated service', () => {
     }
   });
 
-  it('refuses a wrong policy MAC, and tells the expected one as the real server does', async () => {
+  it('refuses a wrong policy MAC, and names the expected one as the real server does', async () => {
     const wrong = '0'.repeat(64);
     const message = refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy-mac': wrong }), 500);
     const right = goodHeaders(server.port, server.secret, 'm')['privatemode-nvidia-ocsp-policy-mac'];
@@ -128,7 +128,7 @@ describe('the simulated service', () => {
     assert.match(answer.body.toString(), /\\u003c\\u0026\\u003e/);
   });
 
-  it('judges the first of repeated keys in a content part', async () => {
+  it('checks the first of two duplicate members in a content part', async () => {
     const urls = ['"url":"https://e.example/good"', '"url":"http://e.example/bad"'];
     for (const [order, status] of [
       [urls, 200],
@@ -155,7 +155,11 @@ describe('the simulated service', () => {
     ],
     ['a text in clear', (a) => `{"model":"m","a":${a.seal('1')},"prompt":"secret words"}`, /message/],
     ['a member twice', (a) => `{"model":"m","a":${a.seal('1')},"a":${a.seal('2')}}`, /twice/],
-    ['a member twice by an escape', (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":1}`, /twice/],
+    [
+      'a member twice, once spelled with an escape',
+      (a) => `{"model":"m","a":${a.seal('1')},"\\u0061":1}`,
+      /twice/,
+    ],
     ['a plain member twice', (a) => `{"model":"m","a":${a.seal('1')},"model":"n"}`, /twice/],
     [
       'messages in another order',
@@ -184,7 +188,7 @@ describe('the simulated service', () => {
     });
   }
 
-  it('takes member names that only look odd', async () => {
+  it('takes unusual member names such as "#" and "a.b"', async () => {
     const odd = Object.fromEntries(['#', '@x', 'a.b', 'a*', '-1', 'a:b', '😀', '￿'].map((name) => [name, 1]));
     assert.equal((await ask(chat(odd))).status, 200);
   });
@@ -199,7 +203,7 @@ describe('the simulated service', () => {
   const field = (name: string, value: string) =>
     `--B\r\nContent-Disposition: form-data; name="${name}"\r\n\r\n${value}\r\n`;
 
-  it('refuses a form with a field in clear, twice, or under a broken frame', async () => {
+  it('refuses a form with a field in clear, a repeated field or a malformed boundary', async () => {
     const sealed = () => new Attempt(server.secret).seal('x');
     const good = field('model', 'm');
     for (const [content, message] of [
@@ -215,13 +219,13 @@ describe('the simulated service', () => {
     }
   });
 
-  it('refuses a form of another content type, or of none with a boundary', async () => {
+  it('refuses a form of another content type, or without a boundary', async () => {
     for (const type of ['application/json', 'multipart/form-data', 'multipart/related; boundary=B']) {
       assert.match(refusal(await send('--B--\r\n', type), 500), /multipart|boundary/);
     }
   });
 
-  it('refuses a chunked body: its length must be told', async () => {
+  it('refuses a chunked body, since it has no Content-Length', async () => {
     refusal(await ask(chat(), { 'transfer-encoding': 'chunked' }), 411);
   });
 
@@ -284,7 +288,7 @@ describe('the exchange log of the simulated service', () => {
 
   const members = membersOf('chat', 'sim-1x0', 'x', false);
 
-  it('notes nothing against a good proxy, nor against the client library', async () => {
+  it('notes no violation in requests with the headers of the proxy or of the client library', async () => {
     await server.ask('chat', members, {
       'anthropic-beta': 'a',
       'openai-beta': 'o',
@@ -348,13 +352,13 @@ describe('the exchange log of the simulated service', () => {
     });
   }
 
-  it('notes nothing where the head spells the model name of the body in UTF-8', async () => {
+  it('notes no violation if the model name in the header is that of the body in UTF-8', async () => {
     const name = Buffer.from('sim-echo-größe').toString('latin1');
     await server.ask('chat', { ...members, model: 'sim-echo-größe' }, { 'privatemode-target-model': name });
     assert.deepEqual(server.exchanges.violations(), []);
   });
 
-  it('notes a shard key where none belongs, and none that fits the salt', async () => {
+  it('notes a shard key on an endpoint that has none, but not one in chat that fits the cache salt', async () => {
     const key = createHash('sha256').update(SALT).digest('hex').slice(0, 16);
     await server.ask('chat', members, { 'privatemode-shard-key': key });
     assert.deepEqual(server.exchanges.violations(), []);
@@ -364,7 +368,7 @@ describe('the exchange log of the simulated service', () => {
     assert.match(server.exchanges.violations().join(), /shard-key does not belong to embeddings/);
   });
 
-  it('notes a nonce that was used before, and an iv that was', async () => {
+  it('notes a nonce of an earlier request, and an iv that is used twice', async () => {
     const { port, secret } = server;
     const nonce = Buffer.alloc(12, 7);
     const send = (body: string) =>
@@ -394,7 +398,7 @@ describe('the exchange log of the simulated service', () => {
     assert.match(server.exchanges.violations().join(), /more than one nonce in the request/);
   });
 
-  it('notes a form file that tells its name', async () => {
+  it('notes a file in a form with its real filename', async () => {
     const { port, secret } = server;
     const attempt = new Attempt(secret);
     const form = attempt.sealForm({ model: 'm' }, Buffer.from('RIFF')).toString('latin1');
@@ -422,7 +426,7 @@ describe('the exchange log of the simulated service', () => {
     assert.match(server.exchanges.violations().join(), /outside the API/);
   });
 
-  it('tells what was opened, by whom, and how it was answered', async () => {
+  it('has the model, secret id, decrypted body and status of each exchange', async () => {
     await server.ask('chat', members);
     const exchange = await server.finished();
     assert.equal(exchange.model, 'sim-1x0');

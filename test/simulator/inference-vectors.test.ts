@@ -1,6 +1,7 @@
 /**
- * The simulator's own reading of the protocol against the golden data of test/vectors/inference: what it opens and refuses. That it seals by
- * the same rules shows in every test with the program in front of it, which opens what the golden data hold (test/pipeline).
+ * The simulator's own reading of the protocol against the golden data of test/vectors/inference: what it
+ * opens and refuses. That it seals by the same rules shows in every test with the program in front of it,
+ * which opens what the golden data hold (test/pipeline).
  */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
@@ -39,7 +40,7 @@ function endpointNamed(name: string): Endpoint {
   return endpoint;
 }
 
-describe('the simulator by message-primitive.json', () => {
+describe('the simulator, tested with message-primitive.json,', () => {
   interface File extends Protected {
     vectors: { name: string; plaintextHex: string; sequence: number; message: string }[];
     mustFail: { name: string; sequence: number; message: string; requestNonceHex?: string }[];
@@ -67,7 +68,7 @@ describe('the simulator by message-primitive.json', () => {
     });
   }
 
-  it('refuses a message under another nonce than the first one, and a second secret', () => {
+  it('refuses a message with another nonce than the first message, and one with a second secret', () => {
     const opener = openerAt(1);
     const other = new Attempt({ id: file.secretId, bytes: hex(file.secretHex) });
     other.seal('x');
@@ -77,7 +78,7 @@ describe('the simulator by message-primitive.json', () => {
   });
 
   for (const { name, message, plaintextHex } of file.upstreamAccepts.slice(0, 2)) {
-    it(`accepts, and notes as odd, ${name}`, () => {
+    it(`accepts ${name}, and notes an irregularity`, () => {
       const opener = openerAt(0);
       assert.equal(opener.open(message).toString('hex'), plaintextHex);
       assert.equal(opener.irregularities.length, 1);
@@ -85,7 +86,7 @@ describe('the simulator by message-primitive.json', () => {
   }
 });
 
-describe('the simulator by field-encryption-requests.json', () => {
+describe('the simulator, tested with field-encryption-requests.json,', () => {
   interface File extends Protected {
     vectors: {
       name: string;
@@ -105,7 +106,7 @@ describe('the simulator by field-encryption-requests.json', () => {
   assert.equal(tolerant.length, file.vectors.length - 2);
 
   for (const { name, endpoint, input, expected, plaintextsInSequenceOrder } of tolerant) {
-    it(`opens to the input, byte for byte, ${name}`, () => {
+    it(`opens ${name} to its input, byte for byte`, () => {
       const opener = createOpener(lookupOf(file));
       const opened: string[] = [];
       const watched = {
@@ -122,7 +123,7 @@ describe('the simulator by field-encryption-requests.json', () => {
   }
 
   for (const [name, message] of Object.entries(refused)) {
-    it(`refuses what the reference's client sends, and no good client: ${name}`, () => {
+    it(`refuses ${name}, although the reference client sends it`, () => {
       const vector = file.vectors.find((candidate) => candidate.name === name);
       const opener = createOpener(lookupOf(file));
       assert.throws(
@@ -132,7 +133,7 @@ describe('the simulator by field-encryption-requests.json', () => {
     });
   }
 
-  it('refuses a body with plain members only: it could not answer encrypted', () => {
+  it('refuses a body without an encrypted member', () => {
     for (const name of ['chat-only-plain-fields', 'chat-empty-object']) {
       const vector = file.vectors.find((candidate) => candidate.name === name);
       const body = Buffer.from(vector!.expected);
@@ -144,7 +145,7 @@ describe('the simulator by field-encryption-requests.json', () => {
   });
 
   for (const { name, input } of file.mustReject) {
-    it(`refuses what a client leaks or breaks: ${name}`, () => {
+    it(`refuses an input that a client has not encrypted as a whole: ${name}`, () => {
       // The worst a client could do: it seals what it can and leaves the rest as it is.
       const client = new Attempt({ id: file.secretId, bytes: hex(file.secretHex) });
       const body = input.replace('"messages":[]', () => `"messages":${client.seal('[]')}`);
@@ -156,13 +157,13 @@ describe('the simulator by field-encryption-requests.json', () => {
   }
 });
 
-describe('the simulator by ocsp-headers.json', () => {
+describe('the simulator, tested with ocsp-headers.json,', () => {
   interface File {
     vectors: { policy: string; mac: string; secretHex: string; statuses: string[] }[];
   }
   const { vectors } = read<File>('ocsp-headers.json');
 
-  it('accepts every policy with its MAC, and judges a good, an unknown and a revoked GPU by it', () => {
+  it('accepts every policy with its MAC, and applies the policy to a good, an unknown and a revoked GPU', () => {
     for (const { policy, mac, secretHex, statuses } of vectors) {
       const check = (gpu: Parameters<typeof checkGpuPolicy>[3]) => (): void =>
         checkGpuPolicy({ policy, mac }, 'id', () => hex(secretHex), gpu);
@@ -177,7 +178,7 @@ describe('the simulator by ocsp-headers.json', () => {
     assert.ok(vectors.length > 8);
   });
 
-  it('refuses a policy of more than two parts, one rule it does not know, one half of the pair, and but for a good GPU neither half', () => {
+  it('refuses a malformed policy, an unknown rule, a policy without its MAC, and a bad GPU without policy and MAC', () => {
     const secret = Buffer.alloc(32);
     const check = (policy: string, mac: string | undefined) => () =>
       checkGpuPolicy({ policy, mac }, 'id', () => secret, { status: 'good' });
@@ -211,7 +212,7 @@ describe('the simulator by ocsp-headers.json', () => {
 });
 
 describe('the simulator', () => {
-  it('leaves in clear, in either direction, the members that the protocol lists, and no other', () => {
+  it('leaves in clear, in requests and responses, only the members that the protocol lists', () => {
     const { nothing, chat, answer } = PLAIN;
     const listed = {
       chat: [chat, answer],

@@ -1,4 +1,7 @@
-/** The paths by which a client verifies the simulated deployment: what they refuse, what they answer, and how they fail when told to. */
+/**
+ * The paths by which a client verifies the simulated deployment: what they refuse, what they answer, and how
+ * they fail when told to.
+ */
 import assert from 'node:assert/strict';
 import { createHash, verify, X509Certificate } from 'node:crypto';
 import { describe, it } from 'node:test';
@@ -19,7 +22,7 @@ const MANIFEST = '/privatemode/v2/manifest.json?t=1732162000000';
 const NONCE = Buffer.alloc(32, 1).toString('base64');
 
 describe('the trust API of the simulator', () => {
-  it('answers the manifest to anybody, and all else to the bearer of the configured key alone', () =>
+  it('serves the manifest without a key, and evidence and secrets only with the configured API key', () =>
     withSimulator({ apiKey: 'the-key' }, async (simulator) => {
       for (const path of [ATTEST, SECRET]) {
         for (const authorization of [undefined, 'Basic dGhlLWtleQ==', 'Bearer other', 'Bearer ']) {
@@ -36,7 +39,7 @@ describe('the trust API of the simulator', () => {
       assert.equal((await call(simulator, 'GET', MANIFEST)).status, 200);
     }));
 
-  it('refuses nonces that are not 32 bytes in base64, keys that are none of the KEM, and bodies that are no JSON or too large', () =>
+  it('refuses nonces that have not 32 bytes, public keys not of the KEM, and bodies that are too large or no JSON', () =>
     withSimulator({}, async (simulator) => {
       for (const Nonce of [undefined, '', 'AAAA', Buffer.alloc(33).toString('base64'), NONCE.slice(0, -1)]) {
         assert.equal((await post(simulator, ATTEST, { Nonce })).status, 400);
@@ -52,7 +55,7 @@ describe('the trust API of the simulator', () => {
       assert.equal((await call(simulator, 'POST', SECRET, { headers, body: '[' })).status, 400);
     }));
 
-  it('gives an independent client the secret that it keeps, signed under a certificate of the mesh CA', () =>
+  it('shares its secret with an independent client, signed under a certificate of the mesh CA', () =>
     withSimulator({}, async (simulator) => {
       const { publicKey, secretFor } = createLiteralRecipient();
       const answer = await post(simulator, SECRET, { PublicKey: publicKey.toString('base64') });
@@ -79,7 +82,7 @@ describe('the trust API of the simulator', () => {
     ['secret', 'POST', SECRET],
     ['collateral', 'GET', '/vcek/v1/Genoa/crl'],
   ] as const) {
-    it(`fails by a status, resets as often as told, recovers, and hangs: ${service}`, async (t) => {
+    it(`has faults that set the status, reset a number of connections, and hang: ${service}`, async (t) => {
       const simulator = await startTestSimulator();
       t.after(() => simulator.close());
       const { faults, counts } = simulator;
@@ -98,7 +101,7 @@ describe('the trust API of the simulator', () => {
     });
   }
 
-  it('serves the collateral of its own silicon alone, and an evaluation that is older than its manifest demands unless asked', () =>
+  it('serves collateral of its own chips only, by default with an older evaluation number than its manifest has', () =>
     withSimulator({}, async (simulator) => {
       const chip = Buffer.from(simulator.hardware.ids.chipId).toString('hex');
       const levels = '?blSPL=12&teeSPL=0&snpSPL=28&ucodeSPL=88';

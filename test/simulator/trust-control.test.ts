@@ -1,4 +1,7 @@
-/** What scripts and tests ask of a simulator: its control endpoint, its switches for faults, and its record of the requests. */
+/**
+ * What scripts and tests ask of a simulator: its control endpoint, its switches for faults, and its record of
+ * the requests.
+ */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
@@ -12,7 +15,7 @@ const ATTEST = '/privatemode/v1/attest';
 const MANIFEST = '/privatemode/v2/manifest.json';
 
 describe('the control endpoint of the simulator', () => {
-  it('does what each command says, and tells the state that it left', () =>
+  it('carries out each command, and returns the state after it', () =>
     withSimulator({}, async (simulator) => {
       const control = async (method: string, name: string, body?: unknown): Promise<unknown> => {
         const options = body === undefined ? {} : { body: JSON.stringify(body) };
@@ -74,6 +77,8 @@ describe('the control endpoint of the simulator', () => {
         assert.match(answer, /^400 /);
         assert.match(answer, words);
       }
+      await control('PUT', 'faults', { 'secret-signature': true, 'attest-status': 'x' });
+      assert.deepEqual((await state())['faults'], { 'attest-status': 500 }, 'a refusal changes nothing');
     }));
 
   it('refuses every command that comes from another machine', async () => {
@@ -114,7 +119,7 @@ describe('the switches for faults of the simulator', () => {
 });
 
 describe('the recorder of the simulator', () => {
-  it('keeps the newest requests and so much of each body as its limits say, and finds words in path, head and body', () =>
+  it('keeps the newest requests and the beginning of each body up to its limits, and searches path, head and body', () =>
     withSimulator({ recorderLimits: { maxRequests: 2, maxBodyBytes: 10 } }, async (simulator) => {
       const { recorder } = simulator;
       for (const path of ['/one', '/two']) await call(simulator, 'POST', path);

@@ -1,4 +1,7 @@
-/** The evidence that a simulated deployment makes: beside that of the live one, under OpenSSL, and under the verifier of the program. */
+/**
+ * The evidence that a simulated deployment makes: beside that of the live one, under OpenSSL, and under the
+ * verifier of the program.
+ */
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -25,17 +28,17 @@ describe('the DER encoder of the simulator', () => {
     ['the longest one-byte length', element(0x04, new Uint8Array(127)).subarray(0, 3), '047f00'],
     ['the first two-byte length', element(0x04, new Uint8Array(128)).subarray(0, 4), '04818000'],
     ['the first three-byte length', element(0x04, new Uint8Array(256)).subarray(0, 5), '0482010000'],
-    ['zero', integer(0), '020100'],
-    ['127', integer(127), '02017f'],
-    ['128, with its sign bit kept clear', integer(128), '02020080'],
-    ['65536', integer(65536n), '0203010000'],
+    ['the integer 0', integer(0), '020100'],
+    ['the integer 127', integer(127), '02017f'],
+    ['the integer 128 with its sign bit kept clear', integer(128), '02020080'],
+    ['the integer 65536', integer(65536n), '0203010000'],
     ['an object identifier', oid('1.2.840.113549.1.1.10'), '06092a864886f70d01010a'],
     ['an object identifier with a long arc', oid('1.3.9901.3.1'), '06052bcd2d0301'],
     ['a time before 2050', time(new Date('2049-12-31T23:59:59.9Z')), '170d3439313233313233353935395a'],
     ['a time from 2050 on', time(new Date('2050-01-01T00:00:00Z')), '180f32303530303130313030303030305a'],
   ];
   for (const [name, bytes, expected] of CASES) {
-    it(`writes ${name}`, () => assert.equal(hexOf(bytes), expected));
+    it(`encodes ${name} as ${expected}`, () => assert.equal(hexOf(bytes), expected));
   }
 });
 
@@ -64,7 +67,7 @@ describe('simulated hardware', () => {
     }
   });
 
-  it('has a manifest with the members and reference values of the live one, but for the ids of its chips', async () => {
+  it('has a manifest with the members and reference values of the live one, except the ids of its chips', async () => {
     const hardware = await sharedHardware();
     const live = jsonOf(readFileSync(vectorPath('contrast', 'privatemode_manifest_v1.58.0.json')));
     const ours = jsonOf(buildManifest(hardware, 0).bytes);
@@ -80,12 +83,13 @@ describe('simulated hardware', () => {
     }
   });
 
-  it('reports the measurement and ID key digest of the live guest with two vCPUs', async () => {
+  it('reports the measurement and ID key digest that the live service has with two vCPUs', async () => {
     const { report, certificates } = decodeSnpAttestation(
       snpEvidence({
         hardware: await sharedHardware(),
         reportData: new Uint8Array(64).fill(1),
         coordinatorHash: new Uint8Array(32).fill(2),
+        vcpus: 2,
         faults: createFaults(),
       }),
     );
@@ -117,7 +121,7 @@ describe('the attestation document of a simulated deployment', () => {
     ['snp', [1, 3, 9901, 2, 1]],
     ['tdx', [1, 3, 9901, 2, 2]],
   ] as const) {
-    it(`has the members of a live one, and another mesh CA once the mesh is rotated: ${tee}`, async (t) => {
+    it(`has the members of a live document, and another mesh CA once the mesh is rotated: ${tee}`, async (t) => {
       const simulator = await startTestSimulator({ tee });
       t.after(() => simulator.close());
       const document = await documentOf(simulator);
@@ -139,8 +143,9 @@ describe('the attestation document of a simulated deployment', () => {
 });
 
 /**
- * What the verifier refuses TDX evidence for; undefined where the fault is one of SEV-SNP alone. The rows of SEV-SNP are in
- * test/commands/verify-live.test.ts, the fetches for its two faults of collateral in test/session/simulated-deployment.test.ts.
+ * What the verifier refuses TDX evidence for; undefined where the fault is one of SEV-SNP alone. The rows of
+ * SEV-SNP are in test/commands/verify-live.test.ts, the fetches for its two faults of collateral in
+ * test/session/simulated-deployment.test.ts.
  */
 const DECIDING_CHECK: Partial<Record<FaultName, string | undefined>> = {
   'evidence-stale-nonce': 'tdx.policy.report_data',

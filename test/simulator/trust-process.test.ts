@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
+import { runSimulator } from '../../simulator/cli.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
+import { namesOf } from '../../simulator/inference/models/list.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProgram } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -52,13 +55,13 @@ async function run(t: TestContext, ...args: readonly string[]): Promise<Running>
   return { ...launched, ready: JSON.parse(launched.stdout()) };
 }
 
-describe('the simulator as a process', { timeout: 60_000 }, () => {
+describe('the simulator as a process', { timeout: 600_000 }, () => {
   const directory = temporaryDirectory('simulator-test-');
   /** One machine for several tests: making its keys takes 1.5 s of CPU. */
   const dir = join(directory, 'kept');
   const read = (...names: string[]): string => readFileSync(join(dir, ...names), 'utf8');
 
-  it('prints one line, writes its files, keeps its keys to their owner, and ends with 0 on SIGTERM', async (t) => {
+  it('prints one line, writes its files, makes its keys readable only to the owner, and ends with 0 on SIGTERM', async (t) => {
     const { child, ready, ended, stdout, stderr } = await run(t, '--dir', dir, '--quiet');
     assert.deepEqual(Object.keys(ready), ['ready', 'port', 'url', 'dir', 'manifestSha256']);
     assert.deepEqual([ready.url, ready.dir], [`https://localhost:${ready.port}`, dir]);
@@ -88,7 +91,7 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
   });
 
-  it('is the same machine after a restart in the same directory, and ends with 1 where its port is taken', async (t) => {
+  it('has the same hardware after a restart in the same directory, and ends with 1 if its port is taken', async (t) => {
     const filesOf = () => ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => read(file));
     const first = await run(t, '--dir', dir, '--quiet');
     const before = filesOf();
@@ -101,7 +104,7 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     assert.match(third.stderr(), /EADDRINUSE/);
   });
 
-  it('keeps nothing without --dir, and says on stderr how to use it and what was asked', async (t) => {
+  it('leaves no file behind without --dir, and says on stderr how to use it and which requests came', async (t) => {
     const { child, ready, ended, stderr } = await run(
       t,
       '--tee',
@@ -119,7 +122,16 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     assert.equal(existsSync(ready.dir), false);
   });
 
-  it('says how to start a proxy in front of it, which answers for models of these names only', async (t) => {
+  it('says how to start a proxy that asks the simulator, and not Intel, for the collateral of TDX', async (t) => {
+    const { ready, stderr } = await run(t, '--dir', dir, '--tee', 'tdx');
+    const said = await eventually(
+      'the next steps',
+      () => / --unsafe-trust-roots .+?\n\n/s.exec(stderr())?.[0],
+    );
+    assert.match(said, new RegExp(`^ {4}--intel-pcs-url https://localhost:${ready.port} `, 'm'));
+  });
+
+  it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
     const { stderr } = await run(t, '--dir', dir, '--api-key', 'k');
     const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
     const flags = said.split(/[\s\\]+/);
@@ -128,11 +140,14 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
     t.after(() => proxy.stop());
     assert.match(proxy.log(), /--unsafe-trust-roots/);
-    for (const [model, status, words] of [
+    const asked = { messages: [{ role: 'user', content: 'hello' }] };
+    for (const [model, status, words, request = asked] of [
       ['sim-echo', 200, /hello/],
       ['gpt-5', 404, /The model `gpt-5` does not exist/],
+      ['sim-echo', 400, /messages: Field required/, { prompt: 'hello' }],
+      ['sim-echo', 400, /messages: Input should be a valid list/, { messages: 'hello' }],
     ] as const) {
-      const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] });
+      const body = JSON.stringify({ model, ...request });
       const answer = await fetch(`${proxy.url}/v1/chat/completions`, { method: 'POST', body });
       assert.equal(answer.status, status);
       assert.match(await answer.text(), words);
@@ -145,7 +160,7 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
     [['--secret-lifetime', '1h'], /--secret-lifetime/],
     [['--tee', 'sgx'], /--tee/],
     [['--fault', 'no-such=1'], /no-such/],
-    [['--fault', 'inference=flip_tag:3+bogus'], /no fault of inference named bogus; --help lists them/],
+    [['--fault', 'inference=flip_tag:3+bogus'], /no fault named bogus; --help lists all/],
     [['--host', '192.0.2.1', '--dir'], /dir/],
   ] as const) {
     it(`ends with 1 and says why: ${args.join(' ')}`, async (t) => {
@@ -165,4 +180,120 @@ describe('the simulator as a process', { timeout: 60_000 }, () => {
       assert.ok(stdout().includes(word), word);
     }
   });
+
+  it('is documented in docs/simulator.md, which names every option, every model of its list and every file that it writes', async (t) => {
+    const { ended, stdout } = launch(t, '--help');
+    assert.equal(await ended, 0);
+    const page = readFileSync(join(ROOT, 'docs/simulator.md'), 'utf8');
+    const options = [...stdout().matchAll(/^ {2}(--[a-z-]+) /gm)].map(([, name]) => name as string);
+    assert.ok(options.length > 10);
+    const models = namesOf([]).filter((name) => name !== 'sim-200x0'); // as sim-20x50
+    const files = readdirSync(dir).map((name) => (name === 'roots' ? 'roots/' : name));
+    assert.ok(files.includes('service.mjs'));
+    for (const name of [...options, ...models, ...files].filter((each) => each !== '--help'))
+      assert.ok(page.includes(`\`${name}`), name);
+  });
+});
+
+describe('a mistake on the command line of the simulator', { timeout: 600_000 }, () => {
+  const directory = temporaryDirectory('simulator-mistakes-');
+  const taken = join(directory, 'taken.json');
+  writeFileSync(taken, '{');
+  const mistakes: [argv: string[], words: string][] = [
+    [['--prot', '1'], 'unknown option --prot: write --port; --help lists all options'],
+    [['-p', '1'], 'unknown option -p: write --port; --help lists all options'],
+    [['-port=1'], 'unknown option -port: write --port; --help lists all options'],
+    [['--nonsense=1'], 'unknown option --nonsense; --help lists all options'],
+    [
+      ['foo'],
+      'unexpected argument "foo": every option begins with two hyphens, as --port 8443; --help lists all options',
+    ],
+    [
+      ['--quiet', '–port', '1'],
+      'unexpected argument "–port": every option begins with two hyphens, as --port 8443; --help lists all options',
+    ],
+    [['--port'], "Option '--port <value>' argument missing; --help lists all options"],
+    [['--port', 'x'], '--port must be a whole number up to 65535, not "x"'],
+    [
+      ['--secret-lifetime', '10m'],
+      '--secret-lifetime must be a whole number of seconds, without a unit, up to 1000000000, not "10m"',
+    ],
+    [['--fault', 'nosuch'], 'there is no fault named nosuch; --help lists them'],
+    [
+      ['--fault', 'truncate:3'],
+      'there is no fault named truncate:3, but one of inference: write inference=truncate:3',
+    ],
+    [
+      ['--fault', 'inference=flip-tag'],
+      'fault flip-tag: there is no fault named flip-tag: write flip_tag; --help lists all',
+    ],
+    [['--fault', 'attest_status=503'], 'there is no fault named attest_status: write attest-status'],
+    [
+      ['--fault', 'inference:flip_tag:3'],
+      'there is no fault named inference:flip_tag:3: write inference=flip_tag:3',
+    ],
+    [
+      ['--fault', 'inference=flip_tag:x'],
+      'fault flip_tag:x: fault argument x is not a number; --help lists all',
+    ],
+    [
+      ['--listen-address', '127.0.0.1'],
+      'unknown option --listen-address: write --host; --help lists all options',
+    ],
+    [
+      ['--api-key', '@/x/key.txt'],
+      '--api-key takes the key itself here, not @FILE; leave it out to accept any key',
+    ],
+    [
+      ['--backend', 'localhost:1'],
+      '--backend must be the URL of a server, such as http://127.0.0.1:8000, not "localhost:1"',
+    ],
+    [['--transcripts', taken], `cannot read the transcripts in ${taken}: it is no JSON`],
+    [
+      ['--transcripts', join(directory, 'gone')],
+      `cannot read the transcripts in ${join(directory, 'gone')}: ENOENT: no such file or directory; check the path, and in a container what is mounted`,
+    ],
+    [
+      ['--dir', taken],
+      `${taken} cannot be used: EEXIST: a file stands where a directory is needed; name a directory`,
+    ],
+    [
+      ['--dir', directory, '--host', '192.0.2.1', '--port', '18'],
+      'listening on 192.0.2.1 port 18: EADDRNOTAVAIL; this machine does not have that address (--host, --port)',
+    ],
+  ];
+  it('is explained if npm took a flag for its own because -- is missing, and nothing is started', async () => {
+    const env = {
+      npm_lifecycle_event: 'simulator',
+      npm_package_name: 'privatemode-proxy',
+      npm_config_port: 'true',
+    };
+    assert.deepEqual(await said(['19443', 'x'], env), [
+      1,
+      'privatemode-simulator: npm took --port for a flag of its own: put -- in front, as in npm run simulator -- --port NUMBER\n',
+    ]);
+  });
+
+  /** The exit code, and what is written. */
+  async function said(
+    argv: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<[number, string]> {
+    const written: string[] = [];
+    const out = new Writable({
+      write(chunk, _, done) {
+        written.push(String(chunk));
+        done();
+      },
+    });
+    const ended = AbortSignal.abort();
+    const code = await runSimulator(argv, { stdout: out, stderr: out, ended, proxy: 'npm start --', env });
+    return [code, written.join('')];
+  }
+
+  for (const [argv, words] of mistakes) {
+    it(`ends the simulator with code 1 and a line that explains the mistake: ${argv.join(' ').replaceAll(directory, 'DIR')}`, async () => {
+      assert.deepEqual(await said(argv), [1, `privatemode-simulator: ${words}\n`]);
+    });
+  }
 });

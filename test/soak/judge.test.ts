@@ -1,8 +1,9 @@
 /** The verdict of a soak, on measurements that were made up: each leak is noticed, and chance is not. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { seededRandom } from '../../bench/stats.ts';
 import { type Facts, heapSlope, judge, type Sample } from './judge.ts';
-import { createPlan, seededRandom } from './plan.ts';
+import { createPlan } from './plan.ts';
 import type { Measurement } from './proxy-child.ts';
 
 const AT_REST: Measurement = {
@@ -44,16 +45,16 @@ const failed = (changes: Partial<Facts>): string[] =>
     .filter(({ good }) => !good)
     .map(({ what }) => what);
 
-describe('the heap slope of a soak', () => {
-  it('leaves the first third out: warming up is no leak', () => {
+describe('the heap slope of a soak test', () => {
+  it('leaves out the first third of the samples: warming up is no leak', () => {
     const warmingUp = samples((minutes) => ({ heapUsed: 24e6 + Math.min(minutes, 4) * 5e6 }));
     assert.equal(heapSlope(warmingUp), 0);
     assert.equal(heapSlope(warmingUp.slice(0, 1)), 0);
   });
 });
 
-describe('the verdict of a soak', () => {
-  it('is good where nothing is wrong', () => assert.deepEqual(failed({}), []));
+describe('the verdict of a soak test', () => {
+  it('is good if nothing is wrong', () => assert.deepEqual(failed({}), []));
 
   const WRONG: Readonly<Record<string, Partial<Facts>>> = {
     'errors that nobody injected': { unexplained: ['an answer that is not whole'] },
@@ -74,11 +75,11 @@ describe('the verdict of a soak', () => {
     'left after closing': { closed: { ...AT_REST, resources: { PipeWrap: 3, TCPSocketWrap: 1 } } },
   };
   for (const [what, changes] of Object.entries(WRONG)) {
-    it(`tells of ${what}`, () => assert.deepEqual(failed(changes), [what]));
+    it(`names ${what}`, () => assert.deepEqual(failed(changes), [what]));
   }
 });
 
-describe('the plan of a soak', () => {
+describe('the plan of a soak test', () => {
   it('is the same for the same seed', () => {
     const [one, two, other] = [createPlan(1), createPlan(1), createPlan(2)];
     const jobs = Array.from({ length: 200 }, () => one());
@@ -92,7 +93,7 @@ describe('the plan of a soak', () => {
     );
   });
 
-  it('holds departures, faults and both styles', () => {
+  it('contains clients that leave, faults, both API styles and requests without a stream', () => {
     const next = createPlan(1);
     const jobs = Array.from({ length: 1_000 }, () => next());
     const share = (of: (job: (typeof jobs)[number]) => boolean): number =>
@@ -107,7 +108,7 @@ describe('the plan of a soak', () => {
     }
   });
 
-  it('draws evenly from its seed', () => {
+  it('draws numbers that are evenly spread', () => {
     const random = seededRandom(7);
     const draws = Array.from({ length: 10_000 }, random);
     assert.ok(draws.every((draw) => draw >= 0 && draw < 1));

@@ -11,7 +11,10 @@ export interface Sample {
 /** MB a minute that memory may grow by. */
 export const STEEPEST = 1;
 
-/** MB a minute; the first third of the samples warms up: code is compiled, pools and caches fill. 0 for fewer than two after it. */
+/**
+ * MB a minute; the first third of the samples warms up: code is compiled, pools and caches fill. 0 for fewer
+ * than two after it.
+ */
 export function heapSlope(samples: readonly Sample[]): number {
   const warm = samples.slice(Math.floor(samples.length / 3));
   return warm.length < 2

@@ -25,7 +25,10 @@ export interface Load {
   run(ms: number): Promise<void>;
 }
 
-/** ms from the first stream of a stretch to the last: handshakes all at once would measure nothing but themselves. */
+/**
+ * ms from the first stream of a stretch to the last: handshakes all at once would measure nothing but
+ * themselves.
+ */
 const RAMP = 1_000;
 
 export function createLoad(url: string, streams: number, nextJob: () => Job): Load {
@@ -81,7 +84,9 @@ export function createLoad(url: string, streams: number, nextJob: () => Job): Lo
   };
 }
 
-/** The counters of failures; retries under one name, since which connection is drawn from the pool is chance. */
+/**
+ * The counters of failures; retries under one name, since which connection is drawn from the pool is chance.
+ */
 function injectedBy({ counters }: Job['expected']): string[] {
   const { decryptFailures, truncatedStreams, upstreamRetries } = counters;
   return [

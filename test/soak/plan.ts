@@ -1,18 +1,9 @@
 /** What each stream of a soak asks for: drawn from a seed, so that a run can be repeated. */
+
+import { seededRandom } from '../../bench/stats.ts';
 import type { Question } from '../faults/ask.ts';
 import { type Cell, complete } from '../faults/cells.ts';
 import { faultName, MATRIX } from '../faults/matrix.ts';
-
-/** 0 ≤ x < 1, the same sequence for the same seed (mulberry32). */
-export function seededRandom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 export interface Job {
   readonly question: Question;

@@ -1,6 +1,7 @@
 /**
- * The proxy of a soak in a process of its own, run with --expose-gc: `node --expose-gc proxy-child.ts FLAGS…`. It answers over
- * IPC: `measure` with a Measurement, `close` with one taken after the proxy has closed.
+ * The proxy of a soak in a process of its own, run with --expose-gc: `node --expose-gc proxy-child.ts
+ * FLAGS…`. It answers over IPC: `measure` with a Measurement, `close` with one taken after the proxy has
+ * closed.
  */
 import { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
@@ -55,15 +56,39 @@ function noteLine(line: string): void {
 
 const CLASSES = { Socket, TLSSocket, IncomingMessage, ServerResponse, ClientRequest, AbortSignal };
 
-function measure({ counters }: RunningProxy): Measurement {
+/** ms in which a renewal that is under way ends, on a busy machine too. */
+const RENEWAL = 2_000;
+const LOOK_EVERY = 20;
+
+/**
+ * Waits until no timer keeps the process alive. A renewal holds one for each request that it sends, and one
+ * may be under way at any moment. A timer that nobody clears is still there afterwards, and is counted.
+ */
+async function renewalOver(): Promise<void> {
+  const giveUp = Date.now() + RENEWAL;
+  while (Date.now() < giveUp && process.getActiveResourcesInfo().includes('Timeout')) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY));
+  }
+}
+
+/**
+ * What is held at rest. Signals of AbortSignal.any are let go by callbacks that run after a collection, and
+ * only a later collection frees them: so the loop turns between the collections, and objects are counted
+ * last.
+ */
+async function measure({ counters }: RunningProxy): Promise<Measurement> {
   const collect = globalThis.gc as () => void;
+  for (let i = 0; i < 4; i++) {
+    collect();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await renewalOver();
   const objects = Object.fromEntries(
     Object.entries(CLASSES).map(([name, of]) => [
       name,
       queryObjects(of as never, { format: 'count' }) as unknown as number,
     ]),
   );
-  for (let i = 0; i < 3; i++) collect();
   const { heapUsed, rss } = process.memoryUsage();
   const sum = (map: ReadonlyMap<unknown, number>): number => [...map.values()].reduce((a, b) => a + b, 0);
   return {
@@ -98,7 +123,7 @@ process.on('message', async (request: 'measure' | 'close') => {
     // What closes does so within a turn or two of the loop.
     await new Promise((resolve) => setTimeout(resolve, 500));
   }
-  process.send?.(measure(proxy));
+  process.send?.(await measure(proxy));
   if (request === 'close') process.disconnect?.();
 });
 process.send?.({ url: proxy.url });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { CHECK_SECTIONS, type Check } from '../../lib/attestation/verify.ts';
+import { CHECK_SECTIONS, type Check } from '../../lib/attestation/verify-evidence.ts';
 import { chainOfTrust } from '../../lib/verdict/chain-of-trust.ts';
 
 describe('the chain of trust', () => {
@@ -18,7 +18,7 @@ describe('the chain of trust', () => {
     assert.deepEqual(links.flatMap((link) => link.checks.map(({ id }) => id)).toSorted(), ids.toSorted());
   });
 
-  it('passes a link only where no check of it failed or is open', () => {
+  it('passes a link only if none of its checks failed or is open', () => {
     assert.deepEqual(
       outcomes((id) =>
         id === 'snp.measurement' ? 'fail' : id.startsWith('mesh.') ? 'not-evaluated' : 'pass',
@@ -31,7 +31,7 @@ describe('the chain of trust', () => {
     );
   });
 
-  it('does not pass a link by its preliminaries: a mesh CA without a mesh certificate', () => {
+  it('does not pass a link by preliminary checks alone, such as a mesh CA without a mesh certificate', () => {
     const links = chainOfTrust(
       checks(() => 'pass').filter(({ id }) => !/^(?:mesh|snp|tdx)\./.test(id)),
       'vendor',
@@ -42,14 +42,14 @@ describe('the chain of trust', () => {
     );
   });
 
-  it('passes no link behind one that does not, for nothing vouches for it', () => {
+  it('does not pass a link behind one that failed, because nothing vouches for it', () => {
     assert.deepEqual(
       outcomes((id) => (id === 'snp.tcb.reported' ? 'fail' : 'pass')),
       ['hardware fail', 'manifest unknown', 'coordinator unknown', 'mesh unknown', 'secret unknown'],
     );
   });
 
-  it('says under custom roots, and under no others, that no genuine hardware is shown, in the link of the hardware alone', () => {
+  it('says in the link of the hardware, under custom roots only, that genuine hardware is not shown', () => {
     const meanings = (roots: 'vendor' | 'custom') =>
       chainOfTrust(
         checks(() => 'pass'),
@@ -61,7 +61,7 @@ describe('the chain of trust', () => {
     assert.match(meanings('vendor')[0] ?? '', /^A genuine AMD or Intel processor/);
   });
 
-  it('knows nothing of a link whose checks were not made', () => {
+  it('has the outcome unknown for a link whose checks were not made', () => {
     const links = chainOfTrust(
       checks(() => 'pass').filter(({ id }) => !id.startsWith('secret.')),
       'vendor',

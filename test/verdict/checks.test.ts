@@ -1,48 +1,45 @@
-/** Where each check of a verdict stands, under both orders in which it is shown. */
+/** The title of each check of a verdict, and its link of the chain of trust. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
-import { OPENS, placeOf, SECRET_EXCHANGE_ROWS, titleOf } from '../../lib/verdict/checks.ts';
+import { CHECK_SECTIONS } from '../../lib/attestation/verify-evidence.ts';
+import { linkOf } from '../../lib/verdict/chain-of-trust.ts';
+import { OPENS, SECRET_EXCHANGE_ROWS, titleOf } from '../../lib/verdict/checks.ts';
 
 const ALL = [...CHECK_SECTIONS.flatMap(({ rows }) => rows), OPENS];
 
-/** By the beginning of an id, as docs/verification.md orders them. */
-const PLACES: readonly (readonly [link: string, heading: string, ids: RegExp])[] = [
-  ['coordinator', 'Documents', /^(nonce\.length|document\.form)$/],
-  [
-    'manifest',
-    'Documents',
-    /^(manifest\.(count|expected|valid)|document\.policies|evidence\.reference_values)$/,
-  ],
-  ['mesh', 'Documents', /^document\.mesh_ca$/],
-  ['hardware', 'Documents', /^evidence\.(form|type)$/],
-  ['coordinator', 'Evidence', /^(snp|tdx\.policy)\.report_data$/],
-  ['hardware', 'Evidence', /^(snp\.report|tdx\.quote|tdx\.qe)\.\w+$/],
-  ['hardware', 'Certificate chain', /^snp\.(product|roots|(vcek|chain|crl)\.\w+)$/],
-  ['hardware', 'Certificate chain', /^tdx\.(pck|tcb_info|qe_identity|root_crl|pck_crl|revocation)\.\w+$/],
-  ['coordinator', 'Policy', /^snp\.(host_data|measurement|id_key|id_block|vmpl|policy\.\w+)$/],
-  ['coordinator', 'Policy', /^tdx\.policy\.(?!report_data$)\w+$/],
-  ['hardware', 'Policy', /^snp\.(migration_agent|(platform|tcb|firmware|mitigation|chip_id)\.\w+)$/],
-  ['hardware', 'Policy', /^tdx\.tcb\.\w+$/],
-  ['mesh', 'Secret exchange', /^mesh\.(certificate|identity)\.\w+$/],
-  ['secret', 'Secret exchange', /^secret\.(form|signature|opens)$/],
+/** By the beginning of an id, as docs/checks.md orders them. */
+const LINKS: readonly (readonly [link: string, ids: RegExp])[] = [
+  ['coordinator', /^(nonce\.length|document\.form)$/],
+  ['manifest', /^(manifest\.(count|expected|valid)|document\.policies|evidence\.reference_values)$/],
+  ['mesh', /^document\.mesh_ca$/],
+  ['hardware', /^evidence\.(form|type)$/],
+  ['coordinator', /^(snp|tdx\.policy)\.report_data$/],
+  ['hardware', /^(snp\.report|tdx\.quote|tdx\.qe)\.\w+$/],
+  ['hardware', /^snp\.(product|roots|(vcek|chain|crl)\.\w+)$/],
+  ['hardware', /^tdx\.(pck|tcb_info|qe_identity|root_crl|pck_crl|revocation)\.\w+$/],
+  ['coordinator', /^snp\.(host_data|measurement|id_key|id_block|vmpl|policy\.\w+)$/],
+  ['coordinator', /^tdx\.policy\.(?!report_data$)\w+$/],
+  ['hardware', /^snp\.(migration_agent|(platform|tcb|firmware|mitigation|chip_id)\.\w+)$/],
+  ['hardware', /^tdx\.tcb\.\w+$/],
+  ['mesh', /^mesh\.(certificate|identity)\.\w+$/],
+  ['secret', /^secret\.(form|signature|opens)$/],
 ];
 
 describe('the table of checks', () => {
-  it('has a place for every check of the program, in the chain of trust and under a heading', () => {
+  it('has a link of the chain of trust for every check of the program', () => {
     const used = new Set<string>();
     for (const { id } of ALL) {
-      const expected = PLACES.filter(([, , ids]) => ids.test(id));
+      const expected = LINKS.filter(([, ids]) => ids.test(id));
       assert.equal(expected.length, 1, id);
-      const [link, heading] = expected[0]!;
-      assert.deepEqual(placeOf(id), { link, heading }, id);
-      used.add(String(expected[0]![2]));
+      const [[link, ids]] = expected as [(typeof LINKS)[number]];
+      assert.equal(linkOf(id), link, id);
+      used.add(String(ids));
     }
-    assert.equal(used.size, PLACES.length);
+    assert.equal(used.size, LINKS.length);
   });
 
-  it('has no place for what is no check', () => {
+  it('has no link for an unknown check id', () => {
     for (const id of [
       '',
       'snp',
@@ -52,7 +49,7 @@ describe('the table of checks', () => {
       '__proto__',
       'constructor.name',
     ]) {
-      assert.equal(placeOf(id), undefined, id);
+      assert.equal(linkOf(id), undefined, id);
     }
   });
 
@@ -61,12 +58,12 @@ describe('the table of checks', () => {
     assert.equal(titleOf('no.check'), 'no.check');
   });
 
-  it('has the checks of a secret exchange, of which docs/verification.md names the one that only verify makes', () => {
+  it('has the checks of a secret exchange, including secret.opens, which docs/checks.md names', () => {
     assert.deepEqual(
       SECRET_EXCHANGE_ROWS.map(({ id }) => id),
       ALL.map(({ id }) => id).filter((id) => /^(?:mesh|secret)\./.test(id)),
     );
-    const page = readFileSync(new URL('../../docs/verification.md', import.meta.url), 'utf8');
+    const page = readFileSync(new URL('../../docs/checks.md', import.meta.url), 'utf8');
     assert.ok(page.includes('`secret.opens`'));
   });
 });

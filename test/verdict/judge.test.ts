@@ -1,18 +1,110 @@
-/** The judgement itself: what becomes of errors in the secret exchange, once the evidence is accepted. */
+/**
+ * The verdict itself: what the checks of the secret exchange, and errors of it, make of accepted evidence.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
-import { judge } from '../../lib/verdict/judge.ts';
-import type { Judgement } from '../../lib/verdict/verdict.ts';
+import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
+import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
+import { endedBy, evidenceVerdict, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
+import type { Verdict } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
 
-/** Accepted evidence whose secret exchange ends with this error. */
-function judgeFailing(error: Error): Promise<Judgement> {
-  const { now: at, ...input } = syntheticInput('synthetic_v158');
-  const secret = (): Promise<never> => Promise.reject(error);
-  const canBeOpened = (): Promise<boolean> => assert.fail('there is nothing to open');
-  return judge({ ...input, at, secret, canBeOpened, live: true });
+async function accepted(): Promise<Verdict> {
+  const input = syntheticInput('synthetic_v158');
+  const verdict = evidenceVerdict(await verify(input), input);
+  assert.equal(verdict.outcome, 'accepted');
+  return verdict;
 }
+
+const check = (id: string, outcome: Check['outcome'], code?: ErrorCode): Check => ({
+  ...{ id, outcome, expected: 'e', found: 'f', source: 's' },
+  ...(code === undefined ? {} : { code }),
+});
+
+describe('the error of a verdict that rejects', () => {
+  const input = syntheticInput('synthetic_v158');
+  const failing = async (authentic: Verdict['authentic'], failed: Partial<Check>) => {
+    const failure = { ...check('x.y', 'fail', 'attestation_failed'), ...failed };
+    const found = { ...(await verify(input)), outcome: 'rejected', authentic, failure } as const;
+    return evidenceVerdict(found, input).failure?.error;
+  };
+  const REASON = 'x.y: expected e; found f (docs/protocol/s)';
+  const DISTRUST =
+    'Do not trust the remote: check its address and the network, and report it if both are right.';
+
+  for (const [authentic, begins, unvouched] of [
+    ['yes', '', undefined],
+    ['no', 'no hardware vouches for this evidence: ', true],
+    ['unknown', 'nothing shows which hardware signed this evidence: ', true],
+  ] as const) {
+    it(`says who signed the evidence if authentic is ${authentic}, whatever check failed`, async () => {
+      for (const code of ['attestation_failed', 'manifest_mismatch', 'evidence_malformed'] as const) {
+        const error = await failing(authentic, { code });
+        assert.deepEqual([error?.code, error?.message], [code, `${begins}${REASON}`]);
+        assert.equal(error?.detail?.unvouched, unvouched);
+        assert.equal(error?.remedy === DISTRUST, unvouched ?? false);
+      }
+    });
+
+    it(`says nothing of who signed the evidence of a faulty manifest or without collateral: authentic is ${authentic}`, async () => {
+      const codes = ['manifest_unsupported', 'manifest_invalid', 'collateral_unavailable'] as const;
+      for (const code of codes) {
+        const error = await failing(authentic, { code });
+        assert.deepEqual([error?.message, error?.detail?.unvouched], [REASON, undefined]);
+        assert.notEqual(error?.remedy, DISTRUST);
+      }
+    });
+  }
+
+  it('asks to check the clock first, unless the evidence is shown to be signed by no hardware', async () => {
+    for (const authentic of ['yes', 'unknown', 'no'] as const) {
+      const error = await failing(authentic, { detail: { clock: 'early' } });
+      assert.equal(error?.remedy.startsWith('Check the clock of this machine'), authentic !== 'no');
+      assert.equal(error?.detail?.clock, 'early');
+    }
+  });
+});
+
+describe('the checks of a secret exchange', () => {
+  for (const [what, checks, outcome, id] of [
+    ['all pass', [check('mesh.a', 'pass'), check('secret.b', 'pass')], 'accepted', undefined],
+    [
+      'one fails',
+      [check('mesh.a', 'pass'), check('secret.b', 'fail', 'attestation_failed')],
+      'rejected',
+      'secret.b',
+    ],
+    [
+      'the message has a wrong form',
+      [check('mesh.a', 'pass'), check('secret.form', 'fail', 'evidence_malformed')],
+      'malformed',
+      'secret.form',
+    ],
+    ['one was not made', [check('mesh.a', 'not-evaluated')], 'rejected', 'mesh.a'],
+    ['there are none', [], 'rejected', undefined],
+  ] as const) {
+    it(`give accepted evidence the outcome ${outcome} if ${what}`, async () => {
+      const before = await accepted();
+      const whole = withSecretChecks(before, checks);
+      assert.deepEqual([whole.outcome, whole.failure?.check?.id], [outcome, id]);
+      assert.equal(whole.failure === undefined, outcome === 'accepted');
+      assert.deepEqual(whole.checks, [...before.checks, ...checks]);
+    });
+  }
+
+  it('have one row each in the verdict, which is not-evaluated if the check was not made', async () => {
+    const { checks } = withOpenRows(
+      withSecretChecks(await accepted(), [check('mesh.certificate.form', 'pass')]),
+    );
+    const rows = checks.filter(({ id }) => /^(?:mesh|secret)\./.test(id));
+    assert.deepEqual(
+      rows.map(({ id }) => id).toSorted(),
+      SECRET_EXCHANGE_ROWS.map(({ id }) => id).toSorted(),
+    );
+    assert.equal(rows.filter(({ outcome }) => outcome === 'not-evaluated').length, rows.length - 1);
+  });
+});
 
 describe('a secret exchange that fails', () => {
   for (const [code, outcome] of [
@@ -20,19 +112,18 @@ describe('a secret exchange that fails', () => {
     ['secret_exchange_failed', 'malformed'],
     ['evidence_malformed', 'malformed'],
   ] as const) {
-    it(`with ${code} is a judgement: ${outcome}`, async () => {
+    it(`gives the verdict ${outcome} after ${code}`, async () => {
       const error = new PrivatemodeError(code, 'as it happens');
-      const judgement = await judgeFailing(error);
-      assert.equal(judgement.outcome, outcome);
-      assert.deepEqual(judgement.failure, { check: undefined, error });
-      assert.ok(judgement.checks.some(({ id, outcome }) => id === 'nonce.length' && outcome === 'pass'));
-      const secret = judgement.checks.filter(({ id }) => id.startsWith('secret.'));
-      assert.ok(secret.length > 0 && secret.every(({ outcome }) => outcome === 'not-evaluated'));
+      const verdict = endedBy(error, await accepted());
+      assert.equal(verdict.outcome, outcome);
+      assert.deepEqual(verdict.failure, { check: undefined, error });
     });
   }
 
-  it('by a defect of ours is no judgement', async () => {
-    const defect = new TypeError('a defect');
-    await assert.rejects(judgeFailing(defect), (error) => error === defect);
+  it('does not replace the verdict of a check that failed before', async () => {
+    const failed = withSecretChecks(await accepted(), [check('secret.b', 'fail', 'attestation_failed')]);
+    assert.equal(endedBy(new PrivatemodeError('secret_exchange_failed', 'words'), failed), failed);
+    const open = withSecretChecks(await accepted(), [check('mesh.b', 'fail', 'collateral_unavailable')]);
+    assert.equal(endedBy(open.failure?.error, open).outcome, 'unavailable');
   });
 });

@@ -2,14 +2,13 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import type { Check } from '../../lib/attestation/verify.ts';
-import { CHECK_SECTIONS } from '../../lib/attestation/verify.ts';
+import type { Check } from '../../lib/attestation/verify-evidence.ts';
+import { CHECK_SECTIONS } from '../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
-import { renderJson } from '../../lib/verdict/json.ts';
 import { OUTCOMES, USAGE_EXIT_CODE } from '../../lib/verdict/outcome.ts';
 import { renderText, type TextReport } from '../../lib/verdict/text.ts';
-import type { Judgement, VerdictReport } from '../../lib/verdict/verdict.ts';
+import { renderJson, type Verdict, type VerdictReport } from '../../lib/verdict/verdict.ts';
 import { flagsOf, secretFlagsOf, verifyCommand } from '../support/evidence/verify.ts';
 
 const check = (id: string, outcome: Check['outcome'], found: string): Check => ({
@@ -17,7 +16,7 @@ const check = (id: string, outcome: Check['outcome'], found: string): Check => (
   ...(outcome === 'fail' ? { code: 'attestation_failed' } : {}),
 });
 
-function judgement(checks: readonly Check[], change: Partial<Judgement> = {}): Judgement {
+function judgement(checks: readonly Check[], change: Partial<Verdict> = {}): Verdict {
   const failed = checks.find(({ outcome }) => outcome === 'fail');
   return {
     outcome: failed === undefined ? 'accepted' : 'rejected',
@@ -27,6 +26,8 @@ function judgement(checks: readonly Check[], change: Partial<Judgement> = {}): J
     roots: 'vendor',
     checks,
     failure: failed && { check: failed, error: new PrivatemodeError('attestation_failed', 'words') },
+    authentic: 'yes',
+    manifest: undefined,
     ...change,
   };
 }
@@ -37,13 +38,66 @@ const REPORT: TextReport = {
     manifestFrom: 'manifest.json',
     rootsFrom: 'AMD and Intel, built in',
   },
-  ...{ mode: 'live', manifest: 'static', saved: false, atGiven: false, colours: false, columns: undefined },
+  ...{
+    mode: 'live',
+    manifest: 'static',
+    saved: false,
+    atGiven: false,
+    colours: false,
+    columns: undefined,
+    verbose: true,
+  },
 };
 
 const HOSTILE = 'a\u001b[2J\u009b31m\r\nb\u202ec\u2028d\u0007';
 
 describe('the verdict for a person', () => {
-  it('has every check below its heading, with a title', () => {
+  it('begins with the result, goes on with the chain of trust, and ends with what it does not prove', () => {
+    const ids = [
+      'secret.form',
+      'manifest.valid',
+      'snp.measurement',
+      'snp.crl.age',
+      'mesh.identity.common_name',
+    ];
+    const told = judgement(ids.map((id) => check(id, 'pass', 'found')));
+    const parts = renderText(told, { ...REPORT, verbose: false })
+      .trimEnd()
+      .split('\n\n');
+    const [result, heading, links, more, open] = parts.map((part) => part.split('\n'));
+    assert.equal(parts.length, 5, parts.join('|'));
+    assert.deepEqual(result?.slice(0, 2), [
+      '✓ ACCEPTED: every check that applies held.',
+      '5 checks: 5 passed.',
+    ]);
+    assert.match(heading?.[0] ?? '', /^Subject {3}https:/);
+    assert.deepEqual(
+      links?.map((line) => /^(?:✓ )?(?:Chain of trust|\w+(?= +1 check ))/.exec(line)?.[0]),
+      ['Chain of trust', '✓ Hardware', '✓ Manifest', '✓ Coordinator', '✓ Mesh', '✓ Secret'],
+    );
+    assert.deepEqual(more, ['Each check: --verbose, or --json for a program.']);
+    assert.equal(open?.[0], 'This does not prove');
+    assert.ok(open?.some((line) => /GPU/.test(line)));
+  });
+
+  it('says what it does not prove, depending on roots and time, only for accepted evidence', () => {
+    const open = (told: Verdict, report: Partial<TextReport> = {}): string[] =>
+      renderText(told, { ...REPORT, ...report } as TextReport)
+        .split('This does not prove\n')
+        .slice(1);
+    const [vendor, custom, offline] = [
+      open(judgement([])),
+      open(judgement([], { roots: 'custom' })),
+      open(judgement([]), { mode: 'offline' } as Partial<TextReport>),
+    ].map(([text = '']) => text);
+    assert.doesNotMatch(`${vendor}`, /real hardware|when the evidence was made/);
+    assert.match(`${custom}`, /^ {2}- anything about real hardware/);
+    assert.match(`${offline}`, /when the evidence was made/);
+    for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const)
+      assert.deepEqual(open(judgement([], { outcome })), [], outcome);
+  });
+
+  it('lists with --verbose every check by its title, below its link of the chain', () => {
     const ids = [
       'secret.form',
       'tdx.policy.mrtd',
@@ -53,20 +107,25 @@ describe('the verdict for a person', () => {
       'snp.vmpl',
     ];
     const text = renderText(judgement(ids.map((id) => check(id, 'pass', 'found'))), REPORT);
-    const shown = text.split('\n\n').slice(1, -1);
-    assert.deepEqual(
-      shown.map((group) => group.replaceAll(/ +found$/gm, '').split('\n')),
-      [
-        ['Documents', '  ✓ Nonce'],
-        ['Evidence', '  ✓ Report data'],
-        ['Certificate chain', '  ✓ Age of the revocation list'],
-        ['Policy', '  ✓ The initial memory is the expected one', '  ✓ Privilege level'],
-        ['Secret exchange', '  ✓ Lengths in the secret exchange'],
-      ],
-    );
+    const checks = text
+      .split('\n')
+      .flatMap((line) => /^(?: {4})?[✓?] [A-Z].*?(?= {2})/.exec(line)?.[0] ?? []);
+    assert.deepEqual(checks, [
+      '✓ Hardware',
+      '    ✓ Age of the revocation list',
+      '? Manifest',
+      '? Coordinator',
+      '    ✓ The initial memory is the expected one',
+      '    ✓ Nonce',
+      '    ✓ Report data',
+      '    ✓ Privilege level',
+      '? Mesh',
+      '? Secret',
+      '    ✓ Lengths in the secret exchange',
+    ]);
   });
 
-  it('tells expected, found, id and rule of each failure, and the reason of the whole', () => {
+  it('says what the failed check is, what to do and why it matters before it shows any value', () => {
     const text = renderText(
       judgement([
         check('nonce.length', 'pass', '32 bytes'),
@@ -75,31 +134,33 @@ describe('the verdict for a person', () => {
       ]),
       REPORT,
     );
-    assert.match(text, /^Documents\n {2}✓ Nonce +32 bytes$/m);
+    const [first = '', failed = ''] = text.split('\n\n');
     assert.match(
-      text,
-      /✗ Guest policy: DEBUG\n +expected {2}what should be\n +found {5}set\n +check {5}snp\.policy\.debug \(attestation\.md 8\), attestation_failed/,
+      first,
+      /^✗ REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nDo not send anything/,
     );
-    assert.match(text, /– Allowed chips +the manifest names none/);
     assert.match(
-      text,
-      /^REJECTED: a check failed\.\n3 checks: 1 passed, 1 failed, 1 did not apply\.\nFailed check: Guest policy: DEBUG \(snp\.policy\.debug\) \[attestation_failed\]\nDo not send anything/m,
+      failed,
+      /^✗ Guest policy: DEBUG\n {2}why it matters {2}Not established: The program that the hardware measured .*\n {2}expected {8}what should be\n {2}found {11}set\n {2}check {11}snp\.policy\.debug \(attestation\.md 8\) \[attestation_failed\]$/,
     );
+    assert.match(text, /^ {4}✓ Nonce +32 bytes$/m);
+    assert.match(text, /^ {4}✗ Guest policy: DEBUG: expected what should be; found set$/m);
+    assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
   });
 
-  it('says of report data that failed what they bind, since digests do not', () => {
+  it('explains what report data bind if their check failed, since the digests do not show it', () => {
     for (const id of ['snp.report_data', 'tdx.policy.report_data']) {
       const text = renderText(judgement([check(id, 'fail', 'ab'.repeat(64))]), REPORT);
       assert.match(
         text,
-        /^ +found {5}(?:ab){64}\n +meaning {3}Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged\.\n +check /m,
+        /^ {2}why it matters {2}Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged\.\n.*\n {2}found {11}(?:ab){64}\n/m,
       );
     }
     const other = renderText(judgement([check('snp.host_data', 'fail', 'ab')]), REPORT);
-    assert.doesNotMatch(other, /meaning/);
+    assert.doesNotMatch(other, /Report data bind/);
   });
 
-  it('says what to do about evidence that failed, by where it came from', () => {
+  it('says what to do about rejected evidence, depending on where it came from', () => {
     const failed = judgement([check('snp.policy.debug', 'fail', 'set')]);
     const BY_TIME = 'If it is from an earlier day, judge it by the time it was made, with --at.';
     const BY_ROOTS = 'If it is from a simulator, name its roots with --roots.';
@@ -128,12 +189,52 @@ describe('the verdict for a person', () => {
     ] as const) {
       const shown: TextReport = { ...REPORT, ...(report as Partial<TextReport>) } as TextReport;
       const text = renderText({ ...failed, roots }, shown).replaceAll(/\s+/g, ' ');
-      assert.ok(text.endsWith(` ${advice} `), text);
-      assert.ok(text.includes(' 1 check: 1 failed. '), text);
+      assert.ok(text.includes(` 1 check: 1 failed. ${advice} ✗ `), text);
     }
   });
 
-  it('says of accepted evidence what it means, by the manifest and by the time', () => {
+  it('asks for the roots of a simulator if those that were given lack the one that files need', () => {
+    const detail = { missingRoot: 'Genoa' } as const;
+    const failed = { ...check('snp.roots', 'fail', 'no trust root for Genoa'), detail };
+    const text = renderText(judgement([failed], { roots: 'custom' }), {
+      ...REPORT,
+      mode: 'offline',
+      atGiven: true,
+    } as TextReport);
+    assert.match(text, /on this evidence\. If it is from a simulator, name its roots with --roots\.$/m);
+  });
+
+  it('asks nobody to look for another manifest because of evidence that no hardware is shown to have signed', () => {
+    const failed = check('manifest.expected', 'fail', 'SHA-256 ab');
+    const error = new PrivatemodeError('manifest_mismatch', 'words');
+    const shown = (authentic: Verdict['authentic'], report: Partial<TextReport>): string =>
+      renderText(judgement([failed], { authentic, failure: { check: failed, error } }), {
+        ...REPORT,
+        ...report,
+      } as TextReport);
+    const NOT_SHOWN =
+      'Nothing shows that this evidence comes from the deployment, so it says nothing about its manifest.';
+    for (const [report, remedy, believed] of [
+      [{ manifest: 'static' }, 'Do not trust the remote: check its address', /another manifest than yours/],
+      [{ manifest: 'managed' }, 'Do not trust the remote: check its address', /During an update/],
+      [
+        { mode: 'offline', atGiven: true },
+        'Do not trust any deployment on this evidence.',
+        /another manifest than yours/,
+      ],
+    ] as const) {
+      for (const authentic of ['no', 'unknown'] as const) {
+        const text = shown(authentic, report as Partial<TextReport>);
+        assert.ok(text.includes(`\n${NOT_SHOWN} ${remedy}`), text);
+        assert.doesNotMatch(text, /manifest than yours|update|current manifest/);
+      }
+      const text = shown('yes', report as Partial<TextReport>);
+      assert.match(text, believed);
+      assert.ok(!text.includes(NOT_SHOWN));
+    }
+  });
+
+  it('says what accepted evidence means, depending on manifest and time', () => {
     for (const [report, words] of [
       [
         { manifest: 'static' },
@@ -154,7 +255,7 @@ describe('the verdict for a person', () => {
     }
   });
 
-  it('names --at first where old evidence lacks collateral that is current now', () => {
+  it('names --at first if old evidence lacks current collateral', () => {
     const error = new PrivatemodeError('collateral_unavailable', 'words');
     const old = judgement([], { outcome: 'rejected', failure: { check: undefined, error } });
     const offline = { ...REPORT, mode: 'offline', atGiven: false } as TextReport;
@@ -165,12 +266,12 @@ describe('the verdict for a person', () => {
     assert.match(renderText(old, { ...offline, atGiven: true } as TextReport), /^The files do not hold/m);
   });
 
-  it('tells neighbours that were not judged together', () => {
+  it('sums up in one line neighbouring checks that were not made', () => {
     const skipped = ['snp.measurement', 'snp.id_key', 'snp.vmpl'].map((id) =>
       check(id, 'not-evaluated', 'an earlier check failed'),
     );
     const text = renderText(judgement([check('nonce.length', 'fail', '3 bytes'), ...skipped]), REPORT);
-    assert.match(text, /^Policy\n {2}\? 3 checks could not be made: an earlier check failed$/m);
+    assert.match(text, /^ {4}\? 3 checks could not be made: an earlier check failed$/m);
   });
 
   it('uses colours on a terminal, and nowhere else', async () => {
@@ -186,17 +287,17 @@ describe('the verdict for a person', () => {
     }
   });
 
-  it('shortens what was found to the terminal, but never what failed', () => {
+  it('shortens found values to the width of the terminal, but never those of failed checks', () => {
     const long = 'f'.repeat(200);
     const checks = [check('snp.measurement', 'pass', long), check('snp.id_key', 'fail', long)];
     const text = renderText(judgement(checks), { ...REPORT, columns: 80 });
     assert.match(text, /✓ Launch measurement +f+…$/m);
-    const shown = text.split('\n').filter((line) => line.startsWith('  ✓'));
+    const shown = text.split('\n').filter((line) => line.startsWith('    ✓'));
     assert.deepEqual(
       shown.map((line) => line.length),
       [80],
     );
-    assert.ok(text.includes(`found     ${long}`));
+    assert.ok(text.includes(`found           ${long}`));
     assert.match(renderText(judgement(checks), REPORT), /✓ Launch measurement +f{71}…$/m);
   });
 
@@ -227,21 +328,21 @@ describe('the verdict for a person', () => {
         { ...REPORT, mode: 'live', manifest: 'static' },
         { ...REPORT, mode: 'offline' },
       ].map((report) => renderText(judgement([], { outcome: 'rejected', failure }), report as TextReport));
-      for (const text of told) assert.match(text.trimEnd().split('\n').at(-1) ?? '', /\.$/, code);
+      for (const text of told) assert.match(text.split('\n\n')[0] ?? '', /\.$/, code);
     }
   });
 });
 
-const jsonVerdict = (judged: Judgement): VerdictReport => JSON.parse(renderJson(judged)) as VerdictReport;
+const jsonVerdict = (judged: Verdict): VerdictReport => JSON.parse(renderJson(judged)) as VerdictReport;
 
-describe('the heading', () => {
-  const first = (outcome: Judgement['outcome'], roots: Judgement['roots'] = 'vendor'): string =>
+describe('the first line of the verdict', () => {
+  const first = (outcome: Verdict['outcome'], roots: Verdict['roots'] = 'vendor'): string =>
     renderText(judgement([], { outcome, roots }), REPORT).split('\n')[0] as string;
-  it('says Verified only of what was accepted under the roots of AMD and Intel', () => {
-    assert.match(first('accepted'), /^Verified {2}/);
-    assert.match(first('accepted', 'custom'), /^Subject {3}/);
+  it('has a check mark only for evidence that was accepted under the roots of AMD and Intel', () => {
+    assert.match(first('accepted'), /^✓ ACCEPTED: /);
+    assert.match(first('accepted', 'custom'), /^! ACCEPTED under custom roots: /);
     for (const outcome of ['rejected', 'unsupported', 'malformed', 'unavailable'] as const) {
-      assert.match(first(outcome), /^Subject {3}/, outcome);
+      assert.match(first(outcome), /^✗ /, outcome);
     }
   });
 });
@@ -257,7 +358,7 @@ describe('the clock', () => {
     ['ahead', 'late', `${range}, over at 2026-12-01T00:00:00.000Z`],
   ] as const;
   for (const [direction, clock, words] of found) {
-    it(`is the first thing to check where a period does not hold, and may be ${direction}`, () => {
+    it(`is the first thing to check if a validity period does not hold because the clock may be ${direction}`, () => {
       const error = new PrivatemodeError('attestation_failed', words);
       const check = {
         id: 'snp.crl.current',
@@ -326,7 +427,7 @@ describe('the verdict for a program', () => {
     assert.deepEqual(none.failure, failure);
   });
 
-  it('repeats the check that decided, with its code', () => {
+  it('gives the check that decided as its failure, and the error code both there and in the list of checks', () => {
     const { failure, checks } = jsonVerdict(judgement([check('snp.policy.debug', 'fail', 'set')]));
     assert.deepEqual(failure, {
       ...{ id: 'snp.policy.debug', code: 'attestation_failed', expected: 'what should be' },
@@ -335,15 +436,15 @@ describe('the verdict for a program', () => {
     assert.equal(checks[0]?.code, 'attestation_failed');
   });
 
-  it('is exact, and safe to show on a terminal', () => {
+  it('keeps values exactly, and is safe to show on a terminal', () => {
     const text = renderJson(judgement([check('mesh.identity.common_name', 'pass', HOSTILE)]));
     assert.doesNotMatch(text, /[\u001b\u009b\u202e\u2028\u0007\r]/);
     assert.equal((JSON.parse(text) as { checks: { found: string }[] }).checks[0]?.found, HOSTILE);
   });
 });
 
-describe('docs/verification.md', () => {
-  const text = readFileSync(new URL('../../docs/verification.md', import.meta.url), 'utf8');
+describe('docs/verify.md', () => {
+  const text = readFileSync(new URL('../../docs/verify.md', import.meta.url), 'utf8');
 
   it('lists every outcome with its exit code', () => {
     for (const [outcome, { exitCode }] of Object.entries(OUTCOMES)) {

@@ -1,11 +1,13 @@
 import assert from 'node:assert/strict';
 import cluster, { type Worker } from 'node:cluster';
 import { EventEmitter } from 'node:events';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import type { Logger } from '../../lib/observe/log.ts';
+import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
+import type { Collected } from '../../lib/observe/watch-requests.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
@@ -29,7 +31,7 @@ const told = (log: Logger = recordingLogger().log) => ({
   observeOwnKey: () => {},
 });
 
-it('a worker that is gone gives its places back at once', async (t) => {
+it('the places of a worker that is gone are freed at once', async (t) => {
   const worker = Object.assign(new EventEmitter(), {
     id: 1,
     isConnected: () => true,
@@ -59,8 +61,21 @@ it('a worker that is gone gives its places back at once', async (t) => {
   assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
 });
 
-describe('what the workers tell', () => {
-  it('is logged once for all of them where prompts spoil the shared cache', async (t) => {
+/** The workers that the primary forks from now on, in order: no process is behind them. */
+function workersThatFork(t: TestContext): readonly EventEmitter[] {
+  const workers: EventEmitter[] = [];
+  t.mock.method(cluster, 'setupPrimary', () => {});
+  t.mock.method(cluster, 'fork', () => {
+    const id = workers.length + 1;
+    const worker = Object.assign(new EventEmitter(), { id, isConnected: () => false, send: () => {} });
+    workers.push(worker);
+    return worker as unknown as Worker;
+  });
+  return workers;
+}
+
+describe('the primary', () => {
+  it('logs once for all workers that prompts spoil the shared cache', async (t) => {
     const workers: EventEmitter[] = [];
     t.mock.method(cluster, 'setupPrimary', () => {});
     t.mock.method(cluster, 'fork', () => {
@@ -81,14 +96,14 @@ describe('what the workers tell', () => {
     assert.match(String(lines[0]?.['msg']), /start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0/);
   });
 
-  it('is passed on where it is a condition, until the worker is gone, and where it is about the own key', async (t) => {
+  it("has the conditions of a worker until the worker is gone, and hears its events about the proxy's key", async (t) => {
     const worker = Object.assign(new EventEmitter(), { id: 1, isConnected: () => false, send: () => {} });
     t.mock.method(cluster, 'setupPrimary', () => {});
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
-    const ownKey: string[] = [];
+    const ownKey: OwnKeyEvent[] = [];
     const starting = startWorkers({
       ...{ count: 1, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
       ...{ patience: 1, key: { value: () => undefined }, log, conditions },
@@ -104,11 +119,95 @@ describe('what the workers tell', () => {
     assert.deepEqual(ids(), ['tls_pair_unusable']);
     worker.emit('disconnect');
     assert.deepEqual(ids(), []);
-    for (const event of ['refused', 'answered']) say({ type: 'own-key', event });
-    assert.deepEqual(ownKey, ['refused', 'answered']);
+    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann' }));
+    for (const event of events) say({ type: 'own-key', event });
+    assert.deepEqual(ownKey, events);
   });
 
-  it('is what a worker said last where it does not answer within a second', async (t) => {
+  it('forgets places and conditions of a killed worker a second after its exit, even if Node reports no disconnect', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const workers = workersThatFork(t);
+    const session = { current: () => undefined, facts: () => FACTS };
+    const { log } = recordingLogger();
+    const conditions = createConditions({ log });
+    const queue = createFairQueue(1);
+    const starting = startWorkers({
+      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
+      gate: createRequestGate({ counts: undefined, queue }),
+    });
+    const [killed, other] = workers as [EventEmitter, EventEmitter];
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    await starting;
+    killed.emit('message', { type: 'enter', id: 1, client: undefined });
+    killed.emit('message', { type: 'condition', id: 'clients_file_unusable', message: 'm' });
+    other.emit('message', { type: 'condition', id: 'tls_pair_unusable', message: 'm' });
+    await new Promise((done) => setImmediate(done));
+    killed.emit('exit', null, 'SIGKILL');
+    t.mock.timers.tick(1_000);
+    assert.deepEqual(
+      conditions.list().map(({ id }) => id),
+      ['tls_pair_unusable'],
+    );
+    await new Promise((done) => setImmediate(done));
+    assert.deepEqual(queue.size(), { running: 0, waiting: 0, clients: 0 });
+  });
+
+  it('reports missing workers 10 s after one stopped listening, at once if none listens, until all listen', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const workers = workersThatFork(t);
+    const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
+    const { log, lines } = recordingLogger();
+    const conditions = createConditions({ log });
+    const gaps: string[] = [];
+    const starting = startWorkers({
+      ...{ count: 2, session, salt: { shared: 's' }, fd: undefined, patience: 1, log, conditions },
+      ...{ key: { value: () => undefined }, observeOwnKey: () => {} },
+      receipts: { instance: 'i', add: () => {}, noteGap: () => void gaps.push('gap') },
+    });
+    const held = (): string[] => conditions.list().map(({ severity, message }) => `${severity} ${message}`);
+    const say = (index: number, message: object): unknown => workers[index]?.emit('message', message);
+    const listens = (index: number): unknown => say(index, { type: 'listening', url: '', port: 1 });
+    const MISSING = 'Worker processes are missing';
+    listens(0);
+    const pool = await starting;
+    assert.equal(pool.listening(), 1);
+    t.mock.timers.tick(9_999);
+    assert.deepEqual(held(), []);
+    t.mock.timers.tick(1);
+    assert.deepEqual(held(), [`warning ${MISSING}: 1 of 2 listen`]);
+    say(1, { type: 'failed', error: { code: 'config_invalid', message: 'it is wrong', remedy: 'mend it' } });
+    assert.deepEqual(held(), [`warning ${MISSING}: 1 of 2 listen: config_invalid: it is wrong`]);
+    assert.equal(conditions.list()[0]?.remedy, 'mend it');
+    const { level, msg, worker, code, reason, remedy } =
+      lines.find((line) => line['code'] !== undefined) ?? {};
+    assert.deepEqual(
+      [level, msg, worker, code, reason, remedy],
+      ['ERROR', 'A worker could not start', 2, 'config_invalid', 'it is wrong', 'mend it'],
+    );
+    workers[1]?.emit('exit', 1, null);
+    assert.deepEqual(gaps, [], 'it had no requests');
+    workers[0]?.emit('exit', 1, null);
+    assert.deepEqual(gaps, ['gap']);
+    assert.match(held()[0] ?? '', /^critical .*: 0 of 2 listen: /);
+    assert.equal(pool.listening(), 0);
+    t.mock.timers.tick(1_000);
+    assert.equal(workers.length, 4);
+    listens(2);
+    assert.match(held()[0] ?? '', /^warning .*: 1 of 2 listen: /);
+    listens(3);
+    assert.deepEqual(held(), []);
+    workers[3]?.emit('exit', 1, null);
+    t.mock.timers.tick(1_000);
+    listens(4);
+    t.mock.timers.tick(20_000);
+    assert.deepEqual(held(), [], 'it was replaced in time');
+    pool.announceStop();
+    for (const index of [2, 4]) workers[index]?.emit('exit', 0, null);
+    assert.deepEqual(held(), []);
+  });
+
+  it('reports what a worker last said if the worker does not answer within a second, and until its end', async (t) => {
     let answering = true;
     const worker = Object.assign(new EventEmitter(), {
       id: 1,
@@ -125,10 +224,12 @@ describe('what the workers tell', () => {
       current: () => undefined,
       facts: () => FACTS,
     } as unknown as AttestedSession;
+    const ended: Collected[] = [];
     const starting = startWorkers({
       ...{ count: 1, session, salt: { shared: undefined }, fd: undefined, patience: 1 },
       key: { value: () => undefined },
       ...told(),
+      workerEnded: (last) => ended.push(last),
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;
@@ -138,5 +239,10 @@ describe('what the workers tell', () => {
     assert.deepEqual(await pool.collect(), [{ metrics: ['its own'] }]);
     answering = false;
     assert.deepEqual(await pool.collect(), [{ metrics: ['its own'] }]);
+    const asked = pool.collect();
+    worker.emit('exit', null, 'SIGKILL');
+    assert.deepEqual(ended, [{ metrics: ['its own'] }]);
+    assert.deepEqual(await asked, [], 'it would count twice');
+    pool.announceStop();
   });
 });

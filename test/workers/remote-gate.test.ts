@@ -1,4 +1,6 @@
-/** The gate of the primary as workers see it: both halves, joined by messages that survive a structured clone. */
+/**
+ * The gate of the primary as workers see it: both halves, joined by messages that survive a structured clone.
+ */
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
@@ -29,8 +31,8 @@ function workerOf(gate: RequestGate) {
   return { remote, keeper, sent };
 }
 
-describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () => {
-  it('counts the requests of all of them together', async () => {
+describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () => {
+  it('counts the requests of all workers together', async () => {
     const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
     const [one, two] = [workerOf(gate), workerOf(gate)];
     const limited = client({ maxConcurrent: 2, tokensPerDay: 10 });
@@ -48,7 +50,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     assert.deepEqual(two.sent, ['enter', 'release', 'enter', 'release', 'enter']);
   });
 
-  it('asks with name and limits alone', async () => {
+  it('is sent only the name and the limits of a client, no tokens and no API key', async () => {
     const asked: unknown[] = [];
     const gate = createRemoteGate((message) => asked.push(message));
     const full = { ...client(), tokens: [Buffer.alloc(32)], apiKey: 'k', mixSalt: () => '' };
@@ -56,7 +58,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     assert.deepEqual(asked, [{ type: 'enter', id: 1, client: client() }]);
   });
 
-  it('tells an error with its seconds', async () => {
+  it('rejects a request with the error code and the seconds for Retry-After', async () => {
     const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
     const { remote } = workerOf(gate);
     const limited = client({ requestsPerMinute: 1 });
@@ -67,7 +69,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     });
   });
 
-  it('leaves the queue of the primary with a request that is over', async () => {
+  it('takes a waiting request out of its queue when the request is over', async () => {
     const queue = createFairQueue(1);
     const { remote } = workerOf(createRequestGate({ counts: undefined, queue }));
     await remote.enter({ client: undefined, signal: never });
@@ -82,7 +84,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
-  it('gives back a permit that crosses with the news that the request is over', async () => {
+  it('frees a permit that it gave before it learned that the request is over', async () => {
     const queue = createFairQueue(1);
     const counts = createRequestCounts();
     const { remote, sent } = workerOf(createRequestGate({ counts, queue }));
@@ -96,7 +98,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     await remote.enter({ client: client({ maxConcurrent: 1 }), signal: never });
   });
 
-  it('gives back what a worker held and waited for when it is gone, and hears nothing of it any more', async () => {
+  it('frees the places that a worker held and waited for when the worker is gone, and ignores its late messages', async () => {
     const queue = createFairQueue(2);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const { remote, keeper } = workerOf(gate);
@@ -114,7 +116,7 @@ describe('the gate of the primary, asked by workers', { timeout: 10_000 }, () =>
     for (const permit of permits) permit.release(0);
   });
 
-  it('ends what waits when it is closed', async () => {
+  it('rejects waiting requests with shutting_down when it is closed', async () => {
     const gate = createRemoteGate(() => {});
     const entering = gate.enter({ client: undefined, signal: never });
     gate.close();

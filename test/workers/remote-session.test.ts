@@ -26,14 +26,14 @@ const news = (told: EpochWire | undefined, facts: Partial<News['facts']> = {}): 
 const isZero = ({ keyBytes }: EpochWire): boolean => keyBytes.every((byte) => byte === 0);
 
 describe("a worker's half of the session", () => {
-  it('uses an unexpired epoch without asking', async () => {
+  it('uses an unexpired epoch without asking the primary', async () => {
     const asked: ToPrimary[] = [];
     const session = createRemoteSession(news(epoch('a', 60_000)), (message) => asked.push(message));
     assert.equal((await session.acquire({ timeoutMs: 1 })).secretId, 'a');
     assert.deepEqual(asked, []);
   });
 
-  it('asks the primary, with the key of the client, where it has none', async () => {
+  it('asks the primary, with the API key of the client, when it has no epoch', async () => {
     const asked: ToPrimary[] = [];
     const session = createRemoteSession(news(undefined), (message) => asked.push(message));
     const pending = session.acquire({ offeredKey: 'k', timeoutMs: 9 });
@@ -49,7 +49,7 @@ describe("a worker's half of the session", () => {
     await assert.rejects(pending, { code: 'api_key_rejected' });
   });
 
-  it('is not ready any more when its epoch has expired, whatever it was told last', () => {
+  it('is no longer verified when its epoch has expired, whatever the primary said last', () => {
     const session = createRemoteSession(news(epoch('a', -1)), () => {});
     assert.equal(session.current(), undefined);
     assert.equal(session.standing().state, 'starting');
@@ -58,7 +58,7 @@ describe("a worker's half of the session", () => {
     assert.equal(session.standing().state, 'unreachable');
   });
 
-  it('keeps no key bytes: not of the epoch in use, of one told again, or of an answer nobody waits for', () => {
+  it('overwrites the key bytes of the epoch in use, of an epoch sent again, and of an answer to no request', () => {
     const first = epoch('a', 60_000);
     const session = createRemoteSession(news(first), () => {});
     const again = epoch('a', 60_000);
@@ -68,7 +68,7 @@ describe("a worker's half of the session", () => {
     assert.deepEqual([first, again, late].map(isZero), [true, true, true]);
   });
 
-  it('ends what waits when it is closed', async () => {
+  it('rejects waiting requests with shutting_down when it is closed', async () => {
     const session = createRemoteSession(news(undefined), () => {});
     const pending = session.acquire({ timeoutMs: 9 });
     session.close();

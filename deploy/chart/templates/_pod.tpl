@@ -1,7 +1,7 @@
 {{/* The command line. */}}
 {{- define "privatemode-proxy.args" -}}
 {{- $config := .Values.config }}
-{{- $args := list "--listen-address=0.0.0.0" }}
+{{- $args := list (printf "--listen-address=%s" $config.listenAddress) }}
 {{- $args = append $args (printf "--port=%d" (int $config.port)) }}
 {{- $args = append $args (printf "--workspace=%s" $config.workspace.mountPath) }}
 {{- $args = append $args (printf "--log-format=%s" .Values.log.format) }}
@@ -52,7 +52,7 @@
 {{- $args = append $args (printf "--limits-store-failure=%s" .Values.limits.storeFailure) }}
 {{- end }}
 {{- if .Values.metrics.enabled }}
-{{- $args = append $args (printf "--metrics-address=0.0.0.0:%d" (int .Values.metrics.port)) }}
+{{- $args = append $args (printf "--metrics-address=%s:%d" (ternary "[::]" $config.listenAddress (eq $config.listenAddress "::")) (int .Values.metrics.port)) }}
 {{- end }}
 {{- toYaml (concat $args (default list .Values.extraArgs)) }}
 {{- end }}

@@ -1,17 +1,21 @@
 /**
  * The hardware roots that the product trusts, in PEM as their vendors serve them. AMD:
- * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain`; Intel: `https://certificates.trustedservices.intel.com/`.
- * docs/protocol/attestation.md 15 lists the fingerprints. Only --unsafe-trust-roots, loudly logged, replaces them.
+ * `https://kdsintf.amd.com/vcek/v1/<product>/cert_chain`; Intel:
+ * `https://certificates.trustedservices.intel.com/`. docs/protocol/attestation.md 15 lists the fingerprints.
+ * Only --unsafe-trust-roots, loudly logged, replaces them.
  */
 import type { TrustRoots } from '../evidence.ts';
 import roots from './production.json' with { type: 'json' };
 
 export const PRODUCTION_ROOTS: TrustRoots = roots;
 
-/** Domains of the real service: nobody but hardware of these roots may stand for them. */
+/** Domains of the real service. No other roots may vouch for a host of these domains. */
 const PRODUCTION_DOMAINS = ['privatemode.ai', 'confidential.cloud'];
 
-/** Whether a host name belongs to the real service. `host`: lower case, without a port; dots at its end count for nothing. */
+/**
+ * Whether a host name belongs to the real service. `host`: lower case, without a port; dots at its end are
+ * ignored.
+ */
 export function isProductionHost(host: string): boolean {
   const name = host.replace(/\.+$/, '');
   return PRODUCTION_DOMAINS.some((domain) => name === domain || name.endsWith(`.${domain}`));

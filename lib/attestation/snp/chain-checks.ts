@@ -1,7 +1,11 @@
-/** From the pinned ARK over the ASK to the VCEK, the product it names, and revocation (docs/protocol/attestation.md 7). */
+/**
+ * Checks the chain of AMD's certificates: from the pinned ARK over the ASK to the VCEK, the product that the
+ * VCEK names, and revocation (docs/protocol/attestation.md 7).
+ */
+
+import { allValid, inForce, issuedBy, verified } from '../certificate-findings.ts';
 import { demand, type Finding, finding, need, rowsFrom } from '../check.ts';
 import { issued, obtained } from '../collateral.ts';
-import { allValid, inForce, issuedBy, verified } from '../findings.ts';
 import { type Certificate, maySignCertificates, unhandledCritical } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { EXTENSION_OID } from '../x509/extensions.ts';
@@ -57,7 +61,7 @@ export const VCEK_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   },
 });
 
-/** A version 2 report does not name its product: then the VCEK does, stepping included. */
+/** A version 2 report does not name its product, so the VCEK decides it; a stated stepping must match too. */
 function judgeProductByVcek({ vcekExtensions, product: stated, entry: { product } }: SnpSubject): Finding {
   const { productName } = need(vcekExtensions);
   const stepping = PRODUCTS[product].steppings.find((digit) => productName === `${product}-B${digit}`);
@@ -71,14 +75,17 @@ function judgeProductByVcek({ vcekExtensions, product: stated, entry: { product 
 
 const AMD_NAME = ['C=US', 'L=Santa Clara', 'ST=CA', 'O=Advanced Micro Devices', 'OU=Engineering'];
 
-/** Whether the name has the attributes of every name of AMD's chain, once each in any order, and this common name. */
+/**
+ * Whether the name has the attributes of every name of AMD's chain, once each in any order, and this common
+ * name.
+ */
 function isAmdName({ attributes }: Name, commonName: string): boolean {
   const expected = [...AMD_NAME, `CN=${commonName}`];
   const found = attributes.map(({ type, value }) => `${type}=${value}`);
   return found.length === expected.length && expected.every((attribute) => found.includes(attribute));
 }
 
-/** Why an ARK or ASK is not what AMD issues; undefined if it is. */
+/** The first defect of an ARK or ASK, compared with those that AMD issues; undefined if there is none. */
 function defectOf(certificate: Certificate, commonName: string): string | undefined {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   if (!isAmdName(subject, commonName)) return `a root is named ${nameText(subject)}`;
@@ -154,7 +161,7 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   'snp.crl.age': {
     title: 'Age of the revocation list',
     source: 'attestation.md 7 CRL no. 5',
-    expected: 'shown, and who chose the list; what was revoked since then is not known',
+    expected: 'shown, with who chose the list; later revocations are unknown',
     judge: ({ arkCrl, context: { now } }) => {
       const { crl, embedded } = need(arkCrl);
       const whose = embedded ? 'chosen by whoever sent the evidence' : 'not from the evidence';

@@ -1,4 +1,7 @@
-/** The 64-bit fields of a report that hold many values: TCB versions, POLICY, PLATFORM_INFO (docs/protocol/attestation.md 6.3). */
+/**
+ * Reads the 64-bit fields of a report that pack many values: TCB versions, POLICY, PLATFORM_INFO
+ * (docs/protocol/attestation.md 6.3).
+ */
 
 export const bits = (value: bigint): string => `0x${value.toString(16)}`;
 
@@ -17,19 +20,23 @@ export function tcbValue(parts: TcbParts): bigint {
   return TCB_PARTS.reduce((value, part, index) => value | (BigInt(parts[part]) << BigInt(8 * index)), 0n);
 }
 
-/** Whether every part of `low` is at most its counterpart in `high`; parts that `low` leaves out count as 0. */
+/**
+ * Whether every part of `low` is at most its counterpart in `high`; parts that `low` leaves out count as 0.
+ */
 export function tcbAtMost(low: Partial<TcbParts>, high: TcbParts): boolean {
   return TCB_PARTS.every((part) => (low[part] ?? 0) <= high[part]);
 }
 
-/** For people: `bootloader 12, tee 0, snp 28, microcode 88`, and the other parts where they are not zero. */
+/**
+ * Text for a person: `bootloader 12, tee 0, snp 28, microcode 88`, and those other parts that are not zero.
+ */
 export function tcbText(parts: Partial<TcbParts>): string {
   const shown = TCB_PARTS.filter((part) => !part.startsWith('spl') || (parts[part] ?? 0) !== 0);
   return shown.map((part) => `${part} ${parts[part] ?? 0}`).join(', ');
 }
 
-/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that speaks about it. */
-export interface Flag<Member extends string = string> {
+/** A bit of POLICY or PLATFORM_INFO, and the member of the manifest that governs it. */
+export interface BitFlag<Member extends string = string> {
   readonly bit: number;
   readonly name: string;
   /** `forbidden`: set only if the manifest allows it. `required`: must be set if the manifest asks for it. */
@@ -47,7 +54,7 @@ export const GUEST_POLICY_FLAGS = [
   { bit: 23, name: 'RAPL_DIS', direction: 'required', member: 'RAPLDis' },
   { bit: 24, name: 'CIPHERTEXT_HIDING_DRAM', direction: 'required', member: 'CipherTextHidingDRAM' },
   { bit: 25, name: 'PAGE_SWAP_DISABLE', direction: 'required', member: 'PageSwapDisable' },
-] as const satisfies readonly Flag[];
+] as const satisfies readonly BitFlag[];
 
 export const PLATFORM_INFO_FLAGS = [
   { bit: 0, name: 'SMT_EN', direction: 'forbidden', member: 'SMTEnabled' },
@@ -57,11 +64,11 @@ export const PLATFORM_INFO_FLAGS = [
   { bit: 4, name: 'CIPHERTEXT_HIDING_DRAM_EN', direction: 'required', member: 'CiphertextHidingDRAMEnabled' },
   { bit: 5, name: 'ALIAS_CHECK_COMPLETE', direction: 'required', member: 'AliasCheckComplete' },
   { bit: 7, name: 'TIO_EN', direction: 'forbidden', member: 'TIOEnabled' },
-] as const satisfies readonly Flag[];
+] as const satisfies readonly BitFlag[];
 
-/** Which flags the manifest allows or asks for, by its own names. */
-export type Flags<Table extends readonly Flag[]> = Readonly<Record<Table[number]['member'], boolean>>;
-/** ABIMajor and ABIMinor: the least version of the ABI, a byte each. */
+/** Which flags the manifest allows or asks for, by the manifest's own names. */
+export type Flags<Table extends readonly BitFlag[]> = Readonly<Record<Table[number]['member'], boolean>>;
+/** ABIMajor and ABIMinor: the least ABI version that is accepted, one byte each. */
 export type GuestPolicy = Flags<typeof GUEST_POLICY_FLAGS> &
   Readonly<Record<'ABIMajor' | 'ABIMinor', number>>;
 
@@ -71,7 +78,7 @@ export const POLICY_RESERVED_ZERO = ~((1n << 26n) - 1n) & (2n ** 64n - 1n);
 /** Bit 6 and bits 63:8 of PLATFORM_INFO are always 0 for Milan and Genoa. */
 export const PLATFORM_RESERVED_ZERO = (~0xffn & (2n ** 64n - 1n)) | (1n << 6n);
 
-/** The u64 of the ID block for a manifest's GuestPolicy; bit 17 always set. */
+/** The u64 that stands in the ID block for a manifest's GuestPolicy; bit 17 is always set. */
 export function guestPolicyValue(policy: GuestPolicy): bigint {
   const flags = GUEST_POLICY_FLAGS.filter(({ member }) => policy[member]);
   const bits = flags.reduce((value, { bit }) => value | (1n << BigInt(bit)), POLICY_RESERVED_ONE);

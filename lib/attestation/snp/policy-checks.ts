@@ -1,10 +1,12 @@
-/** What was launched, and how: measurement, ID key, guest policy, platform (docs/protocol/attestation.md 8, 13.5). */
-import { type Finding, finding, rowsFrom } from '../check.ts';
-import { hex, oneOf } from '../findings.ts';
-import { idKeyDigest } from './launch.ts';
+/**
+ * Checks what was launched, and how: measurement, ID key, guest policy, platform
+ * (docs/protocol/attestation.md 8, 13.5).
+ */
+import { type Finding, finding, hex, oneOf, rowsFrom } from '../check.ts';
+import { idKeyDigest } from './launch-digest.ts';
 import {
+  type BitFlag,
   bits,
-  type Flag,
   GUEST_POLICY_FLAGS,
   guestPolicyValue,
   PLATFORM_INFO_FLAGS,
@@ -17,11 +19,11 @@ import type { SnpSubject } from './vcek.ts';
 const FAMILY_ID = `01${'00'.repeat(15)}`;
 const IMAGE_ID = `02${'00'.repeat(15)}`;
 
-/** A check for each bit of the report that the manifest speaks about. */
+/** One check for each flag: a bit of the report that the manifest allows or asks for. */
 function flagRows<Member extends string>(
   prefix: string,
   title: string,
-  flags: readonly Flag<Member>[],
+  flags: readonly BitFlag<Member>[],
   read: (subject: SnpSubject) => readonly [found: bigint, manifest: Readonly<Record<Member, boolean>>],
 ) {
   const rows = flags.map(({ bit, name, direction, member }) => {

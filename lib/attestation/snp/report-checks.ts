@@ -1,7 +1,10 @@
-/** The report: what it says before any certificate is looked at, who signed it, and its firmware and chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5). */
+/**
+ * Checks the report: first what it says without any certificate, then who signed it, then its firmware and
+ * chip (docs/protocol/attestation.md 3, 6.2, 7, 8, 13.5).
+ */
 import { verifyEcdsa } from '#crypto/signature';
-import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { hex, oneOf, verified } from '../findings.ts';
+import { verified } from '../certificate-findings.ts';
+import { type Finding, finding, hex, need, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { bits, type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './packed-fields.ts';
 import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
 import type { SnpSubject } from './vcek.ts';
@@ -67,7 +70,10 @@ export const SIGNATURE_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   },
 });
 
-/** R and S, 72 bytes little-endian each, as 48 + 48 bytes big-endian; undefined if they or the rest do not fit. */
+/**
+ * Turns R and S, 72 bytes each, little-endian, into 48 + 48 bytes, big-endian. Undefined if a number does not
+ * fit into 48 bytes, or the bytes after them are not zero.
+ */
 function rawSignature(field: Uint8Array): Uint8Array | undefined {
   const [r, s, rest] = [field.subarray(0, 72), field.subarray(72, 144), field.subarray(144)];
   const isZero = (bytes: Uint8Array): boolean => bytes.every((byte) => byte === 0);

@@ -1,15 +1,15 @@
 /**
- * What the SEV-SNP checks judge: the message, and the certificates of AMD's chain and the revocation list of its root, which are
- * obtained and read here (docs/protocol/attestation.md 7). The VCEK is the key of one chip at one TCB; ASK and ARK are pinned, the
- * ones in the document are ignored.
+ * The subject of the SEV-SNP checks: the message, the certificates of AMD's chain, and the revocation list of
+ * its root. This file obtains and reads them (docs/protocol/attestation.md 7). The VCEK is the key of one
+ * chip at one TCB. ASK and ARK are pinned; those in the document are ignored.
  */
 
 import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
-import { type Attempt, attempt, attemptAsync } from '../check.ts';
+import { clockDetail, NOT_YET } from '../certificate-findings.ts';
+import { attempt, attemptAsync, type Settled } from '../check.ts';
 import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
-import { clockDetail, NOT_YET } from '../findings.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
@@ -20,35 +20,39 @@ import type { Product } from './product.ts';
 import { SNP_EXTRA_CRL, type SnpAttestation, signingKey } from './report.ts';
 
 export interface SnpSubject extends SnpAttestation {
-  /** The reference value that the message is judged by. */
+  /** The reference value by which the message is judged. */
   readonly entry: SnpReferenceValues;
   readonly context: EvidenceContext;
-  readonly roots: Attempt<Readonly<ReturnType<typeof readRoots>>>;
-  /** Absent until verify.ts has obtained them. */
+  readonly roots: Settled<Readonly<ReturnType<typeof readRoots>>>;
+  /** Absent, as the next two are, until verify-snp.ts has obtained it. */
   readonly vcek?: Obtained<{ readonly certificate: Certificate }>;
-  readonly vcekExtensions?: Attempt<Readonly<ReturnType<typeof readVcekExtensions>>>;
+  readonly vcekExtensions?: Settled<Readonly<ReturnType<typeof readVcekExtensions>>>;
   readonly arkCrl?: Obtained<ReadList & { readonly embedded: boolean }>;
   /** The result of `matchMeasurement`. */
   readonly vcpus?: number | 'exact' | undefined;
 }
 
-/** What came with the evidence or was fetched; `origin` says for people which, and why. */
-type Obtained<T> = Attempt<T & { readonly origin: string }>;
+/** A value from the evidence or from a fetch; `origin` tells a person which of the two, and why. */
+type Obtained<T> = Settled<T & { readonly origin: string }>;
 
-/** The two pinned certificates of a product. Throws evidence_malformed. */
+/**
+ * Reads the two pinned certificates of a product. Throws attestation_failed if it has none, and
+ * evidence_malformed if they cannot be read.
+ */
 export function readRoots(roots: TrustRoots, product: Product) {
   const pair = roots.snp[product];
   if (pair === undefined) {
     const options = { detail: { missingRoot: product } };
-    throw new PrivatemodeError('evidence_malformed', `no trust root for ${product} is configured`, options);
+    throw new PrivatemodeError('attestation_failed', `no trust root for ${product} is configured`, options);
   }
   const read = (pem: string): Certificate => parseCertificate(decodeOneCertificate(pem));
   return { ark: read(pair.ark), ask: read(pair.ask) };
 }
 
 /**
- * The VCEK that came with the evidence, else, where `mayFetch` allows it, one fetched for the report's chip and TCB.
- * Undefined for a report that another kind of key signed: there is a root for VCEKs only.
+ * Obtains the VCEK: the one in the evidence, else, if `mayFetch` is true, the one that AMD serves for the
+ * report's chip and TCB. Undefined if the evidence has none and `mayFetch` is false, or if another kind of
+ * key signed the report: only VCEKs have a root.
  */
 export async function obtainVcek(subject: SnpSubject, mayFetch: boolean): Promise<SnpSubject['vcek']> {
   const { report, certificates, entry, context } = subject;
@@ -82,7 +86,10 @@ const TCB_EXTENSIONS = ['bootloader', 'tee', 'snp', 'spl4', 'spl5', 'spl6', 'spl
 const TCB_OIDS = TCB_EXTENSIONS.map((part, index) => [part, `${AMD}.3.${index + 1}`] as const);
 const MANDATORY = [STRUCT_VERSION, PRODUCT_NAME, HWID, ...TCB_OIDS.map(([, oid]) => oid)];
 
-/** AMD's extensions: all of them, no others. Throws evidence_malformed. */
+/**
+ * Reads AMD's extensions. All of them must be there, and no others but the authority key identifier. Throws
+ * evidence_malformed.
+ */
 export function readVcekExtensions({ extensions }: Certificate) {
   for (const { oid } of extensions) {
     if (!MANDATORY.includes(oid) && oid !== EXTENSION_OID.authorityKeyIdentifier) {
@@ -108,7 +115,7 @@ export function readVcekExtensions({ extensions }: Certificate) {
   };
 }
 
-/** 64 raw bytes, or an OCTET STRING of them. */
+/** Reads 64 raw bytes, or an OCTET STRING of 64 bytes. */
 function readHwid(value: Uint8Array): Uint8Array {
   const hwid = value.length === HWID_BYTES ? value : readOctetString(parseDer(value));
   if (hwid.length !== HWID_BYTES) throw malformed(`the VCEK names a chip of ${hwid.length} bytes`);
@@ -116,14 +123,15 @@ function readHwid(value: Uint8Array): Uint8Array {
 }
 
 /**
- * The CRL that came with the evidence if it parses and is in force, else one fetched where `mayFetch` allows it. A
- * current CRL with a wrong signature is not replaced: that would let an attacker choose between the two.
+ * Obtains the CRL: the one in the evidence if it can be read and is in force, else a fetched one if
+ * `mayFetch` is true. A current CRL with a wrong signature is not replaced: the sender of the evidence could
+ * otherwise choose between the two.
  */
 export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Promise<SnpSubject['arkCrl']> {
   const { certificates, entry, context } = subject;
   const crl = certificates.extras.get(SNP_EXTRA_CRL);
   const embedded = crl && attempt(() => readRevocationList({ crl }, MAX_EMBEDDED_CRL_BYTES))?.value;
-  // At the moment of nextUpdate another one is due (docs/protocol/attestation.md 7, CRL no. 1).
+  // At nextUpdate itself, another list is due already (docs/protocol/attestation.md 7, CRL no. 1).
   const isDue = (embedded?.crl.nextUpdate ?? context.now) <= context.now;
   if (embedded !== undefined && isCurrent(embedded.crl, context.now) && !isDue) {
     return { value: { ...embedded, embedded: true, origin: 'from the document' } };

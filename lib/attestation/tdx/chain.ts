@@ -1,12 +1,12 @@
 /**
- * Intel's certificate chains: reading them, and path validation (docs/protocol/attestation.md 10, RFC 5280 6.1). Each `…Defects`
- * function names what is wrong; an empty list means nothing is.
+ * Reads Intel's certificate chains, and validates their paths (docs/protocol/attestation.md 10, RFC 5280
+ * 6.1). Each `…Defects` function names what is wrong; an empty list means that nothing is.
  */
 
 import { malformed } from '../../crypto/der.ts';
 import type { FailureDetail } from '../../errors.ts';
+import { clockDetail, period, sideOf } from '../certificate-findings.ts';
 import { type Finding, finding } from '../check.ts';
-import { clockDetail, period, sideOf } from '../findings.ts';
 import {
   type Certificate,
   decodePem,
@@ -43,7 +43,10 @@ export function readCertificates(text: string, count: number): Certificate[] {
   return blocks.map(({ der }) => parseCertificate(der));
 }
 
-/** Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws evidence_malformed. */
+/**
+ * Reads the chain of a quote: exactly three certificates, then at most one NUL byte. Throws
+ * evidence_malformed.
+ */
 export function readPckChain(pem: Uint8Array) {
   const text = Buffer.from(pem).toString('latin1');
   if (!AFTER_LAST_BLOCK.test(text)) throw malformed('something follows the PCK certificate chain');
@@ -52,11 +55,14 @@ export function readPckChain(pem: Uint8Array) {
   return { leaf, intermediate, root };
 }
 
-/** The defects among statements that are false where all is well. */
+/** Keeps the defects: a candidate is false if its defect is absent. */
 const found = (...candidates: readonly (string | false)[]): string[] =>
   candidates.filter((candidate) => candidate !== false);
 
-/** Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical extension. */
+/**
+ * Requires X.509 v3, ECDSA with SHA-256 over P-256, the expected common name, and no unknown critical
+ * extension.
+ */
 export function profileDefects(certificate: Certificate, expectedName: string): string[] {
   const { version, signatureAlgorithm, publicKey, subject } = certificate;
   return found(
@@ -74,11 +80,14 @@ export function profileDefects(certificate: Certificate, expectedName: string): 
 
 const shortName = ({ subject }: Certificate): string => commonName(subject) ?? nameText(subject);
 
-/** Whether it is a CA that may have `below` CAs under it. */
+/** Whether `issuer` is a CA that may have `below` CAs under it. */
 const mayIssue = (issuer: Certificate, below: number): boolean =>
   maySignCertificates(issuer) && (issuer.basicConstraints?.pathLength ?? below) >= below;
 
-/** Compares names, signature, CA flag and path length of a certificate and its issuer, which has `below` CAs under it. */
+/**
+ * Checks that `issuer` issued `child` and was allowed to: names, signature, CA flag, and a path length that
+ * allows the `below` CAs under the issuer.
+ */
 export async function linkDefects(child: Certificate, issuer: Certificate, below: number): Promise<string[]> {
   const name = shortName(child);
   return found(
@@ -89,8 +98,8 @@ export async function linkDefects(child: Certificate, issuer: Certificate, below
 }
 
 /**
- * Compares name and key of a root from the evidence with the pinned one: Intel reissued its root with both kept. It must be a CA with
- * room for `below` others as well.
+ * Compares a received root with the pinned one, by name and key: Intel reissued its root and kept both. The
+ * received root must also be a CA that may have `below` CAs under it.
  */
 export function anchorDefects(root: Certificate, pinned: Certificate, below: number): string[] {
   const same = sameName(root.subject, pinned.subject) && Buffer.compare(root.spki, pinned.spki) === 0;
@@ -108,7 +117,9 @@ export function validityDefects(certificates: readonly Certificate[], now: Date)
   );
 }
 
-/** The same for code: whether certificates that are out of force are so yet, or no longer. */
+/**
+ * The same as a detail for code: `early` if a certificate is not valid yet, else `late` if one has expired.
+ */
 export const validityDetail = (certificates: readonly Certificate[], now: Date): FailureDetail | undefined =>
   clockDetail(...certificates.map(({ notBefore, notAfter }) => sideOf(notBefore, notAfter, now)));
 

@@ -1,7 +1,11 @@
-/** Whether collateral may be believed: who signed it, when it holds, and what it revokes (docs/protocol/attestation.md 10, 13.4). */
-import { type Attempt, demand, type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
+/**
+ * Checks whether collateral may be believed: who signed it, whether it is in force, and what it revokes
+ * (docs/protocol/attestation.md 10, 13.4).
+ */
+
+import { inForce } from '../certificate-findings.ts';
+import { demand, type Finding, finding, hex, need, notApplicable, rowsFrom, type Settled } from '../check.ts';
 import { obtained } from '../collateral.ts';
-import { hex, inForce } from '../findings.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
@@ -15,7 +19,7 @@ function documentChecks(
   identity: { readonly id: string; readonly version: number },
   part: 'tcbInfo' | 'qeIdentity',
 ): readonly TdxRow[] {
-  const documentIn = (subject: TdxSubject): Attempt<SignedDocument> => subject[part];
+  const documentIn = (subject: TdxSubject): Settled<SignedDocument> => subject[part];
   return rowsFrom<TdxSubject>('attestation.md 10', {
     [`${prefix}.format`]: {
       title: `${name} was fetched and can be read`,

@@ -1,8 +1,10 @@
-/** What can be judged without collateral: the form of the quote, the chain of its PCK certificate, and its signatures (docs/protocol/attestation.md 10). */
+/**
+ * Checks what needs no collateral: the form of the quote, the chain of its PCK certificate, and its
+ * signatures (docs/protocol/attestation.md 10).
+ */
 import { sha256 } from '#crypto/digest';
 import { publicKeyFromPoint } from '#crypto/signature';
-import { demand, finding, need, rowsFrom } from '../check.ts';
-import { hex, oneOf } from '../findings.ts';
+import { demand, finding, hex, need, oneOf, rowsFrom } from '../check.ts';
 import { nameText } from '../x509/name.ts';
 import {
   anchorDefects,
@@ -28,7 +30,7 @@ import { signatureFinding, type TdxSubject } from './subject.ts';
 const PCK_EXTENSIONS = 6;
 const INTEL_QE_VENDOR = '939a7233f79c4ca9940a0db3957f0607';
 
-/** Run first: a quote of another form means nothing here. */
+/** These rows run first: the other rows mean nothing for a quote of another form. */
 export const FORM_ROWS = rowsFrom<TdxSubject>('attestation.md 9.2', {
   'tdx.quote.version': {
     source: 'attestation.md 9.1, 19.10',
@@ -122,7 +124,7 @@ export const PCK_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
   },
 });
 
-/** Run after the checks of the PCK chain, which one of the keys comes from. */
+/** These rows run after PCK_ROWS: one of the keys comes from the PCK chain. */
 export const SIGNATURE_ROWS = rowsFrom<TdxSubject>('attestation.md 10', {
   'tdx.quote.signature': {
     source: 'attestation.md 10 (a)',

@@ -1,6 +1,7 @@
 /**
- * A TDX quote of version 4. Evidence carries it as a protobuf message (docs/protocol/attestation.md 9.1), but the signatures in it
- * cover its binary form (9.2, integers little-endian). One table of fields gives the message, its types and that form.
+ * Decodes a TDX quote of version 4. Evidence carries it as a protobuf message (docs/protocol/attestation.md
+ * 9.1), but the signatures in it cover its binary form (9.2, integers little-endian). One table of fields
+ * gives the message, its types and the binary form.
  */
 
 import { malformed } from '../../crypto/der.ts';
@@ -39,7 +40,7 @@ const fixed = (no: number, length: number) => ({ kind: 'bytes', no, length }) as
 const blob = (no: number) => ({ kind: 'bytes', no, length: undefined }) as const;
 const message = <const S extends Schema>(no: number, fields: S) => ({ kind: 'message', no, fields }) as const;
 
-// In each of these three the fields stand in the order of the binary form.
+// In each of the next three tables, the fields stand in the order of the binary form.
 const HEADER = {
   version: u16(1),
   attestationKeyType: u16(2),
@@ -111,16 +112,22 @@ export const QUOTE_VERSION = 4;
 /** ECDSA over P-256. */
 export const ATTESTATION_KEY_TYPE = 2;
 export const TEE_TYPE_TDX = 0x81;
-/** A QE report with its own certification data; a PEM chain of the PCK certificate. */
+/**
+ * `qeReport`: a QE report with its own certification data; `pckChain`: the PEM chain of the PCK certificate.
+ */
 export const CERTIFICATE_DATA_TYPE = { qeReport: 6, pckChain: 5 } as const;
 export const QE_REPORT_BYTES = 384;
 
-/** A quote with its chain has about 5 KB; the collateral that Contrast adds in `extra_bytes` has 70 to 86 KB, and grows. */
+/**
+ * A quote with its chain has about 5 KB; the collateral that Contrast adds in `extra_bytes` has 70 to 86 KB,
+ * and grows.
+ */
 const MAX_MESSAGE_BYTES = 1024 * 1024;
 
 /**
- * Reads the message. Throws evidence_malformed for a byte field of another length than listed, any number of RTMRs but
- * four, a missing sub-message, a number too large for its place in the binary form, a singular field twice.
+ * Reads the message. Throws evidence_malformed for: more than 1 MiB, a byte field of another length than
+ * listed, any number of RTMRs but four, a missing sub-message, a number too large for its place in the binary
+ * form, a singular field twice.
  */
 export function decodeQuoteV4(bytes: Uint8Array): QuoteV4 {
   if (bytes.length > MAX_MESSAGE_BYTES) throw malformed('the TDX message is too large');
@@ -183,7 +190,10 @@ function write(
 export const littleEndian = (value: number, width: number): Uint8Array =>
   Uint8Array.from({ length: width }, (_, i) => value >>> (8 * i));
 
-/** The sizes that a quote states about its parts, beside what is there (docs/protocol/attestation.md 10). */
+/**
+ * The sizes in bytes that a quote states about its parts, each beside the actual one
+ * (docs/protocol/attestation.md 10).
+ */
 export function statedSizes(quote: QuoteV4): readonly { name: string; stated: number; actual: number }[] {
   const { certificationData } = quote.signedData;
   const { qeAuthData, pckCertificateChainData } = certificationData.qeReportCertificationData;

@@ -1,4 +1,7 @@
-/** Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md 10). */
+/**
+ * Reads Intel's X.509 extension of a PCK certificate, 1.2.840.113741.1.13.1 (docs/protocol/attestation.md
+ * 10).
+ */
 import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
 import { readBoolean, readOctetString, readOid, readSmallInteger } from '../x509/der-values.ts';
 
@@ -7,8 +10,8 @@ export const SGX_EXTENSION_OID = '1.2.840.113741.1.13.1';
 export type SgxExtension = Readonly<ReturnType<typeof readSgxExtension>>;
 
 /**
- * Reads the extension of a certificate of the platform CA. Every part must be there once, with its length, and nothing
- * else; only the configuration flags may be left out. Throws evidence_malformed.
+ * Reads the extension of a certificate that the platform CA issued. Every part must be there once, with its
+ * length, and nothing else may be; only the configuration flags may be absent. Throws evidence_malformed.
  */
 export function readSgxExtension(value: Uint8Array | undefined) {
   if (value === undefined) throw malformed(`the PCK certificate has no ${SGX_EXTENSION_OID}`);
@@ -17,7 +20,7 @@ export function readSgxExtension(value: Uint8Array | undefined) {
   const tcb = new Parts(parts.take(2), `${SGX_EXTENSION_OID}.2`);
   const read = {
     pceId: octets(parts.take(3), 2, 'PCE-ID'),
-    /** The platform model that TCB info is issued for. */
+    /** The platform model for which Intel issues TCB info. */
     fmspc: octets(parts.take(4), 6, 'FMSPC'),
     /** 0 standard, 1 scalable, 2 scalable with integrity. */
     sgxType: readSmallInteger(parts.take(5), 2, TAG.enumerated),
@@ -45,7 +48,7 @@ function octets(element: Der, length: number, name: string): Uint8Array {
   return bytes;
 }
 
-/** A SEQUENCE of (OID, value) pairs, the OIDs one arc below `prefix`; each taken once. */
+/** A SEQUENCE of (OID, value) pairs, the OIDs one arc below `prefix`; each pair can be taken once. */
 class Parts {
   readonly #prefix: string;
   readonly #values = new Map<string, Der>();

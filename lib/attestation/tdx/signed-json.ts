@@ -1,4 +1,7 @@
-/** Intel's signed JSON bodies (docs/protocol/attestation.md 10). Everything here throws PrivatemodeError('collateral_unavailable'). */
+/**
+ * Reads Intel's signed JSON bodies (docs/protocol/attestation.md 10). Every function throws only
+ * PrivatemodeError('collateral_unavailable').
+ */
 import { PrivatemodeError } from '../../errors.ts';
 import {
   type JsonDefect,
@@ -15,18 +18,19 @@ const MAX_BODY_CHARACTERS = 64 * 1024;
 const LIMITS = { depth: 16, values: MAX_BODY_CHARACTERS };
 
 /**
- * Reads the value of `name` and the signature from a body `{"<name>": {…}, "signature": "<hex>"}`. The signature covers
- * the bytes of the value as they were received, so they are cut out of the text, never serialised again.
+ * Reads the value of `name` and the signature from a body `{"<name>": {…}, "signature": "<hex>"}`. The
+ * signature covers the bytes of the value as received, so the function cuts them out of the text and never
+ * serialises them again.
  */
 export function readSignedJson(body: string, name: string) {
-  if (body.length > MAX_BODY_CHARACTERS) throw unusable('the answer is too large');
-  const answer = asObject(parseStrictJson(Buffer.from(body), LIMITS, notJson));
-  if (!answer.has(name)) throw unusable(`the answer has no member "${name}"`);
-  const signature = answer.get('signature');
+  if (body.length > MAX_BODY_CHARACTERS) throw unusable('the body is too large');
+  const members = asObject(parseStrictJson(Buffer.from(body), LIMITS, notJson));
+  if (!members.has(name)) throw unusable(`the body has no member "${name}"`);
+  const signature = members.get('signature');
   if (typeof signature !== 'string' || !/^[0-9a-fA-F]{128}$/.test(signature)) {
-    throw unusable('the answer has no signature of 64 bytes in hex');
+    throw unusable('the body has no signature of 64 bytes in hex');
   }
-  const value = asObject(answer.get(name));
+  const value = asObject(members.get(name));
   return {
     /** The bytes that were signed. */
     signed: new TextEncoder().encode(value.source),
@@ -38,7 +42,7 @@ export function readSignedJson(body: string, name: string) {
 
 function asObject(value: JsonValue | undefined): JsonObject {
   if (value instanceof JsonObject) return value;
-  throw unusable('the answer is not a JSON object');
+  throw unusable('the body is not a JSON object');
 }
 
 const DEFECTS: Readonly<Partial<Record<JsonDefect['kind'], string>>> = {
@@ -46,11 +50,11 @@ const DEFECTS: Readonly<Partial<Record<JsonDefect['kind'], string>>> = {
   repeated: 'has a member twice',
 };
 
-/** Says what is wrong with an answer; where in it is of use to nobody. */
+/** Names the defect of a body, without its position, which helps nobody. */
 const notJson = (_reason: string, { kind }: JsonDefect): PrivatemodeError =>
-  unusable(`the answer ${DEFECTS[kind] ?? 'is not JSON'}`);
+  unusable(`the body ${DEFECTS[kind] ?? 'is not JSON'}`);
 
-/** The error for a value that is not of this kind. */
+/** The error for a value of another kind. */
 export function misplaced(
   _value: JsonValue | undefined,
   path: Path,
@@ -59,7 +63,7 @@ export function misplaced(
   return unusable(`${pathText(path)} is not ${kind === OBJECT ? 'a JSON object' : kind.expected}`);
 }
 
-/** The error of collateral that was fetched and cannot be used. */
+/** The error for collateral that was fetched but cannot be used. */
 export function unusable(message: string): PrivatemodeError {
   return new PrivatemodeError('collateral_unavailable', message);
 }

@@ -1,6 +1,8 @@
-/** Whether platform, TDX module and quoting enclave are genuine and up to date (docs/protocol/attestation.md 10, 13.3). */
-import { type Finding, finding, need, notApplicable, rowsFrom } from '../check.ts';
-import { hex, oneOf } from '../findings.ts';
+/**
+ * Checks whether platform, TDX module and quoting enclave are genuine and up to date
+ * (docs/protocol/attestation.md 10, 13.3).
+ */
+import { type Finding, finding, hex, need, notApplicable, oneOf, rowsFrom } from '../check.ts';
 import { littleEndian, type TdQuoteBody } from './quote.ts';
 import type { TdxRow, TdxSubject } from './subject.ts';
 import {
@@ -12,7 +14,10 @@ import {
   type VersionedModuleIdentity,
 } from './tcb-info.ts';
 
-/** Judges by the identity of the module's own version where the quote names one (TEE_TCB_SVN[1] above 0). */
+/**
+ * Judges by the identity that TCB info states for the module's major version, TEE_TCB_SVN[1]. The check does
+ * not apply to version 0, which has no identity of its own.
+ */
 const byModuleVersion =
   (judge: (identity: VersionedModuleIdentity, body: TdQuoteBody) => Finding): TdxRow['judge'] =>
   ({ tcbInfo, body }) => {
@@ -24,7 +29,10 @@ const byModuleVersion =
     return judge(identity, body);
   };
 
-/** Refuses every status but one: `SWHardeningNeeded` and its like ask for work that nobody here can verify. */
+/**
+ * Refuses every status but `UpToDate`: `SWHardeningNeeded` and similar ones ask for work that this program
+ * cannot verify.
+ */
 function statusFinding(level: { readonly status: string } | undefined): Finding {
   return finding(level?.status === UP_TO_DATE, level?.status ?? 'no level is reached');
 }

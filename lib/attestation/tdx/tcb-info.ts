@@ -1,6 +1,6 @@
 /**
- * Which versions of platform, TDX module and quoting enclave Intel calls up to date: its TCB info and its identity of
- * the quoting enclave (docs/protocol/attestation.md 10).
+ * Reads Intel's TCB info and its identity of the quoting enclave, which say which versions of platform, TDX
+ * module and quoting enclave are up to date (docs/protocol/attestation.md 10).
  */
 
 import { DATE, hex, integer, type JsonMembers, TEXT } from '../json-members.ts';
@@ -16,8 +16,8 @@ export const UP_TO_DATE = 'UpToDate';
 const COMPONENTS = 16;
 
 /**
- * Reads the value of `tcbInfo`; byte strings have the length given here. Throws collateral_unavailable when a member is
- * missing or of another shape.
+ * Reads the value of `tcbInfo`; byte strings must have the length given here. Throws collateral_unavailable
+ * if a member is missing or of another shape.
  */
 export function readTcbInfo(info: JsonMembers) {
   const identities = info.members.has('tdxModuleIdentities') ? info.objects('tdxModuleIdentities') : [];
@@ -51,7 +51,7 @@ export function readQeIdentity(identity: JsonMembers) {
   };
 }
 
-/** What it is, and when it was issued. */
+/** What both documents state about themselves: kind, version and dates. */
 function readIssue(document: JsonMembers) {
   return {
     id: document.get('id', TEXT),
@@ -71,7 +71,7 @@ function readSigner(signed: JsonMembers, signerLength: number, attributesLength:
   };
 }
 
-/** Security versions, best first, each with the status of what has at least that version. */
+/** Security versions, best first. Each has the status of modules or enclaves of at least that version. */
 function readSvnLevels(owner: JsonMembers) {
   return readLevels(owner, (level) => ({
     isvSvn: level.object('tcb').get('isvsvn', integer(0xffff)),
@@ -102,9 +102,9 @@ function readLevels<T>(owner: JsonMembers, read: (level: JsonMembers) => T): rea
 }
 
 /**
- * The first level that a platform reaches in all components; undefined where there is none. `teeTcbSvn` is the quote's, 16
- * bytes, of which [0] and [1] are minor and major version of the TDX module. From major version 1 on these two do not
- * count here: they have levels of their own, those of `moduleIdentity`.
+ * The first level that a platform reaches in all components; undefined if there is none. `teeTcbSvn` is the
+ * quote's: 16 bytes, of which [0] is the minor and [1] the major version of the TDX module. From major
+ * version 1 on, this function ignores these two: the levels of `moduleIdentity` cover them.
  */
 export function platformLevel(
   info: TcbInfo,
@@ -122,18 +122,18 @@ export function platformLevel(
   );
 }
 
-/** The identity of the quote's TDX module, for major versions above 0; undefined where TCB info has none. */
+/** The identity of the quote's TDX module, for major versions above 0; undefined if TCB info has none. */
 export function moduleIdentity(info: TcbInfo, teeTcbSvn: Uint8Array): VersionedModuleIdentity | undefined {
   const id = `TDX_${(teeTcbSvn[1] ?? 0).toString(16).padStart(2, '0')}`;
   return info.moduleIdentities.find((identity) => identity.id === id);
 }
 
-/** The first level whose security version is reached; undefined where there is none. */
+/** The first level whose security version is reached; undefined if there is none. */
 export function svnLevel(levels: QeIdentity['levels'], isvSvn: number) {
   return levels.find((level) => level.isvSvn <= isvSvn);
 }
 
-/** Whether the bits of `value` under the mask are those of `wanted`; all three of the same length. */
+/** Whether the bits of `value` under the mask equal `wanted`; false unless all three have the same length. */
 export function equalUnderMask(value: Uint8Array, mask: Uint8Array, wanted: Uint8Array): boolean {
   const sameLength = value.length === mask.length && value.length === wanted.length;
   return sameLength && value.every((byte, i) => (byte & (mask[i] ?? 0)) === wanted[i]);

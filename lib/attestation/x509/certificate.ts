@@ -1,4 +1,7 @@
-/** X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Throws evidence_malformed only. */
+/**
+ * Reads X.509 v3 certificates (RFC 5280 4.1) and the PEM text (RFC 7468) that holds them. Every function
+ * throws only evidence_malformed.
+ */
 import { publicKeyFromSpki } from '#crypto/signature';
 import { contextTag, DerCursor, malformed, onlyChild, readSequence, TAG } from '../../crypto/der.ts';
 import { readSerial, readSmallInteger, readTime } from './der-values.ts';
@@ -12,12 +15,15 @@ export type Certificate = Readonly<ReturnType<typeof parseCertificate>>;
 
 const UNIQUE_ID_TAGS = [1, 2].flatMap((n) => [contextTag(n, false), contextTag(n, true)]);
 
-/** Real ones have under 4 KB. Reading takes time in proportion, before any signature on it is checked. */
+/**
+ * Real certificates have under 4 KB. The time to read one grows with its size, and no signature on it has
+ * been checked by then.
+ */
 const MAX_BYTES = 64 * 1024;
 
 /**
- * One certificate of at most 64 KiB and nothing after it. Serial number 0 is legal here: every VCEK has it
- * (docs/protocol/attestation.md 7).
+ * Reads one certificate of at most 64 KiB; refuses bytes after it. Serial number 0 is legal here: every VCEK
+ * has it (docs/protocol/attestation.md 7).
  */
 export function parseCertificate(der: Uint8Array) {
   if (der.length > MAX_BYTES) throw malformed('a certificate is too large');
@@ -56,12 +62,15 @@ export function parseCertificate(der: Uint8Array) {
 export const isTimeValid = ({ notBefore, notAfter }: Certificate, now: Date): boolean =>
   notBefore <= now && now <= notAfter;
 
-/** Whether the certificate may sign other certificates: CA flag, and keyCertSign where key usage is stated. */
+/**
+ * Whether the certificate may sign other certificates: it has the CA flag, and keyCertSign if it states a key
+ * usage.
+ */
 export function maySignCertificates({ basicConstraints, keyUsage }: Certificate): boolean {
   return basicConstraints?.ca === true && (keyUsage === undefined || keyUsage.has('keyCertSign'));
 }
 
-/** OIDs of critical extensions that are not among those the caller handles. */
+/** The OIDs of the critical extensions that the caller does not handle. */
 export function unhandledCritical(
   { extensions }: { readonly extensions: readonly Extension[] },
   handled: readonly string[],
@@ -71,7 +80,10 @@ export function unhandledCritical(
 
 const BLOCK = /-----BEGIN ([A-Z0-9 ]+)-----\r?\n([A-Za-z0-9+/=\r\n]*?)\r?\n?-----END \1-----/g;
 
-/** The blocks of a PEM text, at least one; between and around them only white space may stand, and base64 is strict. */
+/**
+ * Reads the blocks of a PEM text, at least one. Only white space may stand between and around them, and their
+ * base64 must be canonical.
+ */
 export function decodePem(text: string) {
   const blocks: { readonly label: string; readonly der: Uint8Array }[] = [];
   let end = 0;

@@ -1,4 +1,4 @@
-/** Certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
+/** Reads certificate revocation lists (RFC 5280 5). Throws PrivatemodeError('evidence_malformed') only. */
 
 import { type Der, DerCursor, malformed, parseDer, readSequence, TAG } from '../../crypto/der.ts';
 import { unhandledCritical } from './certificate.ts';
@@ -18,8 +18,9 @@ const PARTIAL = [EXTENSION_OID.deltaCrlIndicator, EXTENSION_OID.issuingDistribut
 export type Crl = Readonly<ReturnType<typeof parseCrl>>;
 
 /**
- * One CRL of version 2 with a number, and nothing after it. Refused are delta lists and lists of partial scope, however they are marked,
- * and critical extensions, of the list or of an entry: they would change what the list means.
+ * Reads one CRL of version 2 that has a number; refuses bytes after it. Refuses delta lists and lists of
+ * partial scope, whether the extension that marks them is critical or not. Refuses any critical extension, of
+ * the list or of an entry. All these extensions change what the list means.
  */
 export function parseCrl(der: Uint8Array) {
   const { tbs, algorithm, signed } = parseSigned(der);
@@ -48,7 +49,7 @@ export function parseCrl(der: Uint8Array) {
   };
 }
 
-/** The serial number of a certificate that was revoked. */
+/** Reads an entry: the serial number of a revoked certificate. */
 function readRevoked(element: Der): string {
   const { serial, extensions } = readSequence(element, (entry) => ({
     serial: readSerial(entry.take()),
@@ -64,7 +65,9 @@ function refuseCritical(extensions: readonly Extension[]): void {
   if (oid !== undefined) throw malformed(`a CRL has the critical extension ${oid}`);
 }
 
-/** Whether the list is in force: issued already, and the next one not yet due. Without nextUpdate it is not. */
+/**
+ * Whether the list is in force: issued already, and the next one not yet due. Without nextUpdate it is not.
+ */
 export function isCurrent({ thisUpdate, nextUpdate }: Crl, now: Date): boolean {
   return thisUpdate <= now && nextUpdate !== undefined && now <= nextUpdate;
 }

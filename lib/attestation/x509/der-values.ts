@@ -1,4 +1,7 @@
-/** The values inside primitive DER elements. Every function throws PrivatemodeError('evidence_malformed') and nothing else. */
+/**
+ * Reads the values inside primitive DER elements. Every function throws
+ * PrivatemodeError('evidence_malformed') and nothing else.
+ */
 import { type Der, expectTag, malformed, TAG } from '../../crypto/der.ts';
 
 /** BOOLEAN: DER allows 00 and FF only. */
@@ -21,7 +24,7 @@ export function readUnsigned(element: Der, tag: number = TAG.integer): Uint8Arra
   return content;
 }
 
-/** A non-negative INTEGER (or ENUMERATED) of at most `max`, itself at most 2^32 - 1. */
+/** A non-negative INTEGER (or ENUMERATED) of at most `max`; `max` is at most 2^32 - 1. */
 export function readSmallInteger(element: Der, max: number, tag: number = TAG.integer): number {
   const bytes = readUnsigned(element, tag);
   const value = bytes.reduce((sum, byte) => sum * 256 + byte, 0);
@@ -29,7 +32,7 @@ export function readSmallInteger(element: Der, max: number, tag: number = TAG.in
   return value;
 }
 
-/** An INTEGER like `readUnsigned` as lower-case hex of whole bytes: the form of all serial numbers here. */
+/** What `readUnsigned` returns, as lower-case hex of whole bytes: the form of all serial numbers here. */
 export const readSerial = (element: Der): string => Buffer.from(readUnsigned(element)).toString('hex');
 
 /** OBJECT IDENTIFIER in dotted decimal form. */
@@ -54,7 +57,7 @@ export function readOid(element: Der): string {
 /** OCTET STRING, primitive as DER demands. */
 export const readOctetString = (element: Der): Uint8Array => expectTag(element, TAG.octetString).content;
 
-/** BIT STRING: its bytes and how many bits of the last one do not count (these are zero in DER). */
+/** BIT STRING: its bytes, and how many bits of the last byte do not count (DER demands zeros there). */
 export function readBitString(element: Der): { readonly bytes: Uint8Array; readonly unusedBits: number } {
   const { content } = expectTag(element, TAG.bitString);
   const [unusedBits] = content;
@@ -109,7 +112,7 @@ export function readTime({ tag, content }: Der): Date {
   const [month, day, hour, minute, second] = rest;
   const iso = `${century}${year}-${month}-${day}T${hour}:${minute}:${second}.000Z`;
   const time = new Date(iso);
-  // Date takes some days that do not exist, such as 30 February, for later ones.
+  // Date reads some days that do not exist, such as 30 February, as later ones.
   if (Number.isNaN(time.getTime()) || time.toISOString() !== iso) {
     throw malformed('a time names a moment that does not exist');
   }

@@ -1,8 +1,9 @@
-/** X.509 extensions, and the four of RFC 5280 4.2 that decide something here. */
+/** Reads X.509 extensions, and the values of the four of RFC 5280 4.2 that decide something here. */
 import {
   contextTag,
   type Der,
   DerCursor,
+  expectTag,
   malformed,
   onlyChild,
   parseDer,
@@ -27,7 +28,7 @@ export const EXTENSION_OID = {
   extendedKeyUsage: '2.5.29.37',
 } as const;
 
-/** A SEQUENCE of extensions. A repeated OID is refused (RFC 5280 4.2). */
+/** Reads a SEQUENCE of extensions. Refuses a repeated OID (RFC 5280 4.2). */
 export function readExtensions(element: Der): readonly Extension[] {
   const found = new Map<string, Extension>();
   for (const next of new DerCursor(element).rest(TAG.sequence)) {
@@ -41,12 +42,14 @@ export function readExtensions(element: Der): readonly Extension[] {
 function readExtension(cursor: DerCursor) {
   const oid = readOid(cursor.take());
   const critical = cursor.takeIf(TAG.boolean);
-  /** DER for all but some vendors' extensions. */
+  /** DER, except in the extensions of some vendors. */
   const value = readOctetString(cursor.take());
   return { oid, critical: critical !== undefined && readBoolean(critical), value };
 }
 
-/** The extensions in wrapper [n], the last element of a SEQUENCE; none where it is absent. */
+/**
+ * Takes the extensions in wrapper [n], which must be the last element of its SEQUENCE; none if it is absent.
+ */
 export function takeExtensions(cursor: DerCursor, n: number): readonly Extension[] {
   const wrapper = cursor.takeIf(contextTag(n, true));
   cursor.end();
@@ -57,7 +60,7 @@ export function extensionValue(extensions: readonly Extension[], oid: string): U
   return extensions.find((extension) => extension.oid === oid)?.value;
 }
 
-/** The extensions of a certificate that decide something here; undefined where absent. */
+/** Reads the extensions of a certificate that decide something here; undefined for those that are absent. */
 export function readKnownExtensions(extensions: readonly Extension[]) {
   const read = <T>(oid: string, reader: (element: Der) => T): T | undefined => {
     const value = extensionValue(extensions, oid);
@@ -106,7 +109,7 @@ const GENERAL_NAME_TAGS = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((n) => [
   contextTag(n, true),
 ]);
 
-/** Alternative names of the kinds [2], [6] and [7] (RFC 5280 4.2.1.6); others are left out. */
+/** Reads alternative names of the kinds [2], [6] and [7] (RFC 5280 4.2.1.6), and leaves out the others. */
 function readAlternativeNames(element: Der) {
   const names = [...new DerCursor(element).rest(...GENERAL_NAME_TAGS)];
   const contents = (kind: number): Uint8Array[] =>
@@ -114,4 +117,20 @@ function readAlternativeNames(element: Der) {
   const texts = (kind: number): string[] =>
     contents(kind).map((content) => Buffer.from(content).toString('latin1'));
   return { dns: texts(2), uri: texts(6), /** 4 or 16 bytes each. */ ip: contents(7) };
+}
+
+const CONTEXT_0 = contextTag(0, true);
+const URI = contextTag(6, false);
+
+/**
+ * Where the revocation list of a root is published: the one URI of its one distribution point (RFC 5280
+ * 4.2.1.13).
+ */
+export function crlDistributionPoint(extensions: readonly Extension[]): string {
+  const value = extensionValue(extensions, EXTENSION_OID.crlDistributionPoints);
+  if (value === undefined) throw malformed('the root names no distribution point for its CRL');
+  const point = onlyChild(parseDer(value, TAG.sequence));
+  const fullName = onlyChild(readSequence(point, (cursor) => cursor.take(CONTEXT_0)));
+  const { content } = expectTag(onlyChild(expectTag(fullName, CONTEXT_0)), URI);
+  return Buffer.from(content).toString('latin1');
 }

@@ -1,4 +1,4 @@
-/** Distinguished names (RFC 5280 4.1.2.4). */
+/** Reads, compares and prints distinguished names (RFC 5280 4.1.2.4). */
 import {
   children,
   type Der,
@@ -22,7 +22,10 @@ const SHORT_NAMES: Readonly<Record<string, string>> = {
   '2.5.4.11': 'OU',
 };
 
-/** The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the OID. */
+/**
+ * The encoded name, and its attributes in order of appearance: `type` is the short name (`CN`, `O` …) or the
+ * OID.
+ */
 export function readName(element: Der) {
   const attributes = children(expectTag(element, TAG.sequence)).flatMap((rdn) => {
     const pairs = children(expectTag(rdn, TAG.set));
@@ -37,7 +40,7 @@ function readAttribute(cursor: DerCursor) {
   return { type: SHORT_NAMES[oid] ?? oid, value: readText(cursor.take()) };
 }
 
-/** Whether both names have the same encoding, which is what every issuer met here produces. */
+/** Whether both names have the same encoding. Every issuer met here encodes equal names in the same way. */
 export const sameName = (a: Name, b: Name): boolean => Buffer.compare(a.der, b.der) === 0;
 
 /** The one common name; undefined if there is none or more than one. */
@@ -46,6 +49,6 @@ export function commonName({ attributes }: Name): string | undefined {
   return others.length === 0 ? name?.value : undefined;
 }
 
-/** The name for people: `CN=SEV-Genoa, O=…`. */
+/** The name for a person: `CN=SEV-Genoa, O=…`. */
 export const nameText = ({ attributes }: Name): string =>
   attributes.map(({ type, value }) => `${type}=${value}`).join(', ');

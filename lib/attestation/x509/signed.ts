@@ -1,6 +1,7 @@
 /**
- * What certificates and CRLs share (RFC 5280 4.1 and 5.1): a SEQUENCE of the signed bytes, the algorithm and the
- * signature; and the algorithms that AMD, Intel and Contrast use. Any other algorithm does not verify.
+ * Reads and verifies the form that certificates and CRLs share (RFC 5280 4.1 and 5.1): a SEQUENCE of the
+ * signed bytes, the algorithm and the signature. Knows the algorithms that AMD, Intel and Contrast use; a
+ * signature by any other algorithm does not verify.
  */
 import { type EcdsaHash, type PublicKey, verifyEcdsa, verifyRsaPssSha384 } from '#crypto/signature';
 import {
@@ -28,7 +29,9 @@ const ECDSA: Readonly<Record<string, { readonly name: string; readonly hash: Ecd
   '1.2.840.10045.4.3.3': { name: 'ecdsa-with-SHA384', hash: 'sha384' },
 };
 
-/** Splits a signed object. The caller compares the algorithm inside the signed bytes (`takeSameAlgorithm`). */
+/**
+ * Splits a signed object. The caller compares the algorithm inside the signed bytes (`takeSameAlgorithm`).
+ */
 export function parseSigned(der: Uint8Array) {
   const { tbs, algorithm, signature } = readSequence(parseDer(der), (cursor) => ({
     tbs: cursor.take(TAG.sequence),
@@ -43,14 +46,14 @@ export function parseSigned(der: Uint8Array) {
   };
 }
 
-/** Takes the algorithm inside the signed bytes, which must be the one outside of them. */
+/** Takes the algorithm inside the signed bytes, which must equal the one outside of them. */
 export function takeSameAlgorithm(cursor: DerCursor, algorithm: Der, what: string): void {
   if (Buffer.compare(cursor.take(TAG.sequence).full, algorithm.full) !== 0) {
     throw malformed(`${what} names two signature algorithms`);
   }
 }
 
-/** AlgorithmIdentifier of a signature. ECDSA must have no parameters (RFC 5758 3.2). */
+/** Reads the AlgorithmIdentifier of a signature. ECDSA must have no parameters (RFC 5758 3.2). */
 function readSignatureAlgorithm(element: Der) {
   const cursor = new DerCursor(element);
   const oid = readOid(cursor.take());
@@ -64,7 +67,9 @@ function readSignatureAlgorithm(element: Der) {
   };
 }
 
-/** RSASSA-PSS (RFC 4055 3.1): each parameter in its own EXPLICIT wrapper, or its default. */
+/**
+ * Reads the parameters of RSASSA-PSS (RFC 4055 3.1): each is in its own EXPLICIT wrapper, or has its default.
+ */
 function readPssParameters(element: Der) {
   const [hash, mask, salt, trailer] = readSequence(element, (cursor) =>
     [0, 1, 2, 3].map((n) => cursor.optional(contextTag(n, true), onlyChild)),
@@ -90,7 +95,10 @@ function readPlainAlgorithm(element: Der): string {
   });
 }
 
-/** Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1 (docs/protocol/attestation.md 7). */
+/**
+ * Whether the parameters are the ones AMD signs with: SHA-384, MGF1-SHA-384, salt 48, trailer 1
+ * (docs/protocol/attestation.md 7).
+ */
 export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
   return (
     pss !== undefined &&
@@ -102,7 +110,7 @@ export function isPssSha384({ pss }: SignatureAlgorithm): boolean {
   );
 }
 
-/** The algorithm for a person: its name, and parameters where they are not AMD's. */
+/** The algorithm for a person: its name, and its parameters if they are not AMD's. */
 export function algorithmText(algorithm: SignatureAlgorithm): string {
   const { name, pss } = algorithm;
   if (pss === undefined || isPssSha384(algorithm)) return name;
@@ -111,8 +119,8 @@ export function algorithmText(algorithm: SignatureAlgorithm): string {
 }
 
 /**
- * Whether the issuer's key made the signature, by the algorithm that the object names. Only the signature:
- * names, dates, CA flags and key usage are questions of their own. False for an algorithm that is not known.
+ * Whether the issuer's key made the signature, by the algorithm that the object names; false for an unknown
+ * algorithm. Judges the signature alone: other checks judge names, dates, CA flags and key usage.
  */
 export async function verifySignedBy(
   signed: SignedObject,

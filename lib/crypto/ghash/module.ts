@@ -1,4 +1,4 @@
-/** lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it; CI compiles it again and compares. */
+/** lib.rs as WebAssembly, in base64. scripts/build-ghash.ts compiles it, and CI compares. */
 export const GHASH_MODULE =
   'AGFzbQEAAAABDAJgAAF/YAR/f39/AAMDAgABBQMBABEGGQN/AUGAgMAAC38AQYDAwAALfwBBgMDAAAsHOQUGbWVtb3J5AgAJbWVt' +
   'b3J5X2F0AAAFZ2hhc2gAAQpfX2RhdGFfZW5kAwELX19oZWFwX2Jhc2UDAgqOHQIIAEGAgMCAAAuCHQEjfkIAIQQCQAJAIAINAEIA' +

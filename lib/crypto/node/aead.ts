@@ -8,7 +8,10 @@ export const TAG_BYTES = 16;
 
 export type SecretKey = KeyObject;
 
-/** A key of these bytes, which are wiped: they live in the key alone. Throws `internal` unless there are 32. */
+/**
+ * Makes a key of these bytes and wipes them, so that only the key holds them. Throws `internal` unless there
+ * are 32.
+ */
 export function secretKey(bytes: Uint8Array): SecretKey {
   const key = createSecretKey(bytes);
   bytes.fill(0);
@@ -20,7 +23,8 @@ export function secretKey(bytes: Uint8Array): SecretKey {
 export const hmacSha256 = (key: SecretKey, text: string): string =>
   createHmac('sha256', key).update(text).digest('hex');
 
-// OpenSSL would accept other lengths silently, and weaker ones among them.
+// OpenSSL would silently accept other lengths, weaker ones too: HMAC other keys, which this check refuses,
+// and GCM other ivs, which the next one refuses.
 export function checkKey(key: SecretKey): void {
   if (key.symmetricKeySize !== KEY_BYTES)
     throw new PrivatemodeError('internal', 'the secret is not 32 bytes');
@@ -31,12 +35,12 @@ function checkKeyAndIv(key: SecretKey, iv: Uint8Array): void {
   if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');
 }
 
-// Without authTagLength, setAuthTag accepts tags of 4 bytes and more.
+// Without authTagLength, setAuthTag would accept tags of 4 bytes and more.
 const GCM_OPTIONS = { authTagLength: TAG_BYTES };
 
 /**
- * Begins the encryption of one message: `update` returns as many bytes as it is given, `getAuthTag` the tag after `final`.
- * Throws `internal` unless the key is 32 bytes and the iv 12.
+ * Begins the encryption of one message: `update` returns as many bytes as it is given; after `final`,
+ * `getAuthTag` returns the tag. Throws `internal` unless the key is 32 bytes and the iv 12.
  */
 export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array) {
   checkKeyAndIv(key, iv);

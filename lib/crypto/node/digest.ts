@@ -1,4 +1,4 @@
-/** Hashes and constant-time comparison. Attestation reaches node:crypto by this directory only. */
+/** Hashes and constant-time comparison. Attestation uses node:crypto only through this directory. */
 import { hash, timingSafeEqual } from 'node:crypto';
 
 const digest = (algorithm: 'sha256' | 'sha384', parts: readonly Uint8Array[]): Uint8Array =>
@@ -15,5 +15,8 @@ export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** SHA-256 as a string of 32 characters, one a byte: for a prompt it is computed once in every few tokens. */
+/**
+ * SHA-256 as a string of 32 characters, one per byte. The shard key computes it once every few tokens of a
+ * prompt.
+ */
 export const sha256Latin1 = (bytes: Uint8Array): string => hash('sha256', bytes, 'latin1');

@@ -1,10 +1,11 @@
 /**
- * Opens and seals short AES-256-GCM messages several at a time (NIST SP 800-38D, sections 7.2 and 7.1). An event of a stream is four messages of
- * a few blocks each, and OpenSSL spends nearly all its time on making a context for each. Here one ECB context per key
- * encrypts the counter blocks of all messages in one call, and the RustCrypto project's GHASH, compiled to WebAssembly
- * (lib/crypto/ghash), works in the memory that they were decoded to. The bench row stream_cpu_per_token needs it: 20 of 150 us
- * less per event than with GHASH in JavaScript, whose table of 28 KB is out of the processor's cache whenever an event comes.
- * Its time does not depend on the data.
+ * Opens and seals short AES-256-GCM messages several at a time (NIST SP 800-38D, sections 7.2 and 7.1). An
+ * event of a stream is four messages of a few blocks each, and OpenSSL spends nearly all its time on making a
+ * context for each. Here one ECB context per key encrypts the counter blocks of all messages in one call. The
+ * RustCrypto project's GHASH, compiled to WebAssembly (lib/crypto/ghash), works in the memory into which the
+ * messages were decoded. The bench row stream_cpu_per_token needs it: an event takes 20 of 150 us less than
+ * with GHASH in JavaScript, whose table of 28 KB has left the processor's cache whenever an event comes. The
+ * time of this GHASH does not depend on the data.
  */
 import { type Cipheriv, createCipheriv } from 'node:crypto';
 import { GHASH_MODULE } from '../ghash/module.ts';
@@ -12,23 +13,29 @@ import { checkKey, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
 
 const BLOCK = 16;
 export const AAD_BYTES = BLOCK;
-/** Bytes of ciphertext up to which a message is short: beyond, a context of its own costs less than GHASH here. */
+/**
+ * Bytes of ciphertext up to which a message is short. For a longer one, a context of its own costs less than
+ * this GHASH.
+ */
 export const SHORT_BYTES = 512;
-/** How many messages are opened or sealed at a time at most. */
+/** The most messages that are opened or sealed at a time. */
 export const SLOTS = 8;
 
-/** Where the parts of one message are put; `size` is the number of bytes of its ciphertext. */
+/** Memory for the parts of one message; `size` is the number of bytes of its ciphertext. */
 export type Slot = (typeof slots)[number];
 
 interface GhashModule {
   readonly memory: { readonly buffer: ArrayBuffer };
-  /** Where the memory that is ours begins. */
+  /** Where the memory that callers may use begins. */
   memory_at(): number;
-  /** GHASH (section 6.4) of `count` blocks; all but `count` are places in memory. */
+  /**
+   * Writes the GHASH (section 6.4) of `count` blocks to `out`; all parameters but `count` are positions in
+   * memory.
+   */
   ghash(key: number, blocks: number, count: number, out: number): void;
 }
 
-/** What the types of Node leave out. */
+/** The part of WebAssembly that we use; the types of Node leave it out. */
 declare const WebAssembly: {
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object) => { readonly exports: unknown };
@@ -45,20 +52,27 @@ const SLOTS_AT = HASH_AT + BLOCK;
 const subkey = Buffer.from(memory.buffer, SUBKEY_AT, BLOCK);
 const hash = Buffer.from(memory.buffer, HASH_AT, BLOCK);
 
-/** The messages to open next, or those sealed last: shared by all keys, filled and emptied in one go. They never hold plaintext. */
+/**
+ * The messages to open next, or the messages sealed last. All keys share the slots, so a caller fills and
+ * empties them in one go. They never hold plaintext.
+ */
 export const slots = Array.from({ length: SLOTS }, (_, k) => {
   const at = SLOTS_AT + k * SLOT_BYTES;
   const bytes = Buffer.from(memory.buffer, at, SLOT_BYTES);
   return { iv: Buffer.alloc(IV_BYTES), tag: Buffer.alloc(TAG_BYTES), bytes, at, size: 0 };
 });
 
-/** A block of zeros, whose encryption is the subkey, and then the counter blocks of all messages. */
+/**
+ * Begins with a block of zeros, whose encryption is the subkey; then come the counter blocks of all messages.
+ */
 const blocks = Buffer.alloc(BLOCK + SLOTS * (BLOCK + SHORT_BYTES));
 const blocksView = new DataView(blocks.buffer, blocks.byteOffset, blocks.length);
 
 const contexts = new WeakMap<SecretKey, Cipheriv>();
 
-/** The same for every message under a key. Throws `internal` unless it holds 32 bytes. */
+/**
+ * The ECB context of a key, the same for all its messages. Throws `internal` unless the key holds 32 bytes.
+ */
 function contextOf(key: SecretKey): Cipheriv {
   let context = contexts.get(key);
   if (context === undefined) {
@@ -69,15 +83,17 @@ function contextOf(key: SecretKey): Cipheriv {
   return context;
 }
 
-/** Bytes of the whole blocks that hold as many. */
+/** `size` bytes rounded up to whole blocks. */
 const padded = (size: number): number => (size + BLOCK - 1) & -BLOCK;
 
 /**
- * Section 7.2, step 3 (J0 is the iv and a counter of 1), and section 6.2 (inc32): writes J0 and the counter blocks of the
- * ciphertext to `position`. Returns the position after them.
+ * Writes J0 and the counter blocks of the ciphertext to `blocks` at `position`; returns the position after
+ * them. J0 is the iv and a counter of 1 (section 7.2, step 3); inc32 gives the next counters (section 6.2).
  */
 function writeCounters({ iv, size }: Slot, position: number): number {
-  const [a, b, c] = [iv.readInt32BE(0), iv.readInt32BE(4), iv.readInt32BE(8)];
+  const a = iv.readInt32BE(0);
+  const b = iv.readInt32BE(4);
+  const c = iv.readInt32BE(8);
   const end = position + BLOCK + padded(size);
   for (let at = position, counter = 1; at < end; at += BLOCK, counter++) {
     blocksView.setInt32(at, a);
@@ -89,8 +105,8 @@ function writeCounters({ iv, size }: Slot, position: number): number {
 }
 
 /**
- * Section 7.2, steps 5 and 6: the input of GHASH is AAD and ciphertext, each padded with zeros to whole blocks, and the lengths
- * of both in bits. Completes it in the slot; returns its bytes.
+ * Completes the input of GHASH in the slot, and returns its length in bytes. The input is AAD and ciphertext,
+ * each padded with zeros to whole blocks, and the lengths of both in bits (section 7.2, steps 5 and 6).
  */
 function completeHashInput({ bytes, size }: Slot): number {
   const end = AAD_BYTES + padded(size);
@@ -101,10 +117,13 @@ function completeHashInput({ bytes, size }: Slot): number {
   return end + BLOCK;
 }
 
-/** The value of GHASH for the message in a slot: it stands in `hash`. */
+/** Computes the GHASH of the message in a slot, and leaves it in `hash`. */
 const hashOf = (slot: Slot): void => ghash(SUBKEY_AT, slot.at, completeHashInput(slot) / BLOCK, HASH_AT);
 
-/** Section 7.2, steps 6 to 8, in constant time: T = GHASH ^ CIPH(J0); `mask` is where the latter stands in `stream`. */
+/**
+ * Whether the tag of the message is right: T = GHASH ^ CIPH(J0), in constant time (section 7.2, steps 6 to
+ * 8). `mask` is the position of CIPH(J0) in `stream`.
+ */
 function isAuthentic(slot: Slot, stream: Buffer, mask: number): boolean {
   hashOf(slot);
   let difference = 0;
@@ -113,21 +132,23 @@ function isAuthentic(slot: Slot, stream: Buffer, mask: number): boolean {
 }
 
 /**
- * The key stream of the messages in the first `count` slots: for each its encrypted J0, and then that of the counter blocks, behind a
- * first block of zeros. The subkey is set. Throws `internal` unless the key holds 32 bytes.
+ * Sets the subkey, and returns the key stream of the messages in the first `count` slots. It begins with a
+ * block of zeros; then each message has its encrypted J0 and its encrypted counter blocks. Throws `internal`
+ * unless the key holds 32 bytes.
  */
 function keyStream(key: SecretKey, count: number): Buffer {
   let end = BLOCK;
   for (let k = 0; k < count; k++) end = writeCounters(slots[k]!, end);
   const stream = contextOf(key).update(blocks.subarray(0, end));
-  subkey.set(stream.subarray(0, BLOCK)); // step 1 of section 7.1, 2 of section 7.2: H = CIPH(0^128)
+  stream.copy(subkey, 0, 0, BLOCK); // step 1 of section 7.1, 2 of section 7.2: H = CIPH(0^128)
   for (let i = 0; i < BLOCK; i++) stream[i] = 0; // plaintexts will be parts of the same memory
   return stream;
 }
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, parts of one buffer, or undefined if any of
- * them does not authenticate; no plaintext is computed then. Throws `internal` unless the key holds 32 bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, as parts of one buffer.
+ * Returns undefined if any of them does not authenticate, and then computes no plaintext. Throws `internal`
+ * unless the key holds 32 bytes.
  */
 export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
   const stream = keyStream(key, count);
@@ -147,8 +168,8 @@ export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
 }
 
 /**
- * Seals these plaintexts, of at most `SHORT_BYTES` each, in the first slots, which hold their ivs and AAD: the ciphertexts and tags
- * are there afterwards. Throws `internal` unless the key holds 32 bytes.
+ * Seals these plaintexts, of at most `SHORT_BYTES` each. The first slots must hold their ivs and AAD;
+ * afterwards they hold the ciphertexts and tags too. Throws `internal` unless the key holds 32 bytes.
  */
 export function sealSlots(key: SecretKey, plaintexts: readonly Uint8Array[]): void {
   for (const [k, { length }] of plaintexts.entries()) slots[k]!.size = length;

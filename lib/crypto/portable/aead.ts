@@ -1,6 +1,6 @@
 /**
- * AES-256-GCM (NIST SP 800-38D) by @noble/ciphers, with 12-byte ivs and 16-byte tags only: the twin of ../node/aead.ts where
- * node:crypto is absent.
+ * AES-256-GCM (NIST SP 800-38D) by @noble/ciphers, with 12-byte ivs and 16-byte tags only: the twin of
+ * ../node/aead.ts where node:crypto is absent.
  */
 import { ghash } from '@noble/ciphers/_polyval.js';
 import { ctr, ecb, gcm } from '@noble/ciphers/aes.js';
@@ -13,7 +13,7 @@ export const IV_BYTES = 12;
 export const TAG_BYTES = 16;
 const BLOCK = 16;
 
-/** A key whose bytes no log and no inspection shows. */
+/** Holds the bytes of a key so that no log and no inspection shows them. */
 class HiddenBytes {
   readonly #bytes: Uint8Array;
 
@@ -28,7 +28,7 @@ class HiddenBytes {
 
 export type SecretKey = HiddenBytes;
 
-/** A key of these bytes, which are wiped. Throws `internal` unless there are 32. */
+/** Makes a key of these bytes and wipes them. Throws `internal` unless there are 32. */
 export function secretKey(bytes: Uint8Array): SecretKey {
   const key = new HiddenBytes(bytes);
   bytes.fill(0);
@@ -57,9 +57,9 @@ function counterBlock(iv: Uint8Array, counter: number): Uint8Array {
 }
 
 /**
- * Begins the encryption of one message: `update` returns as many bytes as it is given, `getAuthTag` the tag after `final`.
- * Throws `internal` unless the key is 32 bytes and the iv 12. noble encrypts whole messages only; this composes its CTR and
- * GHASH piece by piece (section 7.1).
+ * Begins the encryption of one message: `update` returns as many bytes as it is given; after `final`,
+ * `getAuthTag` returns the tag. Throws `internal` unless the key is 32 bytes and the iv 12. noble encrypts
+ * whole messages only, so this function composes noble's CTR and GHASH piece by piece (section 7.1).
  */
 export function gcmEncryption(key: SecretKey, iv: Uint8Array, aad: Uint8Array) {
   checkKey(key);

@@ -1,4 +1,7 @@
-/** Hashes and constant-time comparison where node:crypto is absent: the twin of ../node/digest.ts, by @noble/hashes. */
+/**
+ * Hashes and constant-time comparison where node:crypto is absent: the twin of ../node/digest.ts, by
+ * @noble/hashes.
+ */
 import { sha256 as nobleSha256, sha384 as nobleSha384 } from '@noble/hashes/sha2.js';
 import { concatBytes } from '@noble/hashes/utils.js';
 
@@ -20,5 +23,5 @@ export function constantTimeEqual(a: Uint8Array, b: Uint8Array): boolean {
   return difference === 0;
 }
 
-/** SHA-256 as a string of 32 characters, one a byte. */
+/** SHA-256 as a string of 32 characters, one per byte. */
 export const sha256Latin1 = (bytes: Uint8Array): string => Buffer.from(nobleSha256(bytes)).toString('latin1');

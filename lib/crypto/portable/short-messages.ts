@@ -1,16 +1,22 @@
-/** Opens and seals short AES-256-GCM messages one by one where node:crypto is absent: the twin of ../node/short-messages.ts. */
+/**
+ * Opens and seals short AES-256-GCM messages one by one where node:crypto is absent: the twin of
+ * ../node/short-messages.ts.
+ */
 import { gcmDecrypt, gcmEncryption, IV_BYTES, type SecretKey, TAG_BYTES } from './aead.ts';
 
 export const AAD_BYTES = 16;
 /** Bytes of ciphertext up to which a message is short. */
 export const SHORT_BYTES = 512;
-/** How many messages are opened or sealed at a time at most. */
+/** The most messages that are opened or sealed at a time. */
 export const SLOTS = 8;
 
-/** Where the parts of one message are put; `size` is the number of bytes of its ciphertext. */
+/** Memory for the parts of one message; `size` is the number of bytes of its ciphertext. */
 export type Slot = (typeof slots)[number];
 
-/** The messages to open next, or those sealed last: shared by all keys, filled and emptied in one go. They never hold plaintext. */
+/**
+ * The messages to open next, or the messages sealed last. All keys share the slots, so a caller fills and
+ * empties them in one go. They never hold plaintext.
+ */
 export const slots = Array.from({ length: SLOTS }, () => ({
   iv: Buffer.alloc(IV_BYTES),
   tag: Buffer.alloc(TAG_BYTES),
@@ -20,8 +26,8 @@ export const slots = Array.from({ length: SLOTS }, () => ({
 }));
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, or undefined if any of them does not
- * authenticate. Throws `internal` unless the key holds 32 bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, or undefined if any of
+ * them does not authenticate. Throws `internal` unless the key holds 32 bytes.
  */
 export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
   const opened: Buffer[] = [];
@@ -35,8 +41,8 @@ export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
 }
 
 /**
- * Seals these plaintexts, of at most `SHORT_BYTES` each, in the first slots, which hold their ivs and AAD: the ciphertexts and tags
- * are there afterwards. Throws `internal` unless the key holds 32 bytes.
+ * Seals these plaintexts, of at most `SHORT_BYTES` each. The first slots must hold their ivs and AAD;
+ * afterwards they hold the ciphertexts and tags too. Throws `internal` unless the key holds 32 bytes.
  */
 export function sealSlots(key: SecretKey, plaintexts: readonly Uint8Array[]): void {
   for (const [k, plaintext] of plaintexts.entries()) {

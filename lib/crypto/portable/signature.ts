@@ -1,6 +1,7 @@
 /**
- * Public keys and signature verification where node:crypto is absent: the twin of ../node/signature.ts. Web Crypto verifies; where it
- * lacks a pairing of curve and hash, @noble/curves does. @noble/curves also decides whether a point is on its curve.
+ * Public keys and signature verification where node:crypto is absent: the twin of ../node/signature.ts. Web
+ * Crypto verifies; if it lacks a pairing of curve and hash, @noble/curves verifies. @noble/curves also
+ * decides whether a point is on its curve.
  */
 import { p256, p384 } from '@noble/curves/nist.js';
 import { PrivatemodeError } from '../../errors.ts';
@@ -10,13 +11,13 @@ import { sha256, sha384 } from './digest.ts';
 export type EcCurve = 'P-256' | 'P-384';
 export type EcdsaHash = 'sha256' | 'sha384';
 
-/** What a signature is verified with. */
+/** What verifies a signature; undefined for a key that verifies none here. */
 export type VerificationKey =
   | { readonly curve: EcCurve /** 0x04 || x || y. */; readonly point: Uint8Array }
   | { readonly spki: Uint8Array }
   | undefined;
 
-/** A key of a certificate, with what decides whether it may be used for a given signature. */
+/** A key of a certificate, with the facts that decide which signatures it may verify. */
 export interface PublicKey {
   readonly key: VerificationKey;
   readonly algorithm: 'ec' | 'rsa' | 'other';
@@ -40,7 +41,10 @@ const CURVE_OF_OID: Readonly<Record<string, EcCurve>> = {
   '2a8648ce3d030107': 'P-256',
   '2b81040022': 'P-384',
 };
-/** Curves that keys may be on that nothing is verified with here: y^2 = x^3 + ax + b modulo p (SEC 2 2.4.1 and 2.6.1). */
+/**
+ * Curves of keys that can be read but verify nothing here: y^2 = x^3 + ax + b modulo p (SEC 2 2.4.1 and
+ * 2.6.1).
+ */
 const OTHER_CURVES: Readonly<Record<string, { bytes: number; p: bigint; a: bigint; b: bigint }>> = {
   // secp256k1
   '2b8104000a': { bytes: 32, p: 2n ** 256n - 2n ** 32n - 977n, a: 0n, b: 7n },
@@ -52,7 +56,9 @@ const OTHER_CURVES: Readonly<Record<string, { bytes: number; p: bigint; a: bigin
     b: 0x0051953eb9618e1c9a1f929a21a0b68540eea2da725b99b315f3b8b489918ef109e156193951ec7e937b1652c0bd3bb1bf073573df883d2c34f1ef451fd46b503f00n,
   },
 };
-/** X25519, X448, Ed25519 and Ed448 (RFC 8410), which nothing is verified with here: bytes of the key. */
+/**
+ * Bytes of the keys of X25519, X448, Ed25519 and Ed448 (RFC 8410), which can be read but verify nothing here.
+ */
 const OTHER_KEY_BYTES: Readonly<Record<string, number>> = {
   '2b656e': 32,
   '2b656f': 56,
@@ -65,7 +71,10 @@ const malformed = (message: string, cause?: unknown): PrivatemodeError =>
   new PrivatemodeError('evidence_malformed', message, cause === undefined ? {} : { cause });
 const unreadable = (cause?: unknown): PrivatemodeError => malformed('a public key cannot be read', cause);
 
-/** What `read` takes of the SEQUENCE that these bytes are; it has to take all of its elements. */
+/**
+ * Parses the bytes as one SEQUENCE and returns what `read` makes of it; `read` must take all of its elements.
+ * Throws evidence_malformed.
+ */
 function sequenceOf<T>(der: Uint8Array, read: (fields: DerCursor) => T): T {
   try {
     return readSequence(parseDer(der), read);
@@ -74,7 +83,7 @@ function sequenceOf<T>(der: Uint8Array, read: (fields: DerCursor) => T): T {
   }
 }
 
-/** X.690 8.3: a number of at least 1, without padding. */
+/** The value of an INTEGER's content: at least 1, and without padding (X.690 8.3). */
 function positive(integer: Uint8Array): bigint {
   const [first = 0x80, second = 0] = integer;
   const padded = first === 0 && second < 0x80;
@@ -83,9 +92,9 @@ function positive(integer: Uint8Array): bigint {
 }
 
 /**
- * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Points that are not on their curve are refused. Refuses every key that
- * OpenSSL refuses, and a few that OpenSSL reads: in BER, hybrid points, algorithms and curves beyond the tables above. Throws
- * evidence_malformed.
+ * Reads a SubjectPublicKeyInfo (DER, RFC 5280 4.1.2.7). Refuses points that are not on their curve. Refuses
+ * every key that OpenSSL refuses, and a few that OpenSSL reads: keys in BER, hybrid points, algorithms and
+ * curves beyond the tables above. Throws evidence_malformed.
  */
 export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   const { algorithm, bits } = sequenceOf(spki, (fields) => ({
@@ -102,7 +111,10 @@ export function publicKeyFromSpki(spki: Uint8Array): PublicKey {
   return { key: undefined, algorithm: 'other', curve: undefined, rsa: undefined };
 }
 
-/** RFC 8017 A.1 and A.2.3. Web Crypto takes no key that is bound to PSS: it verifies nothing here. */
+/**
+ * Reads an RSA key (RFC 8017 A.1 and A.2.3). Web Crypto takes no key that is bound to PSS, so such a key
+ * verifies nothing here.
+ */
 function rsaKey(spki: Uint8Array, isPlain: boolean, parameters: Der | undefined, der: Uint8Array): PublicKey {
   const isNull = parameters?.tag === TAG.null && parameters.content.length === 0;
   if (isPlain && !isNull) throw unreadable();
@@ -111,7 +123,7 @@ function rsaKey(spki: Uint8Array, isPlain: boolean, parameters: Der | undefined,
   return { key, algorithm: 'rsa', curve: undefined, rsa: rsaOf(der) };
 }
 
-/** RFC 5480 2.1.1: a curve by its name, and a whole point on it. */
+/** Reads an EC key (RFC 5480 2.1.1): a named curve, and an uncompressed point on it. */
 function ecKey(parameters: Der | undefined, material: Uint8Array): PublicKey {
   const name = parameters?.tag === TAG.oid ? toHex(parameters.content) : '';
   const curve = CURVE_OF_OID[name];
@@ -120,7 +132,7 @@ function ecKey(parameters: Der | undefined, material: Uint8Array): PublicKey {
   return { key, algorithm: 'ec', curve, rsa: undefined };
 }
 
-/** Whether the bytes are an uncompressed point of one of the curves that nothing is verified with. */
+/** Whether the bytes are an uncompressed point on the curve `name` of `OTHER_CURVES`. */
 function isOnOtherCurve(name: string, point: Uint8Array): boolean {
   const curve = OTHER_CURVES[name];
   if (curve === undefined || point.length !== 1 + 2 * curve.bytes || point[0] !== 4) return false;
@@ -144,7 +156,7 @@ function rsaOf(der: Uint8Array): NonNullable<PublicKey['rsa']> {
   return { modulusBits: modulus!.toString(2).length, exponent: exponent! };
 }
 
-/** The point uncompressed. Throws evidence_malformed where it is not on the curve. */
+/** Returns the point uncompressed. Throws evidence_malformed if it is not on the curve. */
 function onCurve(curve: EcCurve, bytes: Uint8Array, message: string): Uint8Array {
   try {
     return ENGINES[curve].Point.fromBytes(Uint8Array.from(bytes)).toBytes(false);
@@ -172,8 +184,9 @@ export function pointOf(key: VerificationKey): Uint8Array {
 }
 
 /**
- * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. `encoding` is `der` for the ASN.1 SEQUENCE
- * of r and s, `raw` for r || s, big-endian, both exactly as long as the curve's order. False for anything else.
+ * Verifies an ECDSA signature (FIPS 186-5) over the hash of `data`. `encoding` is `der` for the ASN.1
+ * SEQUENCE of r and s, `raw` for r || s, big-endian, both exactly as long as the curve's order. False for
+ * anything else.
  */
 export async function verifyEcdsa(input: {
   readonly key: VerificationKey;
@@ -217,7 +230,7 @@ export async function verifyRsaPssSha384(
   try {
     const algorithm = { name: 'RSA-PSS', hash: 'SHA-384' };
     const imported = await crypto.subtle.importKey('spki', owned(key.spki), algorithm, false, ['verify']);
-    // Step 1 of RFC 8017 8.1.2, which some engines leave out: they take a signature without its leading zeros.
+    // Step 1 of RFC 8017 8.1.2. Some engines leave it out: they accept a signature without its leading zeros.
     const { modulusLength } = imported.algorithm as unknown as { readonly modulusLength: number };
     if (8 * signature.length !== modulusLength) return false;
     return await crypto.subtle.verify(
@@ -231,15 +244,15 @@ export async function verifyRsaPssSha384(
   }
 }
 
-/** A copy in memory of its own, which is what Web Crypto's types ask for. */
+/** A copy in an ArrayBuffer of its own, which the types of Web Crypto demand. */
 const owned = (bytes: Uint8Array): Uint8Array<ArrayBuffer> => Uint8Array.from(bytes);
 
-/** A base point without the table that noble makes for its own, which takes 40 ms and pays after many products only. */
+/** The base point without noble's table, which takes 40 ms to make and pays off only after many products. */
 const P384_BASE = p384.Point.fromAffine(p384.Point.BASE.toAffine());
 
 /**
- * `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes; for public data only. Throws for a scalar
- * outside 0 < scalar < order.
+ * `scalar` times the base point of P-384 as 0x04 || x || y (SEC 1 2.3.3), 97 bytes; for public data only.
+ * Throws unless 0 < scalar < order.
  */
 export function multiplyBaseP384(scalar: bigint): Uint8Array {
   return P384_BASE.multiplyUnsafe(scalar).toBytes(false);

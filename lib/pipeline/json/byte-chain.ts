@@ -1,22 +1,26 @@
+/** Keeps the bytes of a body while it arrives, as a list of chunks that is never joined. */
 export type ByteChain = ReturnType<typeof createByteChain>;
 
-/** Bytes; shorter chunks are copied into a block with their neighbours. */
+/** Chunks of fewer bytes than this are copied into a block, next to their neighbours. */
 const SHORT = 4 * 1024;
-/** Bytes of the first block, and of the largest; each is twice the one before. */
+/** Bytes of the first and of the largest block; each block is twice as large as the one before. */
 const FIRST_BLOCK = 8 * 1024;
 const LARGEST_BLOCK = 64 * 1024;
 
 /**
- * Bytes as they arrived: a list of chunks that is not joined. Positions are absolute, from the first byte of the first chunk.
- * Short chunks are copied into blocks, because an object of its own for each takes hundreds of bytes.
+ * Collects bytes as they arrive. Positions are absolute: they count from the first byte of the first chunk.
+ * Short chunks are copied into blocks, because a separate object for each chunk takes hundreds of bytes.
  */
 export function createByteChain() {
-  /** The chunks, and for a run of short ones all that was free of their block when the run began. */
+  /**
+   * One entry per long chunk. A run of short chunks has one entry: all that was free of its block when the
+   * run began.
+   */
   const chunks: Uint8Array[] = [];
   const starts: number[] = [];
   let block = new Uint8Array(0);
-  let used = 0; // bytes of the block
-  let inRun = false; // the last of `chunks` is of the block, and ends where `used` is
+  let used = 0; // bytes of `block` that are taken
+  let inRun = false; // the last of `chunks` lies in `block`, and its bytes end at `used`
 
   /** Index of the chunk that holds `position`; the last one for a position at the end. */
   const chunkAt = (position: number): number => {
@@ -50,10 +54,13 @@ export function createByteChain() {
   const chain = {
     /** Bytes collected so far. */
     length: 0,
-    /** Appends a chunk: by reference, so the caller must not change it afterwards, or as a copy where it is short. */
+    /**
+     * Appends a chunk by reference, so the caller must not change it afterwards. Short chunks after the first
+     * are copied.
+     */
     push(chunk: Uint8Array): void {
       if (chunk.length === 0) return;
-      // The first one may be all there is.
+      // The first chunk may be the whole body.
       if (chunk.length < SHORT && chunks.length > 0) copy(chunk);
       else append(chunk, false);
       chain.length += chunk.length;
@@ -69,7 +76,7 @@ export function createByteChain() {
       }
       return found;
     },
-    /** The same bytes as one Buffer; a copy only where they cross chunks. */
+    /** The bytes from `start` to `end` as one Buffer. It is a copy only if they cross chunks. */
     bytes(start: number, end: number): Buffer {
       const found = chain.slices(start, end);
       const [only] = found;

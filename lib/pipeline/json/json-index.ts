@@ -1,7 +1,8 @@
 /**
- * Finds the members of one JSON object while its bytes arrive, without parsing a value: the envelope encrypts the raw text of
- * each member (docs/protocol/inference.md 4), so only where it begins and ends matters. Accepts what JSON.parse accepts (RFC 8259,
- * valid UTF-8, no byte order mark) and nothing else, since what is not JSON must never leave.
+ * Finds the members of one JSON object while its bytes arrive, without parsing a value. The envelope encrypts
+ * the raw text of each member (docs/protocol/inference.md 4), so only the positions where that text begins
+ * and ends matter. The scan accepts what JSON.parse accepts (RFC 8259, valid UTF-8, no byte order mark) and
+ * nothing else, because a body that is not JSON must never leave.
  */
 import { PrivatemodeError } from '../../errors.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
@@ -29,21 +30,31 @@ export interface JsonMember {
   readonly end: number;
 }
 
-/** Hears what the value of one member is made of, while it is scanned. */
+/** Gets the parts of one member's value while the index scans them. */
 export interface JsonVisitor {
   /** The top-level member whose value is visited. */
   readonly member: string;
-  /** An object or an array begins at `start`; the innermost ends before `end`, `empty` where it had neither member nor element. */
+  /** An object or an array begins at `start`. */
   opened(isObject: boolean, start: number): void;
+  /** The innermost open object or array ends before `end`. `empty`: it had no member and no element. */
   closed(empty: boolean, end: number): void;
-  /** A number or a literal begins; it ends before `end`. */
+  /** A number or a literal begins at `start`; `scalarEnded` says that it ended before `end`. */
   scalarBegan?(kind: JsonKind, start: number): void;
   scalarEnded?(end: number): void;
-  /** A key or a string value begins, with its quote at `start`. True where its characters matter. */
+  /**
+   * A key or a string value begins, with its quote at `start`. Returns true if the visitor wants the
+   * characters.
+   */
   stringBegan(isKey: boolean, start: number): boolean;
-  /** Its next bytes, between `start` and `end`, up to an escape. False where no more of it matters. */
+  /**
+   * The string's next bytes: those of `bytes` from `start` to `end`, up to an escape. Returns false if the
+   * visitor needs no more of the string.
+   */
   stringBytes(bytes: Uint8Array, start: number, end: number): boolean;
-  /** The code unit of an escape: of \uXXXX, or of a simple one, 0 for any control character. False as above. */
+  /**
+   * The code unit of the string's next escape: of \uXXXX if `isUnicode`, else of a simple escape, where every
+   * control character gives 0. Returns false as `stringBytes` does.
+   */
   escaped(code: number, isUnicode: boolean): boolean;
   stringEnded(isKey: boolean, end: number): void;
 }
@@ -52,10 +63,11 @@ export type JsonIndex = ReturnType<typeof createJsonIndex>;
 
 /** Nesting beyond this is refused: the decoder of the service stops at the same depth. */
 const MAX_DEPTH = 10_000;
-/** Of a top-level array: the elements of a document, some dozens per page. */
+/** Elements of a top-level array. They are the elements of a document, some dozens per page. */
 const MAX_ELEMENTS = 100_000;
 
-// What may come next. The states inside of strings and numbers, which follow, are those of json-text.ts.
+// States of the scan, named by what may come next. The states inside strings and numbers have higher numbers
+// and are in json-text.ts.
 const TOP = 0;
 const FIRST_KEY = 1;
 const KEY = 2;
@@ -71,7 +83,16 @@ const OBJECT = 0x7b;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const NINE = 0x39;
-/** From an opening bracket to its closing one. */
+const SINGLE_QUOTE = 0x27;
+/** What people put where JSON has another byte; the last two are mistakes only where a body begins. */
+const MISTAKEN: Readonly<Record<number, string>> = {
+  [SINGLE_QUOTE]: 'a single quote, where JSON has double quotes,',
+  [ARRAY]: 'an array in place of one object',
+  239: 'a byte order mark, or another character that begins no JSON,',
+};
+const unexpected = (byte: number, at: number): PrivatemodeError =>
+  invalidJson(at, byte === SINGLE_QUOTE ? MISTAKEN[byte] : undefined);
+/** Added to the byte of an opening bracket, it gives the byte of the closing one. */
 const TO_CLOSER = 2;
 
 /** The kind of a value by its first byte. */
@@ -83,9 +104,10 @@ KINDS[ARRAY] = 'array';
 for (const literal of ['true', 'false', 'null'] as const) KINDS[literal.charCodeAt(0)] = literal;
 
 /**
- * An index of the JSON object that it is fed. `visitors`: at most one per member. With `arrays`, a top-level array is accepted too
- * (responses of the unstructured endpoint, docs/protocol/inference.md 5.2); where they are `sealed`, an element that is no string,
- * so no ciphertext, is response_not_authentic at once.
+ * Indexes the JSON object that `feed` gets. `visitors`: at most one per member. With `arrays`, the index
+ * accepts a top-level array too (responses of the unstructured endpoint, docs/protocol/inference.md 5.2). If
+ * `arrays` is `sealed`, `feed` throws response_not_authentic at an element that is not a string, because it
+ * cannot be a ciphertext.
  */
 export function createJsonIndex({
   arrays,
@@ -97,18 +119,18 @@ export function createJsonIndex({
   const members: JsonMember[] = [];
   const takeName = createMemberNames();
   const isUtf8SoFar = createUtf8Check();
-  const stack: number[] = []; // ARRAY or OBJECT, for each that is open
+  const stack: number[] = []; // ARRAY or OBJECT, for each open container
   let state = TOP;
   let base = 0; // absolute position of the chunk being scanned
   let inKey = false;
-  let nameFrom = 0; // where in the chunk the name that is being read begins
-  let nameParts: ByteChain | undefined; // of a top-level name that began in an earlier chunk
+  let nameFrom = 0; // where the name that is being read begins in the chunk
+  let nameParts: ByteChain | undefined; // a top-level name that began in an earlier chunk
   let name = '';
   let literal = '';
   let progress = 0; // characters of the literal seen so far
-  let visited: JsonVisitor | undefined; // of the member whose value is arriving
-  let heard: JsonVisitor | undefined; // while the characters of a string matter
-  let code = 0; // of the escape that is being read, so far
+  let visited: JsonVisitor | undefined; // the visitor of the member whose value is arriving
+  let heard: JsonVisitor | undefined; // `visited`, while it wants the characters of a string
+  let code = 0; // code unit of the escape that is being read, so far
 
   const open = (container: number, at: number): void => {
     if (stack.length === MAX_DEPTH) throw invalidJson(at, 'nesting is too deep');
@@ -117,7 +139,7 @@ export function createJsonIndex({
     state = container === OBJECT ? FIRST_KEY : FIRST_ELEMENT;
   };
 
-  /** A value ended before the position `end`; at depth 1 that is a member. */
+  /** Notes that a value ended before the position `end`. At depth 1 it is the value of a member. */
   const valueEnded = (end: number): void => {
     state = AFTER_VALUE;
     if (stack.length > 1 || index.current === undefined) return;
@@ -133,7 +155,7 @@ export function createJsonIndex({
   };
 
   const close = (byte: number, at: number): void => {
-    if (stack.at(-1) !== byte - TO_CLOSER) throw invalidJson(at);
+    if (stack.at(-1) !== byte - TO_CLOSER) throw unexpected(byte, at);
     stack.pop();
     visited?.closed(state !== AFTER_VALUE, at + 1);
     if (stack.length === 0) state = DONE;
@@ -155,7 +177,7 @@ export function createJsonIndex({
 
   const valueBegan = (byte: number, at: number): void => {
     const kind = KINDS[byte];
-    if (kind === undefined) throw invalidJson(at);
+    if (kind === undefined) throw unexpected(byte, at);
     if (stack.length === 1) memberBegan(kind, at);
     if (kind === 'string') stringBegan(false, at);
     else if (kind === 'object' || kind === 'array') open(byte, at);
@@ -176,7 +198,7 @@ export function createJsonIndex({
     }
   };
 
-  /** Takes a byte between values and keys, blanks aside. */
+  /** Takes a byte between values and keys that is not a blank. */
   const structure = (byte: number, at: number): void => {
     if (state === AFTER_VALUE) {
       if (byte === 0x2c) state = stack.at(-1) === OBJECT ? KEY : VALUE;
@@ -187,7 +209,7 @@ export function createJsonIndex({
         stringBegan(true, at);
         nameFrom = at + 1 - base;
       } else if (state === FIRST_KEY) close(byte, at);
-      else throw invalidJson(at);
+      else throw unexpected(byte, at);
     } else if (state === COLON) {
       if (byte !== 0x3a) throw invalidJson(at);
       state = VALUE;
@@ -197,7 +219,7 @@ export function createJsonIndex({
     } else if (state === TOP && (byte === OBJECT || (byte === ARRAY && arrays !== undefined))) {
       open(byte, at);
       index.bodyStart = at + 1;
-    } else throw invalidJson(at, state === TOP ? 'no object' : 'text after the object');
+    } else throw invalidJson(at, state === TOP ? (MISTAKEN[byte] ?? 'no object') : 'text after the object');
   };
 
   const stringBegan = (isKey: boolean, at: number): void => {
@@ -206,7 +228,7 @@ export function createJsonIndex({
     heard = visited?.stringBegan(isKey, at) === true ? visited : undefined;
   };
 
-  /** The next byte of an escape, after which the state is `next`. */
+  /** Takes the next byte of an escape; `next` is the state after it. */
   const hearEscape = (byte: number, next: number): void => {
     const isUnicode = state !== ESCAPE;
     if (isUnicode) code = ((code << 4) | ((byte & 0xf) + (byte > NINE ? 9 : 0))) & 0xffff;
@@ -258,7 +280,7 @@ export function createJsonIndex({
         else if (!mayEnd(state)) throw invalidJson(base + i);
         else {
           scalarEnded(base + i);
-          i -= 1; // the byte is of what follows
+          i -= 1; // this byte belongs to what follows the number
         }
       }
     }
@@ -274,19 +296,20 @@ export function createJsonIndex({
     members: members as readonly JsonMember[],
     /** The member whose value is arriving: its bytes so far end where the last chunk ended. */
     current: undefined as Omit<JsonMember, 'end'> | undefined,
-    /** Position of the first byte inside the object (or array), once it was seen. */
+    /** Position of the first byte inside the object (or array); 0 until the opening bracket has arrived. */
     bodyStart: 0,
     /**
-     * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name (docs/protocol/inference.md 5.4);
-     * the index is of no use afterwards.
+     * Scans the next chunk. Throws invalid_json, duplicate_member or unsupported_member_name
+     * (docs/protocol/inference.md 5.4). After an error the index must not be used.
      */
     feed(chunk: Uint8Array): void {
-      if (!isUtf8SoFar(chunk)) throw invalidJson(base, 'bytes that are not UTF-8 after');
+      if (!isUtf8SoFar(chunk)) throw invalidJson(base, 'bytes that are not UTF-8, in the piece that begins');
       scan(chunk);
       base += chunk.length;
     },
-    /** To be called after the last chunk. Throws invalid_json where the text is not complete. */
+    /** Call it after the last chunk. Returns the members. Throws invalid_json if the text is incomplete. */
     finish(): readonly JsonMember[] {
+      if (base === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
       if (state !== DONE) throw invalidJson(base, 'unexpected end');
       return members;
     },

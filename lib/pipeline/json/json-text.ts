@@ -1,17 +1,23 @@
-/** What JSON text is made of below its values: UTF-8, strings and numbers (RFC 8259). */
+/**
+ * Checks the smallest parts of JSON text: UTF-8, strings and numbers (RFC 8259). json-index.ts finds its
+ * members.
+ */
 import { isUtf8 } from 'node:buffer';
 import { PrivatemodeError } from '../../errors.ts';
 
-/** `position` in bytes from the first of the body; nothing of the body is quoted. */
+/** `position`: bytes from the start of the body. The message quotes nothing of the body. */
 export const invalidJson = (position: number, words = 'unexpected byte'): PrivatemodeError =>
   new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
 
 const EMPTY = new Uint8Array(0);
 
-/** Bytes of the UTF-8 sequence that this lead byte begins; 4 for bytes that begin none, which then fail. */
+/**
+ * Length of the UTF-8 sequence that begins with this byte, 0xC0 or above. A byte that begins no sequence gets
+ * a length too; the check of its bytes then fails.
+ */
 const sequenceLength = (lead: number): number => (lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2);
 
-/** Bytes at the end that begin a sequence without completing it: at most three. */
+/** Number of bytes at the end, at most three, that begin a sequence without completing it. */
 function unfinished(bytes: Uint8Array): number {
   for (let back = 1; back <= 3 && back <= bytes.length; back++) {
     const byte = bytes[bytes.length - back]!;
@@ -22,9 +28,9 @@ function unfinished(bytes: Uint8Array): number {
 }
 
 /**
- * Validates UTF-8 (RFC 3629) that arrives in chunks; sequences may cross them. The function returned takes the next chunk and
- * returns false once the bytes so far cannot be UTF-8. It misses a sequence that is cut off at the very end: the last byte of a
- * JSON text is ASCII.
+ * Validates UTF-8 (RFC 3629) that arrives in chunks; sequences may cross them. The returned function takes
+ * the next chunk and returns false once the bytes so far cannot be UTF-8. It misses a sequence that is cut
+ * off at the very end. JSON text cannot end so, since its last byte is ASCII.
  */
 export function createUtf8Check(): (chunk: Uint8Array) => boolean {
   let carry: Uint8Array = EMPTY;
@@ -41,7 +47,8 @@ export function createUtf8Check(): (chunk: Uint8Array) => boolean {
   };
 }
 
-// Where inside a string or a number the scan is; in a number, by what came last. Lower states are of what is around them.
+// Where the scan stands inside a string or a number. A state of a number is named by what came last. The
+// states of json-index.ts have lower numbers.
 export const STRING = 9;
 export const ESCAPE = 10; // after a backslash
 const HEX_1 = 11; // the digits of \uXXXX
@@ -83,7 +90,10 @@ for (const [states, bytes, next] of [
   for (const state of states) for (const byte of Buffer.from(bytes)) NEXT[(state << 8) | byte] = next;
 }
 
-/** The state inside of escapes and numbers (RFC 8259, sections 6 and 7) after `byte`; 0 where it is no part of them. */
+/**
+ * The state after `byte`, inside an escape or a number (RFC 8259, sections 6 and 7); 0 if the byte is not
+ * part of it.
+ */
 export const nextState = (state: number, byte: number): number => NEXT[(state << 8) | byte]!;
 
 export const isHexDigit = (byte: number): boolean => nextState(HEX_1, byte) !== 0;
@@ -99,21 +109,23 @@ for (const byte of Buffer.from('"\\')) STOPS[byte] = 1;
 const TOP_BITS = 0x80808080;
 
 /**
- * The top bits of the bytes in `word` that stop a run. A byte below 0x20 and a quote are both below 0x21 once the bit in
- * which quote and blank differ is turned over, and so borrow into their top bit. A borrow can reach the byte above as well,
- * never the one below: the lowest bit is right.
+ * Marks the bytes of `word` that stop a run, in their top bits. `^ 0x02` exchanges the quote, 0x22, for the
+ * blank, 0x20. After it the quote and the bytes below 0x20 are below 0x21, so the subtraction borrows into
+ * their top bit; the backslash is found in the same way. A borrow can also mark the byte above, never the one
+ * below: the lowest mark is right.
  */
 const stopsIn = (word: number): number =>
   (((word ^ 0x02020202) - 0x21212121) | ((word ^ 0x5c5c5c5c) - 0x01010101)) & ~word & TOP_BITS;
 
-/** Which byte has the lowest of these bits. */
+/** Which byte, 0 to 3, has the lowest of these marks. */
 const lowest = (stops: number): number => (31 - Math.clz32(stops & -stops)) >> 3;
 
 /**
- * Position of the first byte at or after `from` that is no part of a string as it stands: a quote, a control character, or a
- * backslash. The chunk's length where there is none.
- * Most bytes of a request are characters of long strings, so eight of `view`, which is of the chunk, are looked at at a time:
- * 2 MB of prose take 1.4 ms instead of 4.9, of the 15 that they take in all (bench row upload_2_mb).
+ * Position of the first byte at or after `from` that is not a plain character of a string: a quote, a control
+ * character, or a backslash. The chunk's length if there is none. `view` must be a view of the chunk.
+ *
+ * Most bytes of a request are characters of long strings, so the loop looks at eight bytes at a time. 2 MB of
+ * prose then take 1.4 ms instead of 4.9, out of 15 ms in all (bench row upload_2_mb).
  */
 export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number): number {
   const size = chunk.length;
@@ -130,8 +142,8 @@ export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number): n
 }
 
 /**
- * The name between its quotes, valid UTF-8 and with valid escapes, decoded. A lone surrogate becomes U+FFFD,
- * as the service decodes it: two names that differ only there are one name.
+ * Decodes a name: `raw` is the text between its quotes, valid UTF-8 with valid escapes. A lone surrogate
+ * becomes U+FFFD, as the service decodes it, so two names that differ only there are one name.
  */
 export function decodeName(raw: Uint8Array): string {
   const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');

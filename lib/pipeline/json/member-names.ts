@@ -1,20 +1,23 @@
-/** The names of members: which the service can address, and the order in which their values are encrypted. */
+/** Which member names the service can address, and in which order the values of members are encrypted. */
 import { PrivatemodeError } from '../../errors.ts';
 import { decodeName, invalidJson } from './json-text.ts';
 
-// The service finds members with a path library; these prefixes mean something else to it (docs/protocol/inference.md 5.4).
+// The service finds members with a path library. To this library the names here mean something else
+// (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
 
-/** Each member costs a cipher context at once, so their number is limited; no API has more than a hundred. */
+/** Most members of an object. Each costs a cipher context at once; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;
-/** Bytes of a name as written. To decode and compare a longer one holds up every other request. */
+/**
+ * Most bytes of a name as written. Decoding and comparing a longer name would hold up every other request.
+ */
 const MAX_NAME_BYTES = 4096;
 
 /**
- * Decodes the names of one object. The function returned takes the bytes between the quotes of the next name and the position
- * where it ends, and returns it decoded. It throws unsupported_member_name, duplicate_member, and invalid_json where there are too
- * many or one is too long.
+ * Decodes the names of one object. The returned function takes the bytes between the quotes of the next name,
+ * and the position where it ends, and returns the decoded name. It throws unsupported_member_name,
+ * duplicate_member, and invalid_json if there are too many names or one is too long.
  */
 export function createMemberNames(): (raw: Uint8Array, position: number) => string {
   const taken = new Set<string>();
@@ -36,15 +39,19 @@ export function createMemberNames(): (raw: Uint8Array, position: number) => stri
 
 const BEYOND_ASCII = /[^\0-\x7f]/;
 
-/** The name as the sort sees it: `.`, `?` and `*` escaped, nothing else; each character a byte of its UTF-8. */
+/**
+ * The name as the sort compares it: a backslash stands before each `.`, `?` and `*`, and each character is
+ * one byte of the name's UTF-8.
+ */
 function sortKey(name: string): string {
   const escaped = name.replace(/[.?*]/g, '\\$&');
   return BEYOND_ASCII.test(escaped) ? Buffer.from(escaped, 'utf8').toString('latin1') : escaped;
 }
 
 /**
- * The items that are encrypted, in the order of their sequence numbers (docs/protocol/inference.md 5.2): those whose name is not
- * in `plain`, sorted by the bytes of the escaped name, not by UTF-16 units or a locale. The input keeps its order.
+ * The items that are encrypted, in the order of their sequence numbers (docs/protocol/inference.md 5.2):
+ * those whose name is not in `plain`, sorted by the bytes of the escaped name, not by UTF-16 units or a
+ * locale. The input keeps its order.
  */
 export function encryptionOrder<T extends { readonly name: string }>(
   items: Iterable<T>,

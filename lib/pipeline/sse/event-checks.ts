@@ -1,24 +1,25 @@
 /**
- * What the grammar asks of the events of one stream: their members, what is the same in all of them, and their order.
+ * Checks the events of one stream against the grammar: their members, the values that are the same in all of
+ * them, and their order.
  *
- * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them forward. So they count
- * only after what is authenticated says that the response is complete.
+ * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them
+ * forward. So they count only after authenticated content has said that the response is complete.
  */
 import { notAuthentic } from '../decrypter.ts';
 import { encryptionOrder } from '../json/member-names.ts';
 import {
   fitsRow,
+  type GrammarRow,
   hasNames,
   type PlainMembers,
-  type Row,
   requiredKind,
   type StreamGrammar,
 } from '../response-grammar.ts';
 
 /**
- * In which order the events of a stream come, and whether the event that ends it would be the truth now. `take` gets the type of the
- * next event, and the parsed values of `choices` or `delta`, and of `index`, where it has them. It throws response_not_authentic where
- * the event cannot come here.
+ * Follows the order of a stream's events. `complete` says whether the event that ends the stream would be
+ * true now. `take` gets the type of the next event and, if the event has them, the parsed values of its
+ * CONTENT member and of `index`. It throws response_not_authentic if the event cannot come here.
  */
 type StreamOrder = ReturnType<typeof chunksOrder | typeof blocksOrder>;
 
@@ -26,7 +27,7 @@ type Choice = Readonly<Record<string, unknown>>;
 
 const isSet = (value: unknown): boolean => value !== undefined && value !== null;
 
-/** A choice that has only named its role has no tokens yet. */
+/** Whether a choice only names its role: then it has no tokens yet. */
 function isRoleOnly({ delta }: Choice): boolean {
   if (typeof delta !== 'object' || delta === null) return false;
   const { role, ...rest } = delta as Choice;
@@ -34,11 +35,12 @@ function isRoleOnly({ delta }: Choice): boolean {
 }
 
 /**
- * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a choice. The closing
- * chunk without choices comes last; after it, an only choice that got no token needs no finish (vLLM 0.20 sends none). Of
- * several choices all must finish: the closing chunk could be that of a run for which fewer were asked.
+ * Chat and completions: choices 0 to `wanted` - 1 finish once each, and nothing follows the finish of a
+ * choice. The closing chunk without choices comes last. After it, a choice that is the only one and got no
+ * token needs no finish (vLLM 0.20 sends none). Of several choices all must finish, since the closing chunk
+ * could be that of a run that was asked for fewer.
  *
- * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have.
+ * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have finished.
  */
 function chunksOrder(isAudio: boolean, wanted: number) {
   const states = new Map<number, 'role' | 'content' | 'finished'>();
@@ -77,7 +79,10 @@ function chunksOrder(isAudio: boolean, wanted: number) {
   return order;
 }
 
-/** After which states an event of a message may come, and the state after it; the first is `new`, the last `stopped`. */
+/**
+ * For each event of a message: the states after which it may come, and the state after it. The first state is
+ * `new`, the last `stopped`.
+ */
 const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next: string]> = new Map([
   ['message_start', [['new'], 'between']],
   ['content_block_start', [['between'], 'block']],
@@ -87,8 +92,9 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
 ]);
 
 /**
- * Messages: the start; blocks 0, 1, ... each begun, continued by deltas of its index, and stopped; then the deltas of the message,
- * of which one has a stop_reason; then the end. `ping` and `error` may come at any time.
+ * Messages: first the start; then blocks 0, 1, ..., each begun, continued by deltas of its index, and
+ * stopped; then the deltas of the message, the last of which has a stop_reason; then the end. `ping` and
+ * `error` may come at any time.
  */
 function blocksOrder() {
   let state = 'new';
@@ -111,14 +117,17 @@ function blocksOrder() {
   return order;
 }
 
-/** A kind of event: those with the same members in the same order. */
+/** A kind of event: all events with the same members in the same order. */
 export interface EventKind {
   /** Its type in the grammar. */
   readonly type: string;
-  readonly row: Row;
-  /** The numbers of the messages, in the order in which they were sealed. */
+  readonly row: GrammarRow;
+  /** The messages' numbers, which count in the order of the text, in the order in which they were sealed. */
   readonly order: readonly number[];
-  /** What is asked of each, in that order; `constant` is the index in `StreamGrammar.constant`, or -1. */
+  /**
+   * What the grammar asks of each message, in that order. `constant` is the index in
+   * `StreamGrammar.constant`, or -1.
+   */
   readonly checks: readonly {
     readonly name: string;
     readonly required: boolean;
@@ -126,7 +135,7 @@ export interface EventKind {
   }[];
 }
 
-/** The member of an event that says how far the response is. */
+/** By type of event, the member that says how far the response is. */
 const CONTENT: ReadonlyMap<string, string> = new Map([
   ['chunk', 'choices'],
   ['message_start', 'message'],
@@ -135,7 +144,10 @@ const CONTENT: ReadonlyMap<string, string> = new Map([
 
 const NULL = Buffer.from('null');
 
-/** The value of a JSON text. Its bytes as characters: only strings have others than ASCII, and nobody reads those. */
+/**
+ * The value of a JSON text. Each byte is read as a character: only strings have bytes beyond ASCII, and no
+ * check reads those.
+ */
 function parsed(opened: Buffer): unknown {
   try {
     return JSON.parse(opened.toString('latin1'));
@@ -144,14 +156,14 @@ function parsed(opened: Buffer): unknown {
   }
 }
 
-/** Holds the events of one stream against its grammar. */
+/** Checks the events of one stream against its grammar. */
 export class EventChecks {
   readonly grammar: StreamGrammar;
   readonly plain: PlainMembers;
   readonly order: StreamOrder;
   readonly #constants: (Uint8Array | undefined)[] = []; // by their index in `StreamGrammar.constant`
 
-  /** `choices`: how many were asked for, at least 1. */
+  /** `choices`: how many choices the request asked for, at least 1. */
   constructor(grammar: StreamGrammar, plain: PlainMembers, choices: number) {
     this.grammar = grammar;
     this.plain = plain;
@@ -160,8 +172,8 @@ export class EventChecks {
   }
 
   /**
-   * The kind of an event, by the names of its sealed members in the order of the text and its plain member `type`. Throws
-   * response_not_authentic if the API has no such event.
+   * The kind of an event, by the names of its sealed members in the order of the text and its plain member
+   * `type`. Throws response_not_authentic if the API has no such event.
    */
   kindOf(sealed: readonly string[], plainType: string | undefined): EventKind {
     const { named, events, constant } = this.grammar;
@@ -180,8 +192,9 @@ export class EventChecks {
   }
 
   /**
-   * Checks the opened messages of the next event, which are in `opened` by their numbers. Returns the parsed value of the member
-   * that says how far the response is, if it has one. Throws response_not_authentic.
+   * Checks the opened messages of the next event, which are in `opened` by their numbers. Returns the parsed
+   * value of the member that says how far the response is, if the event has one. Throws
+   * response_not_authentic if a check fails.
    */
   accept({ type, row, order, checks }: EventKind, opened: readonly Buffer[]): unknown {
     let content: unknown;

@@ -1,23 +1,27 @@
 /**
- * Knows an event by its bytes if it is like an earlier one. The events of a stream differ in ciphertexts and counts only, and those of
- * two streams in their id too, so what the scan (read-event.ts) found in one is verified in the next: a few comparisons instead of a
- * scan of every byte, and no strings.
+ * Recognises an event by its bytes if it is like an earlier one. The events of a stream differ in ciphertexts
+ * and counts only, and those of two streams in their id too. So what the scan (read-event.ts) found in one
+ * event only has to be verified in the next: a few comparisons instead of a scan of every byte, and no
+ * strings.
  */
 import type { JsonMember } from '../json/json-index.ts';
 import type { EventMatch } from './read-event.ts';
 
-/** What comes behind a literal of a pattern: what may be another in the next event, an end of `usage`, or the end of the event. */
+/**
+ * What follows a literal of a pattern: a part that may differ in the next event (message, number or id), the
+ * start or the end of `usage`, or the end of the event.
+ */
 const Behind = { message: 0, number: 1, id: 2, usageStart: 3, usageEnd: 4, end: 5 } as const;
 
 /**
- * What the bytes of an event must be: literals, and what may differ behind them. All in two places: with a hundred streams taking turns,
- * each place in memory that has to be visited costs more than what is done there. Without patterns an event costs 21.9 us instead of
- * 6.8 (bench row stream_saturated).
+ * The bytes of an event: literals, and what may differ behind each. All of it is in two arrays: with a
+ * hundred streams taking turns, each further place in memory costs more than the work done there. Without
+ * patterns an event costs 21.9 us instead of 6.8 (bench row stream_saturated).
  */
 interface EventPattern {
-  /** The literals, one behind the other. */
+  /** The literals, one after another. */
   readonly text: Uint8Array;
-  /** For each literal its end in `text`, and what comes behind it. */
+  /** Two entries per literal: its end in `text`, and what follows it, a value of `Behind`. */
   readonly steps: Int32Array;
 }
 
@@ -27,23 +31,33 @@ const QUOTE = 0x22;
 const ZERO = 0x30;
 
 /**
- * Runs of digits that may be others without making valid JSON invalid: none that begins with a zero, but for zero itself, and none
- * longer than any count. With these in a value of MAX_VARYING characters, no other value gets longer than MAX_PLAIN_BYTES.
+ * Numbers that may differ from event to event: `0`, or 1 to 20 digits without a leading zero. Another such
+ * number keeps valid JSON valid. If a value of MAX_VARYING characters has them, no value that matches its
+ * pattern is longer than MAX_PLAIN_BYTES.
  */
 const NUMBERS = /(?<![0-9])(?:0|[1-9][0-9]{0,19})(?![0-9])/g;
 const MAX_DIGITS = 20;
-/** Characters of a plain value; a longer one has to be the same in the next event. */
+/**
+ * Most characters of a plain value whose numbers may differ. A longer value must be the same in the next
+ * event.
+ */
 const MAX_VARYING = 1024;
 
-/** The plain member that is the same in the events of one stream, and another in each stream. */
+/** The plain member that is the same in all events of a stream but differs between streams. */
 const ID_MEMBER = 'id';
-/** Characters that mean the same to every reader. Any other id has to be the same in the next event. */
+/**
+ * An id that may differ has only characters that mean the same to every reader. Any other id must be the same
+ * in the next event.
+ */
 const VARYING_ID = /^"[\w.:-]{1,128}"$/;
 const MAX_ID_BYTES = 128;
 const IS_ID_BYTE = new Uint8Array(256);
 for (let byte = 0; byte < 0x80; byte++) IS_ID_BYTE[byte] = Number(/[\w.:-]/.test(String.fromCharCode(byte)));
 
-/** The numbers in a plain value that may be others; those of an escape may not. */
+/**
+ * The numbers in a plain value that may differ. A string has none, nor has a value that is too long or has a
+ * backslash: digits of an escape may not differ.
+ */
 function numbersIn(data: Buffer, { kind, start, end }: JsonMember): Iterable<RegExpExecArray> {
   const value = data.toString('latin1', start, end);
   const isFixed = kind === 'string' || value.length > MAX_VARYING || value.includes('\\');
@@ -51,9 +65,10 @@ function numbersIn(data: Buffer, { kind, start, end }: JsonMember): Iterable<Reg
 }
 
 /**
- * The pattern of whole events like the one with that data, whose messages and usage are in `match`, with LF for line ends. `name`
- * is the event's name if one must stand before it. Undefined if there is nothing to open in it. The data must have no line ends: on
- * the wire, each of its lines has a `data:` of its own.
+ * The pattern of whole events, with LF for line ends, that are like the event with this data. `match` holds
+ * the places of its messages and usage. `name` is the event's name if an `event:` line must come first.
+ * Returns undefined if the event has no message. The data must have no line ends: on the wire, each of its
+ * lines would have a `data:` of its own.
  */
 export function patternOf(
   data: Buffer,
@@ -92,13 +107,13 @@ export function patternOf(
   }
   text += `${data.toString('latin1', position)}\n\n`;
   steps.push(text.length, Behind.end);
-  // Memory of its own: a piece of the pool would keep all of it for as long as the stream lasts.
+  // Copied: a piece of Buffer's pool would keep the whole pool for as long as the stream lasts.
   return { text: Uint8Array.from(Buffer.from(text, 'latin1')), steps: Int32Array.from(steps) };
 }
 
 const isDigit = (byte: number | undefined): boolean => byte !== undefined && byte >= ZERO && byte <= ZERO + 9;
 
-/** The position after the number at `from`, as NUMBERS has it; `from` if there is none. */
+/** The position after the number at `from`, as NUMBERS defines it; `from` if there is none. */
 function afterNumber(bytes: Buffer, from: number): number {
   let position = from;
   const longest = from + MAX_DIGITS;
@@ -115,7 +130,10 @@ function afterId(bytes: Buffer, from: number): number {
   return position;
 }
 
-/** Whether an event of that pattern begins at `start`; then `match` tells where its messages and its end are. */
+/**
+ * Whether an event of this pattern begins at `start`. If so, `match` has the places of its messages and
+ * usage, and its end.
+ */
 function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number, match: EventMatch): boolean {
   let position = start;
   let at = 0;
@@ -128,7 +146,9 @@ function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number,
     const from = position;
     switch (steps[k + 1]) {
       case Behind.message:
-        position = bytes.indexOf(QUOTE, from); // whoever opens it refuses line ends: a loop here took a fifth of an event's time
+        // Opening the message refuses line ends, so none is searched for here: such a loop took a fifth of an
+        // event's time.
+        position = bytes.indexOf(QUOTE, from);
         if (position < 0) return false;
         match.starts[match.count] = from;
         match.ends[match.count] = position;
@@ -154,7 +174,11 @@ function matchBytes({ text, steps }: EventPattern, bytes: Buffer, start: number,
   return true;
 }
 
-/** The same of a beginning that ends within a line of the event: no line end is behind it that could mean something else. */
+/**
+ * Whether the bytes from `start` on may be a cut-off event of this pattern. They must agree with its first
+ * literal and end within a line of the event. No line end may follow that literal, because it could mean
+ * something else.
+ */
 function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number): boolean {
   const size = Math.min(steps[0]!, bytes.length - start);
   for (let i = 0; i < size; i++) if (bytes[start + i] !== text[i]) return false;
@@ -162,11 +186,14 @@ function beginsLike({ text, steps }: EventPattern, bytes: Buffer, start: number)
   return bytes[bytes.length - 1] !== LF && bytes.indexOf(LF, rest) < 0 && bytes.indexOf(CR, rest) < 0;
 }
 
-/** Streams alternate between few kinds of events; more than this are not remembered. */
+/** Events remembered per stream. A stream alternates between few kinds of events. */
 const REMEMBERED = 8;
-/** Of all streams together: models have kinds of their own. */
+/** Events remembered for all streams of an endpoint together. Each model has kinds of its own. */
 const REMEMBERED_OF_ALL = 32;
-/** Bytes of a pattern. An event with more is scanned each time: a gateway could pad it with what it likes. */
+/**
+ * Most bytes of a pattern's literals. An event with more is scanned each time: a gateway could pad it with
+ * what it likes.
+ */
 const MAX_PATTERN_BYTES = 4096;
 
 interface KnownEvent<Kind> {
@@ -175,9 +202,10 @@ interface KnownEvent<Kind> {
 }
 
 /**
- * The events that a stream has had, each with what its owner knows of its kind. With `others`, those that all streams of an endpoint
- * have had: one of theirs is known at its first occurrence. A stream keeps its own, or a gateway that makes up kinds in one stream
- * could slow down the others.
+ * Remembers the events that a stream has had, each with what its owner knows about the kind. `others` are the
+ * events that all streams of an endpoint have had: the stream recognises those when they first occur. Each
+ * stream also keeps its own list, since a gateway that makes up kinds in one stream could otherwise slow down
+ * the other streams.
  */
 export class KnownEvents<Kind> {
   readonly #known: KnownEvent<Kind>[] = [];
@@ -198,7 +226,10 @@ export class KnownEvents<Kind> {
     return new KnownEvents(REMEMBERED, others);
   }
 
-  /** The kind of the event at `start`, whose places are in `match` then; undefined if its bytes do not tell. */
+  /**
+   * The kind of the event at `start`, whose places `match` then holds. Undefined if no remembered event is
+   * like it.
+   */
   find(bytes: Buffer, start: number, match: EventMatch): Kind | undefined {
     const own = this.#matching(bytes, start, match);
     if (own !== undefined) return own.kind;
@@ -208,12 +239,15 @@ export class KnownEvents<Kind> {
     return other?.kind;
   }
 
-  /** Whether the bytes from `start` on may be the beginning of an event that the stream has had. */
+  /** Whether the bytes from `start` on may be the beginning of an event like one that the stream has had. */
   mayBegin(bytes: Buffer, start: number): boolean {
     return this.#known.some(({ pattern }) => beginsLike(pattern, bytes, start));
   }
 
-  /** Remembers an event that was not found, and has authenticated; in place of the one after the last if there are enough. */
+  /**
+   * Remembers an event that `find` did not find and that has authenticated. If the list is full, the event
+   * replaces the entry after the one that came last.
+   */
   remember(pattern: EventPattern | undefined, kind: Kind): void {
     if (pattern === undefined || pattern.text.length > MAX_PATTERN_BYTES) return;
     const event = { pattern, kind };

@@ -10,7 +10,10 @@ export class DecryptedBytes {
   #memory: Buffer = EMPTY;
   #used = 0;
 
-  /** Makes room for that many bytes, if there is none yet: once for all that a chunk may give. */
+  /**
+   * Makes room for `size` more bytes, unless there is room. `event` calls it once for all that the rest of
+   * its chunk may give.
+   */
   reserve(size: number): void {
     if (this.#memory.length - this.#used >= size) return;
     const memory = Buffer.allocUnsafe(this.#used + Math.max(size, this.#used));
@@ -23,16 +26,17 @@ export class DecryptedBytes {
     this.#used += source.copy(this.#memory, this.#used, start, end);
   }
 
-  /** latin1 text. */
+  /** Appends latin1 text. */
   text(text: string): void {
     this.reserve(text.length);
     this.#used += this.#memory.write(text, this.#used, 'latin1');
   }
 
   /**
-   * An event, each message replaced by its plaintext. It stands in `bytes` from `start` on, and `match` has its places. If `fields`
-   * are given, that is its data alone: they come before it. Line ends become blanks, which mean the same in JSON: some clients read
-   * each line for itself, and would lose the event.
+   * Appends one event with the plaintexts in place of its messages, and without its usage if `withoutUsage`.
+   * The event begins at `start` in `bytes`, and `match` holds its places. `fields` is given if `bytes` is the
+   * data alone: it is the text that goes before the data. Line ends in data become blanks, which mean the
+   * same in JSON: some clients read each line on its own, and would lose the event.
    */
   event(
     bytes: Buffer,
@@ -56,7 +60,7 @@ export class DecryptedBytes {
     if (isData) this.text('\n\n');
   }
 
-  /** All of it so far; begins anew. */
+  /** Returns all bytes so far, and starts anew. */
   take(): Buffer {
     const taken = this.#used === 0 ? EMPTY : this.#memory.subarray(0, this.#used);
     this.#memory = EMPTY;
@@ -64,7 +68,10 @@ export class DecryptedBytes {
     return taken;
   }
 
-  /** Copies those bytes, without the ones from `leftFrom` to `leftTo` if these begin there. */
+  /**
+   * Copies the bytes from `start` to `end`. If the part from `leftFrom` to `leftTo` begins among them, it is
+   * left out.
+   */
   #copyBut(
     source: Buffer,
     start: number,
@@ -87,7 +94,14 @@ export class DecryptedBytes {
   }
 }
 
+/** Bytes up to which a loop is used: a view of the part, to be searched, would be garbage of each message. */
+const SHORT_PART = 4096;
+
 function hasLineEnd(bytes: Buffer, start: number, end: number): boolean {
-  const part = bytes.subarray(start, end);
-  return part.includes(LF) || part.includes(CR);
+  if (end - start > SHORT_PART) {
+    const part = bytes.subarray(start, end);
+    return part.includes(LF) || part.includes(CR);
+  }
+  for (let i = start; i < end; i++) if (bytes[i] === LF || bytes[i] === CR) return true;
+  return false;
 }

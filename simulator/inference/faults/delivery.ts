@@ -1,18 +1,18 @@
-/** Faults of delivery: the bytes are right, but come oddly, late, or not all of them. */
+/** Faults of delivery: the bytes are right, but arrive in odd pieces, late, or not completely. */
 import type { Framed, Step, Steps } from '../wire.ts';
 import type { FaultRow } from './intervention.ts';
 
 const DEFAULT_EVENT = 3;
 
-/** A pause long enough that two writes arrive as two reads. */
+/** ms between two writes, so that they arrive as two reads. */
 const APART_MS = 1;
 
 const write = (bytes: Buffer): Step => ({ do: 'write', bytes });
 const wait = (ms: number): Step => ({ do: 'wait', ms });
 
 /**
- * In the middle of event `position` (of a unary body: in its middle) takes the step given; a cut ends it
- * there.
+ * Inserts a step in the middle of event `position` (for a unary response: in the middle of its body). A cut
+ * ends the delivery there.
  */
 async function* inside(steps: Steps, { streaming }: Framed, position: number, inserted: Step): Steps {
   let left = streaming ? position : 0;
@@ -29,7 +29,7 @@ async function* inside(steps: Steps, { streaming }: Framed, position: number, in
   }
 }
 
-/** The n-th event is cut in two after its n-th byte, so that a long stream tries every position. */
+/** Cuts the n-th event in two after its n-th byte, so that a long stream tries every position. */
 async function* split(steps: Steps): Steps {
   let position = 0;
   for await (const step of steps) {

@@ -1,4 +1,4 @@
-/** Faults of the sequence of events: lost, doubled, swapped, ended too soon, too long, or oddly framed. */
+/** Faults in the sequence of events: lost, doubled, swapped, ended too soon, too long, or oddly framed. */
 import { withMember } from '../json-text.ts';
 import type { ModelEvent, ModelResponse } from '../models/response.ts';
 import type { FaultRow, Intervention } from './intervention.ts';
@@ -6,7 +6,7 @@ import { DEFAULT_EVENT } from './messages.ts';
 
 type Pieces = AsyncIterable<Buffer>;
 
-/** Event streams alone are reshaped; a unary response passes. */
+/** Changes event streams only; a unary response stays as it is. */
 const reshape = (change: (pieces: Pieces, terminal: string) => Pieces): Intervention => ({
   wire: (wire, terminal) => (wire.streaming ? { ...wire, pieces: change(wire.pieces, terminal) } : wire),
 });
@@ -30,7 +30,7 @@ const substitute = (
     }
   });
 
-/** Sends the last event of the stream as often as `times` says. */
+/** Sends the last event of the stream `times` times. */
 const lastEvent = (times: number): Intervention =>
   reshape(async function* (pieces) {
     let held: Buffer | undefined;
@@ -52,8 +52,9 @@ const endAfter = (events: number, ending: (terminal: string) => string): Interve
   });
 
 /**
- * Adds an authentic member of that many wire bytes (hex doubles it) to one event, or to a unary response.
- * Messages have no members of their own choice: there it goes into the delta, or the first block.
+ * Adds an authentic member to one event or to a unary response. `wireBytes`: its size on the wire, where hex
+ * doubles it. Responses of the messages API cannot have extra members, so there it goes into the delta or the
+ * first block.
  */
 function pad(response: ModelResponse, position: number, wireBytes: number): ModelResponse {
   const padded = (text: string): string => {
@@ -77,7 +78,7 @@ function pad(response: ModelResponse, position: number, wireBytes: number): Mode
 
 const BROKE_OFF = 'the simulated model broke off';
 
-/** The model server's error in the API style of the stream: only Anthropic's events have names. */
+/** The model server's error, in the API style of the stream. Only Anthropic's events have names. */
 const errorEvents = (named: boolean): ModelEvent[] => {
   if (named) {
     const error = { type: 'error', error: { type: 'api_error', message: BROKE_OFF } };

@@ -1,4 +1,4 @@
-/** The places at which a fault of the inference side can act, and the shape of its row in the table. */
+/** The places where a fault of the inference side can act, and the shape of its row in the table. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { GpuStatus } from '../gpu-policy.ts';
 import type { ModelResponse } from '../models/response.ts';
@@ -6,17 +6,17 @@ import { Rejection } from '../rejection.ts';
 import type { Framed, Steps, Wire } from '../wire.ts';
 
 /**
- * What one armed fault does; a place it leaves out goes the normal way. Listed in the order of a request's
- * life.
+ * What one armed fault does. A place that it leaves out works normally. The members are in the order of a
+ * request's life.
  */
 export interface Intervention {
   /** Before the body is read; `answered` ends the request here. */
   readonly beforeBody?: (request: IncomingMessage, response: ServerResponse) => Promise<'answered'>;
   /** Reads the body no faster than this. */
   readonly bodyBytesPerSecond?: number;
-  /** What the certificate authority says of the worker's GPU. */
+  /** The status of the worker's GPU certificate, as its authority states it. */
   readonly gpu?: GpuStatus;
-  /** Answers in place of the server, before anything is decrypted. */
+  /** Responds in place of the server, before anything is decrypted. */
   readonly instead?: (request: IncomingMessage) => Wire;
   /** Changes the model's response before it is encrypted. */
   readonly modelResponse?: (response: ModelResponse) => ModelResponse;
@@ -26,7 +26,9 @@ export interface Intervention {
   readonly unprotected?: true;
   /** Tampers with the encrypted response; `terminal` is the event that ends a stream. */
   readonly wire?: (wire: Wire, terminal: string) => Wire;
-  /** Once the response is there, before its head is sent; `reset`: none follows, but a TCP reset. */
+  /**
+   * Called when the response is ready, before its head is sent. `reset`: no head follows, but a TCP reset.
+   */
   readonly beforeHead?: (
     request: IncomingMessage,
     response: ServerResponse,
@@ -37,7 +39,7 @@ export interface Intervention {
 }
 
 /**
- * The arguments of one fault, `name:first,second`. Throw Rejection where a number is expected and missing.
+ * The arguments of one fault, `name:first,second`. `number` throws Rejection if the argument is not a number.
  */
 export interface Arguments {
   number(index: number, otherwise: number): number;
@@ -47,9 +49,9 @@ export interface Arguments {
 export interface FaultRow {
   /** One line: what happens, and the arguments with their defaults. */
   readonly does: string;
-  /** `stream`: shows on event streams only. */
+  /** `stream`: affects event streams only. */
   readonly applies: 'any' | 'stream';
-  /** A good client must not mind it: the response is complete and authentic. */
+  /** A good client must not fail: the response is complete and authentic. */
   readonly harmless?: true;
   readonly arm: (args: Arguments) => Intervention;
 }

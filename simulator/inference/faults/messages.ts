@@ -1,11 +1,11 @@
-/** Faults of what protects a response: messages altered, marks forged, plaintext where none may be. */
+/** Faults in the protection of a response: messages altered, marks forged, plaintext in place of messages. */
 import { gzipSync } from 'node:zlib';
 import type { FaultRow, Intervention } from './intervention.ts';
 
-/** What stands in clear where a message belongs; a client must never show it. */
+/** Plaintext in place of a message; a client must never show it. */
 export const FORGED = 'FORGED PLAINTEXT';
 
-/** In the OpenAI and the Anthropic style alike the fourth event carries text of the model. */
+/** Index of the fourth event, which carries text of the model in both the OpenAI and the Anthropic style. */
 export const DEFAULT_EVENT = 3;
 
 const MESSAGE = /"[^":]*:[0-9a-f]{24}:[0-9a-f]{24}:[0-9a-f]+"/g;
@@ -15,8 +15,8 @@ const withHeaders = (headers: Record<string, string>): Intervention => ({
 });
 
 /**
- * Changes the last message of the first piece that has one, counted from piece `from` on (a unary response
- * has but one piece). In wire order the last message is the one with the model's text.
+ * Changes the last message of the first piece that has one, starting at piece `from` (a unary response has
+ * only one piece). On the wire, the last message holds the model's text.
  */
 const alterMessage = (from: number, change: (message: string) => string): Intervention => ({
   wire: (wire) => ({

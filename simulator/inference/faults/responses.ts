@@ -1,4 +1,4 @@
-/** Faults that answer in place of the server, hold its response back, or treat the upload badly. */
+/** Faults that respond in place of the server, delay its response, or mishandle the upload. */
 import type { ServerResponse } from 'node:http';
 import { pause } from '../pacing.ts';
 import { errorBody, Rejection, UNENCRYPTED_ERROR_HEADERS } from '../rejection.ts';

@@ -1,8 +1,9 @@
-/** The Anthropic dialect: messages, streamed and whole. */
+/** Responses in the Anthropic style: messages, streamed and whole. */
 import { paced } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
-import { countTokens, newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
+import { newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
+import { countPrompt } from './window.ts';
 
 const ERROR_TYPES: Readonly<Record<number, string>> = {
   400: 'invalid_request_error',
@@ -14,13 +15,16 @@ const ERROR_TYPES: Readonly<Record<number, string>> = {
   529: 'overloaded_error',
 };
 
-/** The error of the model server, in this dialect. */
-export const anthropicError = (status: number): JsonObject => ({
+/** The error of the model server, in the Anthropic error format. */
+export const anthropicError = (
+  status: number,
+  message = `the simulated model answers ${status}`,
+): JsonObject => ({
   type: 'error',
-  error: { type: ERROR_TYPES[status] ?? 'api_error', message: `the simulated model answers ${status}` },
+  error: { type: ERROR_TYPES[status] ?? 'api_error', message },
 });
 
-/** An event is named after its type. */
+/** An event with the name of its type. */
 const event = (value: JsonObject & { readonly type: string }): ModelEvent => ({
   event: value.type,
   data: JSON.stringify(value),
@@ -77,15 +81,15 @@ async function* events(
   yield event({ type: 'message_stop' });
 }
 
-/** One answer of the messages endpoint. */
+/** One response of the messages endpoint. */
 export async function anthropicResponse(
   turn: Turn,
   request: JsonObject,
   options: { readonly stream: boolean; readonly signal: AbortSignal },
 ): Promise<ModelResponse> {
-  if (turn.kind === 'error') return unary(turn.status, anthropicError(turn.status));
+  if (turn.kind === 'error') return unary(turn.status, anthropicError(turn.status, turn.message));
   const model = String(request['model']);
-  const inputTokens = countTokens(request['messages']);
+  const inputTokens = countPrompt(request);
   if (options.stream) return stream(events(turn, model, inputTokens, options.signal));
 
   const tokens: string[] = turn.kind === 'tool' ? [...turn.call.pieces] : [];

@@ -1,4 +1,4 @@
-/** Embeddings that depend on the input alone, so that a test can tell whether the right text arrived. */
+/** Embeddings that depend only on the input, so that a test can check whether the right text arrived. */
 import { createHash } from 'node:crypto';
 import type { JsonObject } from '../request.ts';
 import { type ModelResponse, unary } from './response.ts';
@@ -18,7 +18,7 @@ export function vectorOf(text: string, dimensions: number): Float32Array {
   return vector.map((value) => value / length);
 }
 
-/** One text, many texts, or token numbers in place of a text. */
+/** The inputs of a request: one text, many texts, or token numbers in place of a text. */
 function inputsOf(input: unknown): string[] {
   if (!Array.isArray(input)) return [String(input)];
   if (input.every((item) => typeof item === 'number')) return [JSON.stringify(input)];

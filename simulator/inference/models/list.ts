@@ -1,9 +1,19 @@
 /** The models endpoint: plain JSON, nothing encrypted in either direction (docs/protocol/inference.md 1). */
 import type { JsonObject } from '../request.ts';
 import { type ModelResponse, unary } from './response.ts';
+import { WINDOWS } from './window.ts';
 
-/** Models that always answer; any other `sim-…` name works as well. */
-const LISTED = ['sim-20x50', 'sim-200x0', 'sim-echo', 'sim-tools', 'sim-error-400'];
+/** Models in the list. Any other `sim-…` name works as well. */
+const LISTED = [
+  'sim-chat',
+  'gpt-oss-120b',
+  'sim-20x50',
+  'sim-200x0',
+  'sim-echo',
+  'sim-tools',
+  'sim-error-400',
+  ...WINDOWS.keys(),
+];
 
 const entry = (id: string): JsonObject => ({
   id,
@@ -11,14 +21,18 @@ const entry = (id: string): JsonObject => ({
   created: 1700000000,
   owned_by: 'simulator',
   tasks: ['generate'],
+  ...(WINDOWS.has(id) && { max_model_len: WINDOWS.get(id) }),
 });
 
-/** All models, the scripted ones too. */
+/** All models, including the scripted ones. */
 export const modelList = (scripted: readonly string[]): ModelResponse =>
-  unary(200, { object: 'list', data: [...LISTED, ...scripted].map(entry) });
+  unary(200, { object: 'list', data: namesOf(scripted).map(entry) });
+
+/** The names that the list shows. */
+export const namesOf = (scripted: readonly string[]): readonly string[] => [...LISTED, ...scripted];
 
 export const isServed = (id: string, scripted: readonly string[]): boolean =>
-  scripted.includes(id) || id.startsWith('sim-');
+  scripted.includes(id) || LISTED.includes(id) || id.startsWith('sim-');
 
 /** One model, or the OpenAI error for an unknown one. */
 export function modelById(id: string, scripted: readonly string[]): ModelResponse {

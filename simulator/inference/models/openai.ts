@@ -1,12 +1,13 @@
 /**
- * The OpenAI style: chat completions and legacy completions, streamed and whole, in the shapes vLLM gives
- * them.
+ * Responses in the OpenAI style: chat completions and legacy completions, streamed and whole, in the shapes
+ * that vLLM gives them.
  */
 import { paced } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { DONE, data, type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import type { ToolCall } from './tools.ts';
-import { countTokens, newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
+import { newId, type TextTurn, type ToolTurn, type Turn } from './turn.ts';
+import { countPrompt } from './window.ts';
 
 interface Usage {
   readonly prompt_tokens: number;
@@ -20,20 +21,23 @@ const usageOf = (promptTokens: number, completionTokens: number): Usage => ({
   completion_tokens: completionTokens,
 });
 
-/** The error of the model server, in its own shape. */
-export const openaiError = (status: number): JsonObject => ({
+/** The error of the model server, in the shape of vLLM. */
+export const openaiError = (
+  status: number,
+  message = `the simulated model answers ${status}`,
+): JsonObject => ({
   error: {
-    message: `the simulated model answers ${status}`,
+    message,
     type: status < 500 ? 'BadRequestError' : 'InternalServerError',
     param: null,
     code: status,
   },
 });
 
-/** Its error for a name that it does not serve. */
-export const unknownModel = (name: string): JsonObject => ({
+/** The model server's error for a model that it does not serve, with the models that it lists. */
+export const unknownModel = (name: string, listed: readonly string[]): JsonObject => ({
   error: {
-    message: `The model \`${name}\` does not exist.`,
+    message: `The model \`${name}\` does not exist. This simulator has ${listed.join(', ')}.`,
     type: 'NotFoundError',
     param: 'model',
     code: 404,
@@ -48,12 +52,12 @@ interface Shape {
   readonly idPrefix: string;
   readonly chunkObject: string;
   readonly object: string;
-  /** The choice of the chunk that opens each index of a stream; undefined where there is none. */
+  /** The choice of the chunk that opens each index of a stream; undefined if there is no such chunk. */
   readonly opening: ((index: number) => JsonObject) | undefined;
   readonly textDelta: (index: number, text: string) => JsonObject;
   readonly closing: (index: number, finish: string) => JsonObject;
   readonly whole: (index: number, text: string) => JsonObject;
-  /** Members of a whole response behind its usage. */
+  /** Members of a whole response after its usage. */
   readonly tail: JsonObject;
 }
 
@@ -105,7 +109,7 @@ interface Envelope {
 
 type ResponseTurn = TextTurn | ToolTurn;
 
-/** One output of one prompt, of which `next` comes next in its stream. */
+/** One output of one prompt. `next`: its next piece in the stream. */
 interface Output {
   readonly index: number;
   readonly finish: string;
@@ -133,7 +137,10 @@ function* toolDeltas({ name, pieces }: ToolCall, index: number): Generator<JsonO
   for (const piece of pieces) yield choice({ function: { arguments: piece } });
 }
 
-/** A round holds the next piece of every output that has one, and the finish of those whose last it is. */
+/**
+ * Yields rounds. A round holds the next piece of each output that has one, and the finish of each output
+ * whose last piece it holds.
+ */
 function* roundsOf(shape: Shape, outputs: readonly Output[]): Generator<readonly JsonObject[]> {
   let open = outputs;
   while (open.length > 0) {
@@ -149,8 +156,8 @@ function* roundsOf(shape: Shape, outputs: readonly Output[]): Generator<readonly
 }
 
 /**
- * The choices of a stream, in order: those that open an index, then round by round; a pace holds between
- * rounds.
+ * The choices of a stream, in order: first those that open an index, then round by round. The pace applies
+ * between rounds.
  */
 async function* choicesOf(
   shape: Shape,
@@ -175,8 +182,8 @@ const isOpening = ({ delta }: JsonObject): boolean =>
   typeof delta === 'object' && delta !== null && 'role' in delta;
 
 /**
- * Every chunk carries the usage of its output, and a last one has no choices and the usage of all
- * (docs/protocol/inference.md 5.6).
+ * The chunks of a stream. Every chunk carries the usage of its output; the last one has no choices and the
+ * usage of all outputs (docs/protocol/inference.md 5.6).
  */
 async function* chunks(
   shape: Shape,
@@ -213,7 +220,10 @@ function wholeToolCall({ name, arguments: values }: ToolCall, index: number): Js
   };
 }
 
-/** The choices of a whole response, with how many tokens they took; paced like a stream of the first. */
+/**
+ * The choices of a whole response, and how many tokens they took. The pace is that of a stream of the first
+ * output.
+ */
 async function wholeChoices(
   shape: Shape,
   turns: readonly ResponseTurn[],
@@ -236,10 +246,10 @@ async function wholeChoices(
   return { choices, tokens: count };
 }
 
-/** How many outputs a prompt may ask for. */
+/** Most outputs that a request may ask for per prompt. */
 const MAX_OUTPUTS = 128;
 
-/** `n` of a request: absent and null are one. Undefined where the model server would refuse it. */
+/** `n` of a request; 1 if it is absent or null. Undefined if the model server would refuse it. */
 function outputsAsked(n: unknown): number | undefined {
   const asked = n ?? 1;
   return Number.isInteger(asked) && (asked as number) >= 1 && (asked as number) <= MAX_OUTPUTS
@@ -248,8 +258,8 @@ function outputsAsked(n: unknown): number | undefined {
 }
 
 /**
- * One answer of chat completions or legacy completions: `n` outputs for each turn, one turn per prompt.
- * Indexes run from 0 to n times the turns, those of one prompt in a row. `now` in ms.
+ * One response of chat completions or legacy completions: `n` outputs for each turn, one turn per prompt.
+ * Indexes run from 0 to n times the turns, and those of one prompt are consecutive. `now` in ms.
  */
 export async function openaiResponse(
   kind: Kind,
@@ -258,7 +268,7 @@ export async function openaiResponse(
   options: { readonly stream: boolean; readonly now: () => number; readonly signal: AbortSignal },
 ): Promise<ModelResponse> {
   const failed = turns.find((turn) => turn.kind === 'error');
-  if (failed !== undefined) return unary(failed.status, openaiError(failed.status));
+  if (failed !== undefined) return unary(failed.status, openaiError(failed.status, failed.message));
   const outputs = outputsAsked(request['n']);
   if (outputs === undefined || turns.length === 0) return unary(400, openaiError(400));
   const answered = turns as readonly ResponseTurn[];
@@ -268,7 +278,7 @@ export async function openaiResponse(
     id: newId(shape.idPrefix),
     created: unixSeconds(options.now),
     model: String(request['model']),
-    promptTokens: countTokens(request['messages'] ?? request['prompt']),
+    promptTokens: countPrompt(request),
   };
   if (options.stream) return stream(chunks(shape, envelope, choicesOf(shape, each, options.signal)));
 

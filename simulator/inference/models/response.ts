@@ -1,6 +1,4 @@
-/**
- * What a model server responds before anything is encrypted: the seam between models, backend and sealing.
- */
+/** The response of a model server before it is encrypted. Models and backend make it; sealing takes it. */
 
 /**
  * One event of a stream: `data` is JSON text, or `[DONE]`; `event` is the name line of the Anthropic style.

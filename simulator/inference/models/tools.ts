@@ -1,14 +1,17 @@
-/** The tool call of `sim-tools`: which tool, and arguments that fit its schema. */
+/**
+ * Tools in a request, and the call that `sim-tools` makes: of the first tool, with arguments that fit its
+ * schema.
+ */
 import type { JsonObject } from '../request.ts';
 
 export interface ToolCall {
   readonly name: string;
   readonly arguments: JsonObject;
-  /** The arguments' JSON text in the pieces in which a stream delivers it. */
+  /** The JSON text of the arguments, cut into the pieces that a stream delivers. */
   readonly pieces: readonly string[];
 }
 
-const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
+export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
 const SAMPLES: Readonly<Record<string, unknown>> = {
   string: 'sim',
@@ -37,8 +40,11 @@ function sampleArguments(schema: unknown): JsonObject {
   return Object.fromEntries(names.map((name) => [name, sampleOf(properties[name])]));
 }
 
-/** OpenAI: a message of role `tool`; Anthropic: a content block `tool_result` in the last message. */
-function hasToolResult(messages: unknown): boolean {
+/**
+ * Whether the conversation ends with a tool's result. OpenAI: a message of role `tool`; Anthropic: a content
+ * block `tool_result` in the last message.
+ */
+export function hasToolResult(messages: unknown): boolean {
   const last = Array.isArray(messages) ? messages.at(-1) : undefined;
   if (!isObject(last)) return false;
   const { role, content } = last as { role?: unknown; content?: unknown };
@@ -46,20 +52,37 @@ function hasToolResult(messages: unknown): boolean {
   return Array.isArray(content) && content.some((part) => isObject(part) && part['type'] === 'tool_result');
 }
 
-/** OpenAI wraps a tool in `function` and calls the schema `parameters`; Anthropic says `input_schema`. */
-function firstTool(tools: unknown): { name: string; schema: unknown } {
-  const first = Array.isArray(tools) ? tools[0] : undefined;
-  if (!isObject(first)) {
-    return { name: 'get_weather', schema: { properties: { city: { type: 'string' } } } };
-  }
-  const tool = isObject(first['function']) ? first['function'] : first;
-  return { name: String(tool['name']), schema: tool['parameters'] ?? tool['input_schema'] };
+interface Tool {
+  readonly name: string;
+  /** JSON schema of its arguments. */
+  readonly schema: unknown;
 }
 
-/** The call to make; undefined once the conversation ends with a tool's result. */
+/**
+ * The tools that a request offers. OpenAI wraps a tool in `function` and names the schema `parameters`;
+ * Anthropic names it `input_schema`.
+ */
+export const toolsOf = (tools: unknown): readonly Tool[] =>
+  (Array.isArray(tools) ? tools : []).filter(isObject).map((offered) => {
+    const tool = isObject(offered['function']) ? offered['function'] : offered;
+    return { name: String(tool['name']), schema: tool['parameters'] ?? tool['input_schema'] };
+  });
+
+const WITHOUT_TOOLS: Tool = {
+  name: 'get_weather',
+  schema: { properties: { city: { type: 'string' } } },
+};
+
+/** A call with these arguments, streamed in pieces. */
+export const callOf = (name: string, values: JsonObject): ToolCall => ({
+  name,
+  arguments: values,
+  pieces: JSON.stringify(values).match(/.{1,8}/gs) ?? [],
+});
+
+/** The call to make; undefined if the conversation ends with a tool's result. */
 export function toolCallFor(request: JsonObject): ToolCall | undefined {
   if (hasToolResult(request['messages'])) return undefined;
-  const { name, schema } = firstTool(request['tools']);
-  const values = sampleArguments(schema);
-  return { name, arguments: values, pieces: JSON.stringify(values).match(/.{1,8}/gs) ?? [] };
+  const { name, schema } = toolsOf(request['tools'])[0] ?? WITHOUT_TOOLS;
+  return callOf(name, sampleArguments(schema));
 }

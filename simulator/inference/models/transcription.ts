@@ -1,5 +1,5 @@
 /**
- * Transcriptions: the text describes the form that arrived, so that a test can tell whether every byte did.
+ * Transcriptions. The text describes the form that arrived, so that a test can check whether every byte did.
  */
 import { createHash } from 'node:crypto';
 import type { FormPart } from '../form.ts';
@@ -10,7 +10,7 @@ import { openaiError } from './openai.ts';
 import { DONE, data, type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
 import { newId, type Turn, wordsOf } from './turn.ts';
 
-/** Streams may ask for any pace by model name; the text is cut into words all the same. */
+/** ms between words. The model name can set the pace; the text is cut into words in any case. */
 const intervalOf = (turn: Turn): number => (turn.kind === 'text' ? turn.intervalMs : 0);
 
 /** `name=value` for a value field, `name=<bytes> bytes sha256:<hex>` for a file, in the form's order. */
@@ -49,7 +49,7 @@ async function* chunks(
   yield DONE;
 }
 
-/** Segments unless words alone were asked for; both members are always there. */
+/** Segments, or words if only words were asked for; both members are always present. */
 function timesOf(text: string, parts: readonly FormPart[]): JsonObject {
   const asked = formField(parts, 'timestamp_granularities[]');
   if (asked === 'word') return { segments: null, words: wordsOf(text).map(wordAt) };
@@ -75,8 +75,9 @@ const wordAt = (word: string, index: number): JsonObject => ({
 });
 
 /**
- * Throws Rejection for a response_format that is not JSON: only JSON can be encrypted
- * (docs/protocol/inference.md 6.3). `text` is answered as `json` is (docs/protocol/grammar.md).
+ * The response of the transcription endpoint. Throws Rejection for a response_format that is not JSON,
+ * because only JSON can be encrypted (docs/protocol/inference.md 6.3). `text` gets the same response as
+ * `json` (docs/protocol/grammar.md).
  */
 export function transcriptionResponse(
   turn: Turn,

@@ -1,14 +1,16 @@
 /**
- * Scripted answers: a JSON file that maps model names to recorded responses.
+ * Scripted models: a JSON file that maps model names to recorded responses.
  *
  *     { "my-model": { "events": [ { "delayMs": 5, "event": "ping", "data": { … } }, { "data": "[DONE]" } ],
  *                     "unary":  { "status": 200, "delayMs": 5, "body": { … } } } }
  *
- * `events` answers a streaming request, `unary` any other; `data` that is a text goes out as it is. `"turns": [ … ]` in their place holds one
- * such answer after the other, for conversations with tools: the first before any tool has answered, the last for all that is left.
+ * `events` is the response to a streaming request, `unary` to any other. `data` that is a text goes out as it
+ * is. In place of both, `"turns": [ … ]` holds a list of such responses, for conversations with tools: the
+ * first is used before any tool has responded, each result takes the next, and the last serves all further
+ * requests.
  */
 import { readFileSync } from 'node:fs';
-import { PrivatemodeError } from '../../../lib/errors.ts';
+import { PrivatemodeError, pathRefusal } from '../../../lib/errors.ts';
 import { pause } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
@@ -45,7 +47,8 @@ export function loadTranscripts(path: string | undefined): ReadonlyMap<string, T
   try {
     parsed = JSON.parse(readFileSync(path, 'utf8'));
   } catch (cause) {
-    throw new PrivatemodeError('config_invalid', `cannot read the transcripts in ${path}`, { cause });
+    const why = cause instanceof SyntaxError ? 'it is no JSON' : pathRefusal(path, cause);
+    throw new PrivatemodeError('config_invalid', `cannot read the transcripts in ${path}: ${why}`, { cause });
   }
   if (!isObject(parsed)) throw new PrivatemodeError('config_invalid', `${path} is not a map of transcripts`);
   const transcripts = new Map<string, Transcript>();
@@ -69,7 +72,7 @@ async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): A
   }
 }
 
-/** The answer to a request, by how many tools have answered in its messages. */
+/** The recorded response to a request, chosen by how many tools have responded in its messages. */
 export function turnIn(transcript: Transcript, request: JsonObject): Transcript {
   const { messages } = request as { messages?: unknown };
   const answers = (Array.isArray(messages) ? messages : []).filter(
@@ -78,7 +81,7 @@ export function turnIn(transcript: Transcript, request: JsonObject): Transcript 
   return transcript.turns?.[Math.min(answers.length, transcript.turns.length - 1)] ?? transcript;
 }
 
-/** The recorded response; a transcript that lacks the kind asked for is a 404 of the model server. */
+/** The recorded response. If the transcript lacks the kind asked for, the model server responds with 404. */
 export async function transcriptResponse(
   transcript: Transcript,
   streaming: boolean,

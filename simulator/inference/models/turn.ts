@@ -1,7 +1,8 @@
-/** What the built-in models do with a turn of conversation, before an API style gives it a shape. */
+/** What the built-in models do in one turn of a conversation, before an API style gives it a shape. */
 import { randomBytes } from 'node:crypto';
 import type { JsonObject } from '../request.ts';
-import { type ToolCall, toolCallFor } from './tools.ts';
+import { AFTER_A_TOOL, answerTo, editFor } from './person.ts';
+import { hasToolResult, isObject, type ToolCall, toolCallFor } from './tools.ts';
 
 export interface TextTurn {
   readonly kind: 'text';
@@ -14,25 +15,28 @@ export interface ToolTurn {
   readonly call: ToolCall;
 }
 
-/** The model server's own error: it is encrypted like any answer. */
+/** The model server's own error. It is encrypted like any response. */
 export interface ErrorTurn {
   readonly kind: 'error';
   readonly status: number;
+  /** Default: a text that names the status. */
+  readonly message?: string;
 }
 
 export type Turn = TextTurn | ToolTurn | ErrorTurn;
 
-/** Tokens that tell their place, so that a lost or swapped one shows; each choice walks them on its own. */
+/**
+ * Tokens that contain their position, so that a lost or swapped token is visible. Each choice iterates over
+ * them on its own.
+ */
 const numbered = (count: number): Iterable<string> => ({
   *[Symbol.iterator]() {
     for (let index = 0; index < count; index++) yield index === 0 ? 't0' : ` t${index}`;
   },
 });
 
-/** A text cut before each word, its blanks kept: the pieces concatenate to the text. */
+/** A text cut before each word, blanks included; joined, the pieces give the text again. */
 export const wordsOf = (text: string): string[] => text.match(/^\s+|\S+\s*/g) ?? [];
-
-const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
 function textOf(content: unknown): string {
   if (typeof content === 'string') return content;
@@ -42,7 +46,7 @@ function textOf(content: unknown): string {
     .join('');
 }
 
-/** The text of the last message of the user; of legacy completions, the prompt. */
+/** The text of the user's last message; for legacy completions, the prompt. */
 export function lastUserText(request: JsonObject): string {
   const { messages, prompt } = request as { messages?: unknown; prompt?: unknown };
   if (!Array.isArray(messages)) return Array.isArray(prompt) ? prompt.join(' ') : String(prompt ?? '');
@@ -53,10 +57,20 @@ export function lastUserText(request: JsonObject): string {
 interface ModelRow {
   readonly name: RegExp;
   readonly does: string;
-  readonly turn: (match: RegExpExecArray, request: JsonObject) => Turn;
+  /** `edits`: the directory of `ModelOptions`. */
+  readonly turn: (match: RegExpExecArray, request: JsonObject, edits: string | undefined) => Turn;
 }
 
-/** The built-in models. A name that fits no row answers like `sim-echo`, where it is served at all. */
+/** ms between the words of `sim-chat`, slow enough for a person to watch. */
+const READING_PACE = 15;
+
+const echo = (_: RegExpExecArray, request: JsonObject): Turn => ({
+  kind: 'text',
+  tokens: wordsOf(lastUserText(request)),
+  intervalMs: 0,
+});
+
+/** The built-in models. A name that fits no row behaves like `sim-echo`, if it is served at all. */
 export const MODELS: readonly ModelRow[] = [
   {
     name: /^sim-(\d{1,7})x(\d{1,6})$/,
@@ -83,24 +97,36 @@ export const MODELS: readonly ModelRow[] = [
     turn: ([, status]) => ({ kind: 'error', status: Number(status) }),
   },
   {
-    name: /^/,
-    does: 'sim-echo: the last user message, word by word',
-    turn: (_, request) => ({ kind: 'text', tokens: wordsOf(lastUserText(request)), intervalMs: 0 }),
+    name: /^(?:sim-chat|gpt-oss-120b)$/,
+    does: 'sim-chat: says back what a person said; also by the name gpt-oss-120b, for which the examples ask',
+    turn: (_, request, edits) => {
+      const text = lastUserText(request);
+      const call = edits === undefined ? undefined : editFor(text, request, edits);
+      if (call !== undefined) return { kind: 'tool', call };
+      const said = hasToolResult(request['messages']) ? AFTER_A_TOOL : answerTo(text);
+      return { kind: 'text', tokens: wordsOf(said), intervalMs: READING_PACE };
+    },
   },
+  {
+    name: /^sim-(?:64k|128k)$/,
+    does: 'sim-64k, sim-128k: as sim-echo, and refuse what exceeds 65,536 or 131,072 tokens as vLLM does',
+    turn: echo,
+  },
+  { name: /^/, does: 'sim-echo: the last user message, word by word', turn: echo },
 ];
 
-/** What the model of that name (without its faults) does with the request. */
-export function turnOf(model: string, request: JsonObject): Turn {
+/** What the model of that name (without faults) does with the request. */
+export function turnOf(model: string, request: JsonObject, edits?: string): Turn {
   for (const { name, turn } of MODELS) {
     const match = name.exec(model);
-    if (match !== null) return turn(match, request);
+    if (match !== null) return turn(match, request, edits);
   }
   throw new Error('the last row fits every name');
 }
 
 /**
- * The prompts of a legacy completions request: a text or an array of token numbers is one, any other array
- * holds one in each item. Prompts that come as embeddings come first.
+ * The prompts of a legacy completions request. A text or an array of token numbers is one prompt; any other
+ * array holds one prompt per item. Prompts given as embeddings come first.
  */
 function promptsOf({ prompt, prompt_embeds: embeds }: JsonObject): readonly unknown[] {
   const ofEmbeds = Array.isArray(embeds) ? embeds : typeof embeds === 'string' ? [embeds] : [];
@@ -115,9 +141,9 @@ function promptsOf({ prompt, prompt_embeds: embeds }: JsonObject): readonly unkn
 export const turnsOf = (model: string, request: JsonObject): readonly Turn[] =>
   promptsOf(request).map((prompt) => turnOf(model, { ...request, prompt }));
 
-/** An identifier in the dialects' manner. */
+/** A random identifier in the form that both API styles use. */
 export const newId = (prefix: string): string => `${prefix}${randomBytes(12).toString('hex')}`;
 
-/** Four bytes are about one token; good enough for a usage figure. */
+/** Estimates tokens as one per four bytes; good enough for a usage figure. */
 export const countTokens = (value: unknown): number =>
   Math.ceil(Buffer.byteLength(typeof value === 'string' ? value : JSON.stringify(value ?? '')) / 4);

@@ -1,4 +1,4 @@
-/** Document elements for the unstructured endpoint: the first one describes what arrived. */
+/** Document elements for the unstructured endpoint. The first element describes the body that arrived. */
 import { createHash } from 'node:crypto';
 import { boundaryOf, parseForm } from '../form.ts';
 import { Rejection } from '../rejection.ts';
@@ -36,7 +36,7 @@ function filesOf(bytes: Buffer, contentType: string): readonly Buffer[] {
   }
 }
 
-/** An array of elements that describes the body; of a form with several files, an array for each of them. */
+/** An array of elements that describes the body; for a form with several files, an array per file. */
 export function unstructuredResponse(bytes: Buffer, contentType: string): ModelResponse {
   const files = filesOf(bytes, contentType);
   if (files.length < 2) return unary(200, elementsOf(bytes, contentType));

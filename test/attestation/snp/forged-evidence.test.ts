@@ -1,15 +1,22 @@
-/** One defect at a time in evidence that is otherwise good: every check of SEV-SNP goes red for its own reason. */
+/**
+ * One defect at a time in evidence that is otherwise good: every check of SEV-SNP goes red for its own
+ * reason.
+ */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { describe, it } from 'node:test';
 import type { Check } from '../../../lib/attestation/check.ts';
-import { idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
+import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import type { SnpReport } from '../../../lib/attestation/snp/report.ts';
 import { readVcekExtensions } from '../../../lib/attestation/snp/vcek.ts';
-import { type CollateralSource, type Verdict, verify } from '../../../lib/attestation/verify.ts';
+import { SNP } from '../../../lib/attestation/snp/verify-snp.ts';
+import {
+  type CollateralSource,
+  type EvidenceVerdict,
+  verify,
+} from '../../../lib/attestation/verify-evidence.ts';
 import { parseCertificate } from '../../../lib/attestation/x509/certificate.ts';
-import { PrivatemodeError } from '../../../lib/errors.ts';
 import { type CertificateRequest, toPem } from '../../../simulator/pki/certificate.ts';
 import { ia5String, integer, octetString, sequence, utf8String } from '../../../simulator/pki/der.ts';
 import {
@@ -45,8 +52,8 @@ import {
   vcekParts,
 } from '../../support/evidence/snp-platform.ts';
 
-const judge = (changes: Changes): Promise<Verdict> => verify(attestedBy(changes));
-const failures = ({ checks }: Verdict): string[] =>
+const judge = (changes: Changes): Promise<EvidenceVerdict> => verify(attestedBy(changes));
+const failures = ({ checks }: EvidenceVerdict): string[] =>
   checks.filter(({ outcome }) => outcome === 'fail').map(({ id }) => id);
 
 /** Every row: what is changed, and the checks that must fail, the deciding one first. */
@@ -126,7 +133,7 @@ describe('a report of SEV-SNP', () => {
   ];
   for (const each of cases) it(`is refused with ${each[0]}`, () => assertCase(each));
 
-  it('is accepted of any of several coordinators, and of nobody else', async () => {
+  it('is accepted from any of several coordinators, and from no other workload', async () => {
     assert.deepEqual(failures(await judge({ secondCoordinator: true })), []);
     const none = { ...report({ hostData: new Uint8Array(32) }), secondCoordinator: true };
     assert.deepEqual(failures(await judge(none)), ['snp.host_data']);
@@ -134,7 +141,7 @@ describe('a report of SEV-SNP', () => {
 
   it('has an ABI version that is compared as a whole, not part by part', async () => {
     const { GuestPolicy } = REFERENCE_VALUE;
-    const judgeAbi = (reported: bigint, major: number, minor: number): Promise<Verdict> => {
+    const judgeAbi = (reported: bigint, major: number, minor: number): Promise<EvidenceVerdict> => {
       const flags = 0x2520000n;
       const demanded = flags | BigInt(major * 256 + minor);
       return judge({
@@ -151,7 +158,7 @@ describe('a report of SEV-SNP', () => {
     assert.deepEqual(failures(await judgeAbi(0x200n, 1, 255)), []);
   });
 
-  it('has firmware versions that are compared as a whole, and their builds beside them', async () => {
+  it('has firmware versions that are compared as a whole, and builds that are compared too', async () => {
     const versions = (committed: string, current: string): Changes => {
       const [committedMajor, committedMinor, committedBuild] = committed.split('.').map(Number);
       const [currentMajor, currentMinor, currentBuild] = current.split('.').map(Number);
@@ -171,7 +178,7 @@ describe('a report of SEV-SNP', () => {
     }
   });
 
-  it('has its kind of signing key told in words', async () => {
+  it('has the kind of its signing key named in words by the verdict', async () => {
     const words = ['VCEK', 'VLEK', 'reserved', 'reserved', 'reserved', 'reserved', 'reserved', 'none'];
     for (const [key, word] of words.entries()) {
       for (const [reserved, suffix] of [
@@ -185,7 +192,7 @@ describe('a report of SEV-SNP', () => {
     }
   });
 
-  it('is accepted with a masked chip where the manifest allows any', async () => {
+  it('is accepted with a masked chip id if the manifest allows any chip', async () => {
     const any = { ...REFERENCE_VALUE, AllowedChipIDs: [] };
     const masked = await judge({ ...report({ chipId: new Uint8Array(64) }), snp: [any] });
     assert.equal(masked.outcome, 'accepted');
@@ -194,7 +201,7 @@ describe('a report of SEV-SNP', () => {
     assert.equal(outcome('snp.chip_id.allowed'), 'not-applicable');
   });
 
-  it('is accepted of any chip that the manifest lists, and of no other', async () => {
+  it('is accepted from any chip that the manifest lists, and from no other', async () => {
     const [ours = ''] = REFERENCE_VALUE.AllowedChipIDs;
     const other = '5b'.repeat(64);
     for (const [listed, failing] of [
@@ -207,12 +214,12 @@ describe('a report of SEV-SNP', () => {
     }
   });
 
-  it('is accepted where it is stricter than the manifest in every flag', async () => {
+  it('is accepted if its flags are stricter than the manifest requires', async () => {
     const stricter = { policy: 0x252013an | (1n << 23n) | (1n << 24n), platformInfo: 0x3cn };
     assert.deepEqual(failures(await judge({ report: stricter })), []);
   });
 
-  it('passes the policy with SMT where the manifest allows it', async () => {
+  it('passes the policy checks with SMT if the manifest allows SMT', async () => {
     const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
     const smt = {
       ...REFERENCE_VALUE,
@@ -223,7 +230,7 @@ describe('a report of SEV-SNP', () => {
     assert.deepEqual(failures(verdict), ['snp.id_key']);
   });
 
-  it('is refused without what the manifest asks for beyond the usual', async () => {
+  it('is refused if the manifest requires RAPL disabled and ciphertext hiding, and the report has neither', async () => {
     const { GuestPolicy, PlatformInfo } = REFERENCE_VALUE;
     const more = {
       ...REFERENCE_VALUE,
@@ -239,7 +246,7 @@ describe('a report of SEV-SNP', () => {
     ]);
   });
 
-  it('is refused with a byte in its signature field beside R and S', async () => {
+  it('is refused with a byte that is not zero in its signature field outside R and S', async () => {
     const input = attestedBy({});
     const text = Buffer.from(input.document).toString();
     const { raw_attestation_doc: raw } = JSON.parse(text) as { raw_attestation_doc: string };
@@ -267,7 +274,7 @@ describe('the VCEK certificate', () => {
   const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
   const cases: readonly Case[] = [
     ['an older version', { vcek: ofVersion2(VCEK) }, ['snp.vcek.form', 'snp.chain.signature']],
-    ['not a certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
+    ['bytes that are no certificate', { vcek: new Uint8Array([0x30, 0]) }, ['snp.vcek.available']],
     ['a key on another curve', vcek({ key: p256 }), ['snp.vcek.form', 'snp.report.signature']],
     [
       'an ECDSA signature',
@@ -312,9 +319,9 @@ describe('the VCEK certificate', () => {
       replaced('3.1', Buffer.concat([integer(12), new Uint8Array(1)])),
       ['snp.vcek.extensions'],
     ],
-    ['an 8-byte chip', replaced('4', octetString(new Uint8Array(8))), ['snp.vcek.extensions']],
-    ['a 65-byte chip', replaced('4', new Uint8Array(65)), ['snp.vcek.extensions']],
-    ['another chip', replaced('4', new Uint8Array(64).fill(1)), ['snp.chip_id.vcek']],
+    ['a chip id of 8 bytes', replaced('4', octetString(new Uint8Array(8))), ['snp.vcek.extensions']],
+    ['a chip id of 65 bytes', replaced('4', new Uint8Array(65)), ['snp.vcek.extensions']],
+    ['the id of another chip', replaced('4', new Uint8Array(64).fill(1)), ['snp.chip_id.vcek']],
     ['another spl_4', replaced('3.4', integer(1)), ['snp.tcb.vcek', 'snp.tcb.vcek_current']],
     [
       'a validity that has not begun',
@@ -340,7 +347,7 @@ describe('the VCEK certificate', () => {
     }
   });
 
-  it('decides on the product of a version 2 report, stepping included', async () => {
+  it('determines the product of a version 2 report, including the stepping', async () => {
     const v2 = { version: 2, cpuid1EaxFms: 0 };
     const named = (name: string, machineStepping?: number): Changes => ({
       ...replaced('2', ia5String(name)),
@@ -468,10 +475,10 @@ describe('the revocation list of AMD', () => {
   ];
   for (const each of cases) it(`leads to a refusal with ${each[0]}`, () => assertCase(each));
 
-  const listOf = ({ checks }: Verdict): Check | undefined =>
+  const listOf = ({ checks }: EvidenceVerdict): Check | undefined =>
     checks.find(({ id }) => id === 'snp.crl.available');
 
-  it('is fetched where the embedded one is absent, unreadable, too large or not current', async () => {
+  it('is fetched if the document has none, or one that is unreadable, too large or not current', async () => {
     const due = issueArkCrl({ nextUpdate: NOW }); // another one is due at this moment
     const behind = 'not current: the local clock is probably behind';
     for (const [crl, why] of [
@@ -495,10 +502,10 @@ describe('the revocation list of AMD', () => {
     }
   });
 
-  it('has a check that tells its age, and who chose it', async () => {
+  it('has a check that shows its age, and whether the sender of the evidence chose it', async () => {
     const older = issueArkCrl({ thisUpdate: new Date('2026-10-20T00:00:00Z') });
     const amdCrl = async () => ({ crl: older, stored: { fetchedAt: NOW.getTime(), because: 'no network' } });
-    const age = ({ checks }: Verdict) => {
+    const age = ({ checks }: EvidenceVerdict) => {
       const { outcome, found } = checks.find(({ id }) => id === 'snp.crl.age') ?? {};
       return [outcome, found];
     };
@@ -512,7 +519,7 @@ describe('the revocation list of AMD', () => {
     assert.deepEqual(age(await judge({ crl: null })), ['not-evaluated', 'an earlier check failed']);
   });
 
-  it('has its age in the verdict, and where a stored one had to do, since when and why', async () => {
+  it('has its age in the verdict, which says when a list was stored and why a stored list is used', async () => {
     const day = 86_400;
     const { age, found } = listOf(await judge({})) ?? {};
     assert.deepEqual([age, found], [30 * day, 'from the document; number 04, issued 30 days ago']);
@@ -526,7 +533,7 @@ describe('the revocation list of AMD', () => {
     );
   });
 
-  it('is not parsed where the one in the evidence is larger than any real one', async () => {
+  it('is taken from the evidence if it has less than 64 KiB there, and is fetched if it has more', async () => {
     const listing = (count: number): Uint8Array =>
       issueArkCrl({
         revoked: Array.from({ length: count }, (_, i) => ({ serial: (1n << 150n) + BigInt(i), date })),
@@ -538,7 +545,7 @@ describe('the revocation list of AMD', () => {
     assert.match(listOf(await judge({ crl: small }))?.found ?? '', /^from the document/);
   });
 
-  it('is good with other serial numbers on it', async () => {
+  it('is accepted if it lists only other serial numbers', async () => {
     const crl = issueArkCrl({
       revoked: [
         { serial: 0n, date },
@@ -548,7 +555,7 @@ describe('the revocation list of AMD', () => {
     assert.deepEqual(failures(await judge({ crl })), []);
   });
 
-  it('that cannot be had is reported as unavailable collateral, not as an attack', async () => {
+  it('leads to a rejection with the code collateral_unavailable if it cannot be fetched', async () => {
     const verdict = await judge({ crl: null });
     assert.equal(verdict.failure?.code, 'collateral_unavailable');
     assert.equal(verdict.outcome, 'rejected');
@@ -561,7 +568,7 @@ describe('the revocation list of AMD', () => {
 });
 
 describe('the collateral of AMD', () => {
-  it('is asked for by the chip and its REPORTED_TCB: the VCEK', async () => {
+  it('includes the VCEK, which is requested with the chip id and REPORTED_TCB if the document has none', async () => {
     const queries: unknown[] = [];
     const amdVcek: CollateralSource['amdVcek'] = (query) => {
       queries.push(query);
@@ -581,7 +588,7 @@ describe('the collateral of AMD', () => {
     ]);
   });
 
-  it('is judged where it was fetched like that of the document: the VCEK', async () => {
+  it('includes a fetched VCEK, which is judged like one in the document', async () => {
     const serve = (vcek: Uint8Array): Changes => ({
       vcek: null,
       collateral: { amdVcek: () => Promise.resolve(vcek) },
@@ -591,24 +598,56 @@ describe('the collateral of AMD', () => {
     assert.deepEqual(failures(await judge(serve(issueVcek({ key: other })))), ['snp.report.signature']);
   });
 
-  it('is asked of nobody once a check of the evidence has failed', async () => {
-    let asked = 0;
-    const count = (): Promise<never> => {
-      asked++;
-      return Promise.reject(new PrivatemodeError('collateral_unavailable', 'offline'));
+  /** What AMD is asked for; it serves what is there. */
+  async function askedFor(changes: Changes): Promise<readonly [asked: readonly string[], EvidenceVerdict]> {
+    const asked: string[] = [];
+    const serve = <T>(name: string, served: T) => {
+      asked.push(name);
+      return Promise.resolve(served);
     };
-    const collateral = { amdVcek: count, amdCrl: count };
-    const missing = { vcek: null, crl: null, collateral };
-    await judge({ ...missing, report: { version: 6 } });
-    await judge({ ...missing, attestationType: [1, 3, 9901, 2, 2] });
-    await judge({ ...missing, nonce: new Uint8Array(31) });
-    await judge({ crl: null, collateral, vcek: issueVcek({ subject: amdName('other') }) });
-    assert.equal(asked, 0);
-    await judge(missing);
-    assert.equal(asked, 1);
-  });
+    const collateral = { amdVcek: () => serve('VCEK', VCEK), amdCrl: () => serve('CRL', { crl: CRL }) };
+    const verdict = await judge({ ...changes, collateral });
+    return [asked, verdict];
+  }
+  const unendorsed: Changes = { vcek: null, crl: null };
+  const unlisted: Changes = { crl: null };
+  const otherKey = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
 
-  it('is asked for once, however many reference values there are', async () => {
+  for (const [what, changes, requests] of [
+    ['another report version', { ...unendorsed, report: { version: 6 } }, []],
+    ['another stated type', { ...unendorsed, attestationType: [1, 3, 9901, 2, 2] }, []],
+    ['a nonce of another length', { ...unendorsed, nonce: new Uint8Array(31) }, []],
+    ['another measurement', { ...unendorsed, report: { measurement: new Uint8Array(48) } }, []],
+    ['a guest under debug', { ...unendorsed, report: { policy: 0x252013an | (1n << 19n) } }, []],
+    ['a chip that is not allowed', { ...unendorsed, report: { chipId: new Uint8Array(64).fill(7) } }, []],
+    ['another product line', { ...unendorsed, snp: [{ ...REFERENCE_VALUE, ProductName: 'Milan' }] }, []],
+    ['old firmware', { ...unendorsed, report: { reportedTcb: tcbValue({ ...TCB, snp: 27 }) } }, []],
+    ['no pinned root', { ...unendorsed, roots: { snp: {}, tdx: undefined } }, []],
+    ['no VCEK, and a signature by another key', { ...unendorsed, reportKey: otherKey }, ['VCEK']],
+    ['a signature by another key', { ...unlisted, reportKey: otherKey }, []],
+    ['a guest under debug with a VCEK', { ...unlisted, report: { policy: 0x252013an | (1n << 19n) } }, []],
+    ['a VCEK of another chip', { ...unlisted, ...replaced('4', new Uint8Array(64).fill(1)) }, []],
+    ['a VCEK of another name', { ...unlisted, ...vcek({ subject: amdName('other') }) }, []],
+    ['no VCEK and no CRL', unendorsed, ['VCEK', 'CRL']],
+    ['no CRL', unlisted, ['CRL']],
+    ['no VCEK', { vcek: null }, ['VCEK']],
+  ] as const satisfies readonly (readonly [string, Changes, readonly string[]])[]) {
+    it(`is requested for evidence with ${what}: ${requests.join(', ') || 'nothing'}`, async () => {
+      const [asked, { checks, outcome }] = await askedFor(changes);
+      assert.deepEqual(asked, requests);
+      const ofList = checks.filter(({ id }) => id.startsWith('snp.crl.'));
+      const isMade = outcome === 'accepted';
+      for (const check of ofList) assert.equal(check.outcome, isMade ? 'pass' : 'not-evaluated', check.id);
+      const ids = checks.map(({ id }) => id).filter((id) => id.startsWith('snp.'));
+      if (ids.length > 0)
+        assert.deepEqual(
+          ids,
+          SNP.rows.map(({ id }) => id),
+        );
+    });
+  }
+
+  it('is requested once, however many reference values there are', async () => {
     let asked = 0;
     const amdCrl: CollateralSource['amdCrl'] = async () => {
       asked++;
@@ -621,15 +660,44 @@ describe('the collateral of AMD', () => {
   });
 });
 
+describe('evidence of SEV-SNP that nobody can complete', () => {
+  const own = generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey;
+  const debugged: Changes = { report: { policy: 0x252013an | (1n << 19n) } };
+  const foreign: Changes = {
+    report: { measurement: new Uint8Array(48), chipId: new Uint8Array(64).fill(7), ...debugged.report },
+    reportKey: own,
+  };
+  for (const [what, changes, decisive] of [
+    ['a made-up report without a VCEK', { ...foreign, vcek: null }, 'snp.measurement'],
+    ['a made-up report with a VCEK and no CRL', { ...foreign, crl: null }, 'snp.report.signature'],
+    ['a report of a guest under debug, without a VCEK', { ...debugged, vcek: null }, 'snp.policy.debug'],
+    ['a report of a guest under debug, without a CRL', { ...debugged, crl: null }, 'snp.policy.debug'],
+    ['a report by another key, without a CRL', { reportKey: own, crl: null }, 'snp.report.signature'],
+  ] as const satisfies readonly (readonly [string, Changes, string])[]) {
+    it(`is rejected for what it says, not for what is missing: ${what}`, async () => {
+      const { outcome, failure } = await judge(changes);
+      assert.deepEqual([outcome, failure?.id], ['rejected', decisive]);
+      assert.equal(failure?.code, 'attestation_failed');
+    });
+  }
+
+  it('lacks collateral, and nothing else is known, if all that it says is right', async () => {
+    for (const changes of [{ vcek: null }, { crl: null }, { vcek: null, reportKey: own }])
+      assert.equal((await judge(changes)).failure?.code, 'collateral_unavailable');
+  });
+});
+
 describe('the policy documents of a response', () => {
-  const withPolicies = (change: (policies: readonly string[]) => readonly string[]): Promise<Verdict> => {
+  const withPolicies = (
+    change: (policies: readonly string[]) => readonly string[],
+  ): Promise<EvidenceVerdict> => {
     const input = attestedBy({ secondCoordinator: true });
     const document = JSON.parse(Buffer.from(input.document).toString()) as { policies: readonly string[] };
     const changed = { ...document, policies: change(document.policies) };
     return verify({ ...input, document: Buffer.from(JSON.stringify(changed)) });
   };
 
-  it('are the ones of the manifest in any order, none missing, none extra, none twice', async () => {
+  it('are accepted in any order, and refused if one is missing, extra or repeated', async () => {
     assert.deepEqual(failures(await withPolicies((all) => all.toReversed())), []);
     for (const change of [
       (all: readonly string[]) => all.slice(1),
@@ -645,7 +713,7 @@ describe('several reference values', () => {
   const milan = { ...REFERENCE_VALUE, ProductName: 'Milan' };
   const demanding = { ...REFERENCE_VALUE, MinimumMitigationVector: 16 };
 
-  it('accept if any of them accepts, and list its checks', async () => {
+  it('accept evidence if any of them does, and list the checks of that one', async () => {
     for (const snp of [
       [milan, REFERENCE_VALUE],
       [REFERENCE_VALUE, milan],
@@ -655,7 +723,7 @@ describe('several reference values', () => {
     }
   });
 
-  it('of the other kind of evidence do not help', async () => {
+  it('fail evidence.reference_values if all of them are for the other kind of evidence', async () => {
     const [quarter, half] = ['00'.repeat(8), '00'.repeat(48)];
     const tdx = [{ MrTd: half, MrSeam: half, Rtmrs: [half, half, half, half], Xfam: quarter }];
     assert.deepEqual(failures(await judge({ snp: [], tdx })), ['evidence.reference_values']);
@@ -677,8 +745,8 @@ describe('the mesh CA', () => {
   const unknown = { ...keyUsage('cRLSign'), oid: '1.2.3' };
   const cases: readonly (readonly [what: string, meshCaPem: string])[] = [
     ['two certificates', issued().repeat(2)],
-    ['text', `mesh\n${issued()}`],
-    ['no CA', issued({ extensions: [] })],
+    ['text before the certificate', `mesh\n${issued()}`],
+    ['a certificate that is no CA', issued({ extensions: [] })],
     [
       'version 2, by another CA whose signature nobody checks',
       toPem(ofVersion2(issueMeshCa({ issuer: otherCa }))),
@@ -695,13 +763,13 @@ describe('the mesh CA', () => {
     it(`is refused with ${what}`, () => assertCase([what, { meshCaPem }, ['document.mesh_ca']]));
   }
 
-  it('is accepted where another CA issued it: the hardware vouches for it', async () => {
+  it('is accepted if another CA issued it, since the hardware vouches for it', async () => {
     assert.deepEqual(failures(await judge({ meshCaPem: issued({ issuer: otherCa }) })), []);
   });
 });
 
 describe('attestation_type', () => {
-  it('is accepted where it is absent or the type of SEV-SNP, and refused otherwise', async () => {
+  it('is accepted if it is absent or the type of SEV-SNP, and refused otherwise', async () => {
     assert.deepEqual(failures(await judge({ attestationType: [1, 3, 9901, 2, 1] })), []);
     for (const attestationType of [[1, 3, 9901, 2, 2], [1, 3, 9901, 2, 3], [1, 3, 9901, 2, 99], [1]]) {
       assert.deepEqual(failures(await judge({ attestationType })), ['evidence.type']);

@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { p384 } from '@noble/curves/nist.js';
 import { sha384 } from '#crypto/digest';
 import { parseManifest } from '../../../lib/attestation/manifest.ts';
-import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
+import { idBlock, idKey, idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
@@ -24,7 +24,7 @@ const LIVE = vectorJson<{ snp: { accepted: Accepted[] }[] }>(
 );
 
 describe('the ID key', () => {
-  it('is the golden one for two guest policies (docs/protocol/attestation.md 17)', () => {
+  it('equals the known value for two guest policies (docs/protocol/attestation.md 17)', () => {
     assert.equal(
       toHex(sha384(idBlock(GOLDEN, 0x30000n))),
       '46ca0e3fdc027ad9e8aeb04b49daf6151b9b9ffd8862aa386b6e01a1b0d33f7b3d04402ed80f7a21cee34ea036714da0',
@@ -47,7 +47,7 @@ describe('the ID key', () => {
     );
   });
 
-  it('rests on the half of the point whose x is 2', () => {
+  it('is derived from half of the curve point whose x is 2', () => {
     const { p, n, b } = p384.Point.CURVE();
     const u1G = p384.Point.BASE.multiply(
       ((n - (BigInt(`0x${toHex(sha384(idBlock(GOLDEN, 0x30000n)))}`) % n)) * ((n + 1n) / 2n)) % n,
@@ -69,7 +69,7 @@ describe('the ID key', () => {
     }
   });
 
-  it('is the one of the live manifest for every vCPU count that is listed (docs/protocol/attestation.md 19.13)', () => {
+  it('has the expected digest for each listed vCPU count of the live manifest (docs/protocol/attestation.md 19.13)', () => {
     const [entry] = parseManifest(vectorBytes('contrast/privatemode_manifest_v1.58.0.json')).snp;
     assert.ok(entry);
     const policy = guestPolicyValue(entry.guestPolicy);
@@ -84,7 +84,7 @@ describe('the ID key', () => {
     assert.ok(accepted.filter((row) => row.id_block !== undefined).length >= 2);
   });
 
-  it('differs for every policy bit and measurement', () => {
+  it('differs between guest policies and between measurements', () => {
     const digests = [0x20000n, 0x30000n, 0x120000n].map((policy) => toHex(idKeyDigest(GOLDEN, policy)));
     assert.equal(new Set(digests).size, 3);
     const other = createHash('sha384').update('other').digest();

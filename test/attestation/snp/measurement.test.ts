@@ -7,7 +7,7 @@ import {
   idKeyDigest,
   matchMeasurement,
   measurements,
-} from '../../../lib/attestation/snp/launch.ts';
+} from '../../../lib/attestation/snp/launch-digest.ts';
 import { guestPolicyValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { vectorBytes, vectorJson } from '../../support/evidence/attestation-vectors.ts';
 import { fromHex, toHex } from '../../support/evidence/wycheproof.ts';
@@ -26,7 +26,7 @@ const APEIP = 0x0080b004;
 const PAGE = apVmsaPage(APEIP, 'Genoa');
 
 describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
-  it('build the page of an application processor', () => {
+  it('use the expected VMSA page of an application processor', () => {
     const page = apVmsaPage(APEIP, 'Genoa');
     const nonzero = [...page.entries()].filter(([, byte]) => byte !== 0);
     const hex = (value: number, digits: number): string => value.toString(16).padStart(digits, '0');
@@ -44,7 +44,7 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
     assert.equal(toHex(apVmsaPage(0xfffff012, 'Genoa').subarray(0x18, 0x20)), '0000ffff00000000');
   });
 
-  it('give all 220 values of the live manifest, and their ID keys', () => {
+  it('have the expected 220 values for the live manifest, and the expected ID keys', () => {
     const all = [...measurements(ENTRY.trustedMeasurement, PAGE)];
     assert.equal(all.length, 220);
     assert.equal(toHex(sha256(...all)), '366af890912a6758f33ea886646d39791f2851d01dfd35c7f0af8850adb9753d');
@@ -67,7 +67,7 @@ describe('measurements with APEIP (docs/protocol/attestation.md 19.4)', () => {
     assert.equal(matchMeasurement(ENTRY, (first as Uint8Array).subarray(1)), undefined);
   });
 
-  it('are compared exactly where the manifest has no APEIP', () => {
+  it('are compared exactly if the manifest has no APEIP', () => {
     const exact = { ...ENTRY, apeip: undefined };
     assert.equal(matchMeasurement(exact, ENTRY.trustedMeasurement), 'exact');
     const [, second] = measurements(ENTRY.trustedMeasurement, PAGE);

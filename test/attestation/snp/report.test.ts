@@ -42,7 +42,7 @@ const le64 = (value: bigint): string =>
   toHex(Buffer.from(value.toString(16).padStart(16, '0'), 'hex').reverse());
 
 describe('the layout of an SEV-SNP report', () => {
-  it('reads every real report as its index says', () => {
+  it('gives for every real report the fields that its index states', () => {
     assert.equal(REAL.length, 8);
     for (const row of REAL) {
       const report = parseReport(vectorBytes(`snp/${row.report}`));
@@ -76,7 +76,7 @@ describe('the layout of an SEV-SNP report', () => {
     }
   });
 
-  it('writes every report back to the same bytes, directly and through the message', () => {
+  it('turns every report back into the same bytes, directly and by way of the protobuf message', () => {
     const files = [
       ...REAL.map(({ report }) => `snp/${report}`),
       ...SYNTHETIC_SETS.map((set) => `${set}/report.bin`),
@@ -137,7 +137,7 @@ describe('the layout of an SEV-SNP report', () => {
     assert.equal(parseReport(bytes).cpuid1EaxFms, 0x0f000f00);
   });
 
-  it('refuses bits of the CPU that the signature does not cover, since they could be changed', () => {
+  it('refuses CPUID bits that the signature does not cover, since anybody could change them', () => {
     const report = parseReport(vectorBytes('synthetic_v158/report.bin'));
     assert.equal(report.cpuid1EaxFms, 0x00a10f11);
     const others = [
@@ -175,7 +175,7 @@ describe('the protobuf message of SEV-SNP', () => {
     }
   });
 
-  it('never reads as anything but a complete report, whatever is changed', () => {
+  it('is read as a complete report or refused as malformed, whatever byte is changed or missing', () => {
     const message = vectorBytes('synthetic_v158/attestation.pb');
     fc.assert(
       fc.property(fc.nat(message.length - 1), fc.nat(255), fc.boolean(), (at, value, cut) => {
@@ -193,7 +193,7 @@ describe('the protobuf message of SEV-SNP', () => {
 });
 
 describe('the product of CPUID values', () => {
-  it('is exact in family and model', () => {
+  it('is found for the exact family and model only', () => {
     for (const [family, model, product] of [
       [0x19, 0x01, 'Milan'],
       [0x19, 0x11, 'Genoa'],
@@ -236,7 +236,7 @@ describe('TCB versions', () => {
 });
 
 describe('the certificate chain in the message of SEV-SNP', () => {
-  it('has each extra once', () => {
+  it('is refused if two extras have the same key', () => {
     const { report, certificates, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
     const extras = new Map([
       ['first-key', Uint8Array.of(1)],
@@ -269,7 +269,7 @@ describe('the certificate chain in the message of SEV-SNP', () => {
     }
   });
 
-  it('has one certificate of each kind', () => {
+  it('is refused with two certificates of one kind', () => {
     const { report, product } = decodeSnpAttestation(vectorBytes('synthetic/attestation.pb'));
     const certificates = {
       ...{ vcek: Buffer.from('first certificate'), ask: Buffer.from('other certificate') },

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted } from '../../../lib/attestation/check.ts';
 import { DOCUMENT_ROWS } from '../../../lib/attestation/document-checks.ts';
-import { SNP } from '../../../lib/attestation/snp/verify.ts';
-import { type Verdict, verify } from '../../../lib/attestation/verify.ts';
+import { SNP } from '../../../lib/attestation/snp/verify-snp.ts';
+import { type EvidenceVerdict, verify } from '../../../lib/attestation/verify-evidence.ts';
 import {
   OFFLINE,
   SYNTHETIC_SETS,
@@ -76,14 +76,14 @@ const FIRST_FAILURE: Readonly<Record<SyntheticSet, Readonly<Record<string, strin
   },
 };
 
-function assertAccepted(verdict: Verdict): void {
+function assertAccepted(verdict: EvidenceVerdict): void {
   assert.equal(verdict.failure, undefined, JSON.stringify(verdict.failure));
   assert.equal(verdict.outcome, 'accepted');
   assert.equal(verdict.tee, 'snp');
   assert.ok(allAccepted([...DOCUMENT_ROWS, ...SNP.rows], verdict.checks));
 }
 
-function assertRefused(verdict: Verdict, id: string): void {
+function assertRefused(verdict: EvidenceVerdict, id: string): void {
   assert.equal(verdict.failure?.id, id, JSON.stringify(verdict.failure));
   assert.equal(verdict.failure?.outcome, 'fail');
   assert.notEqual(verdict.failure?.code, undefined);
@@ -92,8 +92,8 @@ function assertRefused(verdict: Verdict, id: string): void {
 }
 
 for (const set of SYNTHETIC_SETS) {
-  describe(`the ${set} deployment`, () => {
-    it('is accepted, with every check in the table listed once and in order', async () => {
+  describe(`verification of the ${set} deployment`, () => {
+    it('accepts the honest evidence, with every check in the table listed once and in order', async () => {
       const verdict = await verify(syntheticInput(set));
       assertAccepted(verdict);
       assert.deepEqual(
@@ -106,7 +106,7 @@ for (const set of SYNTHETIC_SETS) {
     });
 
     const cases = syntheticCases(set).filter(({ kind }) => kind === 'attest_response');
-    it('has its variants all in this test', () => {
+    it('is tested here with every variant of the vectors', () => {
       const listed = syntheticCases(set).map(({ file }) => file);
       assert.deepEqual(
         vectorNames(`${set}/negative`)
@@ -133,22 +133,22 @@ for (const set of SYNTHETIC_SETS) {
   });
 }
 
-describe('the inputs beside the document', () => {
+describe('an honest document', () => {
   const input = syntheticInput('synthetic_v158');
 
-  it('must be the nonce that was sent', async () => {
+  it('is refused for another nonce than was sent', async () => {
     const other = Uint8Array.from(input.nonce);
     other[0] = (other[0] as number) ^ 1;
     assertRefused(await verify({ ...input, nonce: other }), 'snp.report_data');
   });
 
-  it('must be a nonce of 32 bytes; the evidence is then not judged at all', async () => {
+  it('is refused for a nonce that has not 32 bytes, and its evidence is not judged at all', async () => {
     const verdict = await verify({ ...input, nonce: input.nonce.subarray(1) });
     assertRefused(verdict, 'nonce.length');
     assert.equal(verdict.checks.length, DOCUMENT_ROWS.length);
   });
 
-  it('must be the expected manifest, byte for byte', async () => {
+  it('is refused if the expected manifest differs, even by one byte', async () => {
     const longer = Buffer.concat([input.manifest, Buffer.from('\n')]);
     const verdict = await verify({ ...input, manifest: longer });
     assertRefused(verdict, 'manifest.expected');
@@ -159,8 +159,8 @@ describe('the inputs beside the document', () => {
     );
   });
 
-  it('must be a manifest that is understood, else the verdict says so', async () => {
-    const change = (from: string, to: string): Promise<Verdict> => {
+  it('is unsupported if the manifest is newer than the program, and rejected if the manifest is invalid', async () => {
+    const change = (from: string, to: string): Promise<EvidenceVerdict> => {
       const manifest = Buffer.from(Buffer.from(input.manifest).toString().replace(from, to));
       return verify(withMembers({ ...input, manifest }, { manifests: [manifest.toString('base64')] }));
     };
@@ -178,10 +178,13 @@ describe('the inputs beside the document', () => {
     assert.equal(invalid.failure?.code, 'manifest_invalid');
   });
 
-  it('must be the roots of the product line', async () => {
+  it('is refused under other roots than those of its product line', async () => {
     const foreign = syntheticInput('synthetic').roots;
     assertRefused(await verify({ ...input, roots: foreign }), 'snp.chain.signature');
-    assertRefused(await verify({ ...input, roots: { snp: {}, tdx: undefined } }), 'snp.roots');
+    const without = await verify({ ...input, roots: { snp: {}, tdx: undefined } });
+    assertRefused(without, 'snp.roots');
+    assert.deepEqual([without.outcome, without.failure?.code], ['rejected', 'attestation_failed']);
+    assert.deepEqual(without.failure?.detail, { missingRoot: 'Genoa' });
     const { Genoa } = input.roots.snp;
     assert.ok(Genoa);
     const swapped = { snp: { Genoa: { ark: Genoa.ask, ask: Genoa.ark } }, tdx: undefined };
@@ -190,7 +193,7 @@ describe('the inputs beside the document', () => {
     assertRefused(await verify({ ...input, roots: relabelled }), 'snp.roots');
   });
 
-  it('must be a time at which every certificate is valid', async () => {
+  it('is refused at a time at which its certificates are not valid', async () => {
     for (const now of ['2019-12-31T00:00:00Z', '2060-01-01T00:00:00Z']) {
       const verdict = await verify({ ...input, now: new Date(now) });
       assertRefused(verdict, 'document.mesh_ca');
@@ -230,7 +233,7 @@ describe('a verdict', () => {
     }
   });
 
-  it('is malformed where the evidence is none, and lists no evidence checks', async () => {
+  it('is malformed if document or evidence is unreadable, and lists only document checks if the document is', async () => {
     const input = syntheticInput('synthetic_v158');
     for (const document of ['', '{}', 'null', '[]', '\0'].map((text) => Buffer.from(text))) {
       const verdict = await verify({ ...input, document });
@@ -251,7 +254,7 @@ describe('a verdict', () => {
     );
   });
 
-  it('does not come from asking anybody while the document carries everything', async () => {
+  it('needs no request for collateral if the document carries all of it', async () => {
     let questions = 0;
     const counting = Object.fromEntries(
       Object.keys(OFFLINE).map((name) => [name, () => Promise.reject(questions++)]),

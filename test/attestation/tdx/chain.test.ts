@@ -26,7 +26,7 @@ describe('a chain in PEM', () => {
     assert.throws(() => readCertificates(spaced(32_769), 2), malformed(/too large/));
   });
 
-  it('has as many certificates as are wanted, and nothing else', () => {
+  it('has exactly the expected number of certificates, and no other block', () => {
     for (const count of [1, 3]) {
       assert.throws(() => readCertificates(two, count), malformed(/a chain of 2 PEM blocks instead of/));
     }
@@ -57,16 +57,16 @@ describe('the profile of a certificate of Intel', () => {
       },
     ],
   ];
-  it('is held by the certificates of the platform', () => assert.deepEqual(profileDefects(leaf, NAME), []));
+  it('is met by the PCK certificate of the platform', () => assert.deepEqual(profileDefects(leaf, NAME), []));
   for (const [name, certificate] of altered) {
-    it(`refuses ${name}, in words`, () => {
+    it(`refuses ${name}, and describes the defect`, () => {
       const [defect, ...more] = profileDefects(certificate, NAME);
       assert.match(defect ?? '', /\w+ \w+/);
       assert.deepEqual(more, []);
     });
   }
 
-  it('lets a CA stand above as many others as its path length says', async () => {
+  it('lets a CA have as many CAs below it as its path length allows', async () => {
     assert.deepEqual(await linkDefects(intermediate, root, 1), []);
     assert.equal((await linkDefects(intermediate, root, 2)).length, 1);
     assert.equal((await linkDefects(leaf, intermediate, 1)).length, 1);

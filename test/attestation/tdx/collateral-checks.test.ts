@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { allAccepted } from '../../../lib/attestation/check.ts';
 import { fetchCollateral, readSubject } from '../../../lib/attestation/tdx/subject.ts';
-import { TDX } from '../../../lib/attestation/tdx/verify.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import type { CertificateRequest } from '../../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../../simulator/pki/der.ts';
@@ -198,7 +198,7 @@ const REVOCATION: readonly Row[] = [
 
 const isoSeconds = `${NOW.toISOString().slice(0, 19)}Z`;
 
-describe('TCB info, QE identity and revocation lists', () => {
+describe('verification of TCB info, QE identity and revocation lists', () => {
   itRefuses('collateral', [...DOCUMENTS, ...REVOCATION]);
   itAccepts([
     ['a lower-case FMSPC in TCB info', { tcbInfo: (j) => ({ ...j, fmspc: 'a0b1c2d3e4f5' }) }],
@@ -207,7 +207,7 @@ describe('TCB info, QE identity and revocation lists', () => {
       { tcbInfo: (j) => ({ ...j, issueDate: isoSeconds, nextUpdate: isoSeconds }) },
     ],
     [
-      'any evaluation number where the manifest asks for none',
+      'any evaluation number if the manifest asks for none',
       {
         entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 0 }),
         tcbInfo: (j) => ({ ...j, tcbEvaluationDataNumber: 1 }),
@@ -253,7 +253,7 @@ describe('collateral of TDX', () => {
     return { questions, changes: { ...changes, answers } };
   };
 
-  it('is asked for by the platform model of the certificate and the number of the manifest', async () => {
+  it('is requested with the FMSPC of the certificate and the evaluation number of the manifest', async () => {
     const { questions, changes } = asked({});
     assert.ok(allAccepted(TDX.rows, await judge(changes)));
     assert.deepEqual(questions, [
@@ -264,7 +264,7 @@ describe('collateral of TDX', () => {
     ]);
   });
 
-  it('is asked for without a number where the manifest has none', async () => {
+  it('is requested without an evaluation number if the manifest has none', async () => {
     const { questions, changes } = asked({ entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 0 }) });
     await judge(changes);
     assert.deepEqual(questions.slice(0, 2), [
@@ -273,7 +273,7 @@ describe('collateral of TDX', () => {
     ]);
   });
 
-  it('is asked for by any number that the manifest has', async () => {
+  it('is requested with the evaluation number of the manifest even if that number is 1', async () => {
     const { questions, changes } = asked({ entry: (e) => ({ ...e, minTcbEvaluationDataNumber: 1 }) });
     await judge(changes);
     assert.deepEqual(questions.slice(0, 2), [
@@ -282,7 +282,7 @@ describe('collateral of TDX', () => {
     ]);
   });
 
-  it('is not asked for on the word of evidence that has failed', async () => {
+  it('is not requested if the form, the chain or a signature of the evidence is bad', async () => {
     for (const change of FORGED) {
       const { questions, changes } = asked(change);
       await judge(changes);
@@ -296,7 +296,7 @@ describe('collateral of TDX', () => {
     assert.ok(!questions.some((question) => question[0] === 'root crl'));
   });
 
-  describe('of the root', () => {
+  describe('the root CRL', () => {
     const uri = element(0x86, Buffer.from('https://example.test/'));
     const point = (...names: readonly Uint8Array[]): Uint8Array =>
       sequence(element(0xa0, element(0xa0, ...names)));
@@ -313,32 +313,32 @@ describe('collateral of TDX', () => {
       return { address: questions.find(([name]) => name === 'root crl')?.[1], failing };
     };
 
-    it('comes from the one URI of the one distribution point', async () => {
+    it('comes from the one URI of the one distribution point in the root', async () => {
       const { address, failing } = await askedWith(points(point(uri)));
       assert.deepEqual([address, failing], [{ url: 'https://example.test/' }, []]);
     });
 
     const refused: readonly (readonly [string, readonly EncodedExtension[]])[] = [
-      ['no extension', []],
-      ['no point', [points()]],
-      ['two points', [points(point(uri), point(uri))]],
+      ['no extension with the address', []],
+      ['no distribution point', [points()]],
+      ['two distribution points', [points(point(uri), point(uri))]],
       ['two URIs', [points(point(uri, uri))]],
       ['no URI', [points(point())]],
       ['a name of another kind', [points(point(element(0x82, Buffer.from('example.test'))))]],
       [
-        'a point with reasons',
+        'a distribution point with reasons',
         [points(sequence(element(0xa0, element(0xa0, uri)), element(0x81, Uint8Array.of(7, 0x80))))],
       ],
     ];
     for (const [name, extensions] of refused) {
-      it(`is asked of nobody where the root has ${name}`, async () => {
+      it(`is not requested if the root has ${name}`, async () => {
         const { address, failing } = await askedWith(...extensions);
         assert.deepEqual([address, failing], [undefined, ['tdx.root_crl.format']]);
       });
     }
   });
 
-  it('that cannot be had or read fails with collateral_unavailable, and leaves the rest to be told', async () => {
+  it('fails with collateral_unavailable if it cannot be fetched, and other checks are still made', async () => {
     for (const name of ['intelTcbInfo', 'intelQeIdentity', 'intelPckCrl', 'intelRootCrl'] as const) {
       const checks = await judge({ answers: { [name]: unreachable } });
       const [failure] = checks.filter(({ outcome }) => outcome === 'fail');
@@ -348,7 +348,27 @@ describe('collateral of TDX', () => {
     }
   });
 
-  it('is not excused when its source breaks: a defect of ours is no verdict', async () => {
+  it('fails with collateral_unavailable if it cannot be read, and other checks are still made', async () => {
+    const crl = Uint8Array.of(0x30, 0);
+    const unreadable: readonly (readonly [check: string, answers: NonNullable<Changes['answers']>])[] = [
+      ['tdx.tcb_info.format', { intelTcbInfo: async () => ({ body: '{', issuerChain: '' }) }],
+      [
+        'tdx.tcb_info.format', // by its issuer chain
+        { intelTcbInfo: async () => answer('tcbInfo', { id: 'TDX' }) },
+      ],
+      ['tdx.qe_identity.format', { intelQeIdentity: async () => ({ body: '{', issuerChain: '' }) }],
+      ['tdx.pck_crl.format', { intelPckCrl: async () => ({ crl, issuerChain: '' }) }],
+      ['tdx.root_crl.format', { intelRootCrl: async () => ({ crl }) }],
+    ];
+    for (const [check, answers] of unreadable) {
+      const checks = await judge({ answers });
+      const [failure] = checks.filter(({ outcome }) => outcome === 'fail');
+      assert.deepEqual([failure?.id, failure?.code], [check, 'collateral_unavailable']);
+      assert.ok(checks.some(({ id, outcome }) => id === 'tdx.policy.mrtd' && outcome === 'pass'));
+    }
+  });
+
+  it('makes verification throw, rather than give a verdict, if its source has a defect', async () => {
     const broken = async (): Promise<never> => {
       throw new TypeError('defect');
     };
@@ -357,7 +377,7 @@ describe('collateral of TDX', () => {
     await assert.rejects(judge({ answers: { intelPckCrl: empty } }), TypeError);
   });
 
-  it('is asked for by nobody without the platform of a certificate and a trusted root', async () => {
+  it('is not requested if the platform of the certificate or the trusted root is missing', async () => {
     const { questions, changes } = asked({});
     const { quote, entry, context } = tdxPlatform(changes);
     const subject = readSubject(quote, entry, context);
@@ -369,7 +389,7 @@ describe('collateral of TDX', () => {
     assert.deepEqual(questions, []);
   });
 
-  it('holds at both ends of its period, and no longer', async () => {
+  it('is accepted at both ends of its period, and not outside', async () => {
     const at = (issueDate: string, nextUpdate: string): Changes => {
       const dated = (json: object) => ({ ...json, issueDate, nextUpdate });
       return { tcbInfo: dated, qeIdentity: dated };

@@ -113,7 +113,7 @@ const PCK: readonly Row[] = [
     ['tdx.pck.chain'],
   ],
   [
-    'a platform CA that is none',
+    'a platform CA that is no CA',
     { platformCa: (r) => ({ ...r, extensions: replaced(r.extensions, basicConstraints(false)) }) },
     ['tdx.pck.chain'],
   ],
@@ -169,7 +169,7 @@ const PCK: readonly Row[] = [
   ],
 ];
 
-describe('the PCK certificate chain', () => {
+describe('verification of the PCK certificate chain', () => {
   itRefuses('pck', PCK);
   itAccepts([
     [

@@ -1,4 +1,7 @@
-/** What must hold for every input: no change makes evidence acceptable, and bad input gives typed results only. */
+/**
+ * What must hold for every input: no change makes evidence acceptable, and bad input gives typed results
+ * only.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
@@ -7,8 +10,8 @@ import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
 import { decodeQuoteV4, type QuoteV4 } from '../../../lib/attestation/tdx/quote.ts';
 import { readSgxExtension } from '../../../lib/attestation/tdx/sgx-extension.ts';
 import { readSignedJson } from '../../../lib/attestation/tdx/signed-json.ts';
-import { TDX } from '../../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../../lib/attestation/verify.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
+import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { decodePem } from '../../../lib/attestation/x509/certificate.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { encodeQuoteV4 } from '../../../simulator/evidence/tdx-message.ts';
@@ -81,7 +84,7 @@ const withChain = (ders: readonly Uint8Array[]): QuoteV4 => {
 };
 
 describe('one flipped byte', () => {
-  it('is met by a platform that is accepted without it', async () => {
+  it('is the only change to evidence that is accepted unchanged', async () => {
     assert.ok(await accepts(quote));
     assert.ok(await accepts(withChain(chainDers)));
     assert.equal(COVERED.length, 32);
@@ -139,7 +142,7 @@ describe('one flipped byte', () => {
     await fc.assert(property, { ...SEED, numRuns: 100 });
   });
 
-  it('in the message of a refused variant never makes it acceptable', async () => {
+  it('in the message of a refused variant never makes that variant acceptable', async () => {
     const refused = syntheticVariants().filter(({ upstream }) => upstream === 'reject');
     const property = fc.asyncProperty(fc.constantFrom(...refused), flip, async ({ file }, change) => {
       const input = variantInput(file);
@@ -190,7 +193,7 @@ describe('arbitrary input', () => {
     }
   });
 
-  it('as evidence gives a verdict, and no other acceptance than of the same quote', async () => {
+  it('is rejected or malformed if it is given as evidence', async () => {
     const input = syntheticInput();
     const document = JSON.parse(Buffer.from(input.document).toString('utf8'));
     const raw = Uint8Array.from(Buffer.from(document.raw_attestation_doc, 'base64'));
@@ -207,7 +210,7 @@ describe('arbitrary input', () => {
     await fc.assert(property, { ...SEED, numRuns: 200 });
   });
 
-  it('survives being written and read again', () => {
+  it('in a quote is unchanged after writing and reading', () => {
     const bytes = (length: number) => fc.uint8Array({ minLength: length, maxLength: length });
     const header = fc.record({
       version: fc.nat(0xffff),

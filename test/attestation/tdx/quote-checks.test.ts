@@ -117,4 +117,5 @@ const SIGNATURES: readonly Row[] = [
   ],
 ];
 
-describe('the form and the signatures of a TDX quote', () => itRefuses('quote', [...FORM, ...SIGNATURES]));
+describe('verification of the form and the signatures of a TDX quote', () =>
+  itRefuses('quote', [...FORM, ...SIGNATURES]));

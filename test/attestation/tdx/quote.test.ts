@@ -31,7 +31,7 @@ const V4_QUOTES: readonly (readonly [file: string, extraBytes: number])[] = [
   ['tdx_v4_trustee_quote.bin', 0],
 ];
 
-describe('binary TDX quote', () => {
+describe('the reader of binary TDX quotes', () => {
   for (const [file, extraBytes] of V4_QUOTES) {
     it(`reads ${file} and rebuilds the bytes that were signed`, () => {
       const bytes = vector('tdx', file);
@@ -47,14 +47,14 @@ describe('binary TDX quote', () => {
     });
   }
 
-  it('takes the same values from the binary form and from the message', () => {
+  it('takes the same values from a binary quote as from its protobuf message', () => {
     assert.deepEqual(
       plain(parseQuote(vector('tdx', 'tdx_v4_phala_quote.bin'))),
       plain(decodeQuoteV4(vector('tdx', 'tdx_v4_phala_attestation.pb'))),
     );
   });
 
-  it('puts field 5 of the header before field 4', () => {
+  it('rebuilds the header with field 5 (PCE SVN) before field 4 (QE SVN)', () => {
     const header = { ...quote.header, qeSvn: Uint8Array.of(1, 2), pceSvn: Uint8Array.of(3, 4) };
     const bytes = signedQuoteBytes({ ...quote, header });
     assert.deepEqual([...bytes.subarray(8, 12)], [3, 4, 1, 2]);
@@ -86,7 +86,7 @@ describe('binary TDX quote', () => {
     assert.throws(() => parseQuote(bytes), { ...MALFORMED, message: /bytes follow/ });
   });
 
-  it('refuses to rebuild a quote from parts of other lengths', () => {
+  it('refuses to rebuild a quote from a part of the wrong length', () => {
     const tdQuoteBody = { ...quote.tdQuoteBody, mrTd: new Uint8Array(47) };
     assert.throws(() => signedQuoteBytes({ ...quote, tdQuoteBody }), MALFORMED);
   });
@@ -143,7 +143,7 @@ describe('QuoteV4 message', () => {
     );
   });
 
-  it('refuses a message that is too large to be one', () => {
+  it('refuses a message of more than 1 MiB', () => {
     const encoded = (extra: number): Uint8Array =>
       encodeQuoteV4({ ...quote, extraBytes: new Uint8Array(extra) });
     const around = 1_048_576 - encoded(1_000_000).length + 1_000_000;

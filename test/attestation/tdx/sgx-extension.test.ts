@@ -16,7 +16,7 @@ describe('Intel’s extension of a PCK certificate', () => {
     assert.deepEqual([dynamicPlatform, smtEnabled], [false, false]);
   });
 
-  it('leaves configuration that is not stated open', () => {
+  it('gives undefined for flags that it does not state', () => {
     const { dynamicPlatform, smtEnabled } = read({ configuration: [] });
     assert.deepEqual([dynamicPlatform, smtEnabled], [undefined, undefined]);
   });
@@ -26,7 +26,7 @@ describe('Intel’s extension of a PCK certificate', () => {
     list.map(([name, old]) => [name, name === suffix ? value : old] as const);
   const { parts, tcb, configuration } = SGX_PARTS;
 
-  it('states versions up to the bound of each', () => {
+  it('may state each component up to 255, and the PCE SVN up to 65,535', () => {
     for (let component = 1; component <= 16; component++) {
       const { componentSvns } = read({ tcb: set(tcb, `2.${component}`, integer(255)) });
       assert.equal(componentSvns[component - 1], 255);
@@ -38,7 +38,7 @@ describe('Intel’s extension of a PCK certificate', () => {
       assert.equal(read({ parts: set(parts, '5', enumerated(type)) }).sgxType, type);
   });
 
-  it('states three flags, each for itself', () => {
+  it('states each of three flags independently of the others', () => {
     for (const [suffix, flags] of [
       ['7.1', [true, false]],
       ['7.2', [false, false]],
@@ -58,8 +58,8 @@ describe('Intel’s extension of a PCK certificate', () => {
     ...tcb.map(
       ([missing]) => [`no part ${missing}`, { tcb: tcb.filter(([name]) => name !== missing) }] as const,
     ),
-    ['more than a value in a part', { parts: set(parts, '5', Buffer.concat([enumerated(2), integer(1)])) }],
-    ['more than a value in a component', { tcb: set(tcb, '2.1', Buffer.concat([integer(5), integer(1)])) }],
+    ['more than one value in a part', { parts: set(parts, '5', Buffer.concat([enumerated(2), integer(1)])) }],
+    ['more than one value in a component', { tcb: set(tcb, '2.1', Buffer.concat([integer(5), integer(1)])) }],
     ['an unknown part', { parts: [...parts, ['8', integer(1)]] }],
     ['an unknown TCB component', { tcb: [...tcb, ['2.19', integer(1)]] }],
     ['an unknown configuration', { configuration: [...configuration, ['7.4', boolean(true)]] }],

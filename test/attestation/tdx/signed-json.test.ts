@@ -32,7 +32,7 @@ describe('signed JSON of Intel', () => {
   }
 
   const refused: readonly (readonly [name: string, body: string])[] = [
-    ['nothing', ''],
+    ['an empty body', ''],
     ['a page of HTML', '<html>portal</html>'],
     ['a list', `[{"tcbInfo":{},"signature":"${SIGNATURE}"}]`],
     ['null', 'null'],
@@ -52,37 +52,37 @@ describe('signed JSON of Intel', () => {
     ['a signature that is not hex', `{"tcbInfo":{},"signature":"${'zz'.repeat(64)}"}`],
     ['a text after the object', `{"tcbInfo":{},"signature":"${SIGNATURE}"}x`],
     [
-      'what is nested too deeply',
+      'a value that is nested too deeply',
       `{"tcbInfo":{"x":${'['.repeat(20)}${']'.repeat(20)}},"signature":"${SIGNATURE}"}`,
     ],
     ['an unterminated string', '{"tcbInfo":{},"signature":"'],
     ['closing brackets only', '}}]]'],
-    ['a megabyte', `{"tcbInfo":{"x":"${' '.repeat(1 << 20)}"},"signature":"${SIGNATURE}"}`],
+    ['a body of a megabyte', `{"tcbInfo":{"x":"${' '.repeat(1 << 20)}"},"signature":"${SIGNATURE}"}`],
   ];
   for (const [name, body] of refused) {
     it(`refuses ${name}`, () => assert.throws(() => readSignedJson(body, 'tcbInfo'), UNUSABLE));
   }
 });
 
-describe('signed JSON that is refused', () => {
+describe('the refusal of signed JSON', () => {
   const signature = `"signature":"${SIGNATURE}"`;
   for (const [body, message] of [
-    [`{${signature}}`, 'the answer has no member "tcbInfo"'],
-    ['{"tcbInfo":{}}', 'the answer has no signature of 64 bytes in hex'],
-    [`{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'the answer has a member twice'],
-    [`{"tcbInfo":[],${signature}}`, 'the answer is not a JSON object'],
-    [`[${signature}]`, 'the answer is not JSON'],
-    ['null', 'the answer is not a JSON object'],
+    [`{${signature}}`, 'the body has no member "tcbInfo"'],
+    ['{"tcbInfo":{}}', 'the body has no signature of 64 bytes in hex'],
+    [`{"tcbInfo":{},"tcbInfo":{},${signature}}`, 'the body has a member twice'],
+    [`{"tcbInfo":[],${signature}}`, 'the body is not a JSON object'],
+    [`[${signature}]`, 'the body is not JSON'],
+    ['null', 'the body is not a JSON object'],
   ] as const) {
-    it(`says so: ${message}, ${body.length} characters`, () =>
+    it(`says "${message}" for a body of ${body.length} characters`, () =>
       assert.throws(() => readSignedJson(body, 'tcbInfo'), { ...UNUSABLE, message }));
   }
 });
 
-describe('the size of signed JSON', () => {
+describe('the limits of signed JSON', () => {
   const ending = `,"signature":"${SIGNATURE}"}`;
 
-  it('is 64 Ki characters, and no more', () => {
+  it('allow 64 Ki characters, and no more', () => {
     const padded = (length: number): string => {
       const start = '{"tcbInfo":{"x":"';
       return `${start}${' '.repeat(length - start.length - 2 - ending.length)}"}${ending}`;
@@ -91,7 +91,7 @@ describe('the size of signed JSON', () => {
     assert.throws(() => readSignedJson(padded(65_537), 'tcbInfo'), { ...UNUSABLE, message: /too large/ });
   });
 
-  it('is 16 levels deep, and no deeper', () => {
+  it('allow 16 levels of nesting, and no more', () => {
     const nested = (depth: number): string =>
       `{"tcbInfo":{"x":${'['.repeat(depth - 2)}${']'.repeat(depth - 2)}}${ending}`;
     assert.equal(readSignedJson(nested(16), 'tcbInfo').signature.length, 64);
@@ -133,6 +133,6 @@ describe('members of Intel’s JSON', () => {
     ['null for an object', null, (o) => o.object('m')],
   ];
   for (const [name, value, read] of refusals) {
-    it(`refuse ${name}`, () => assert.throws(() => read(members({ m: value })), UNUSABLE));
+    it(`are refused with ${name}`, () => assert.throws(() => read(members({ m: value })), UNUSABLE));
   }
 });

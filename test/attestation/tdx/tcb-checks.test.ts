@@ -106,7 +106,7 @@ const TCB: readonly Row[] = [
   ['a quoting enclave below every level', { qeReport: (r) => ({ ...r, isvSvn: 1 }) }, ['tdx.qe.status']],
 ];
 
-describe('the state of platform, TDX module and quoting enclave', () => {
+describe('verification of the state of platform, TDX module and quoting enclave', () => {
   itRefuses('tcb', TCB);
   itAccepts([
     [

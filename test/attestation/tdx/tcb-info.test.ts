@@ -56,7 +56,7 @@ describe('TCB info', () => {
   const levelsOf = async (...tcbLevels: readonly object[]): Promise<TcbInfo> =>
     readTcbInfo(members({ ...(await info()), tcbLevels }));
 
-  it('gives the first level that is reached in every component', async () => {
+  it('gives the first level that a platform reaches in every component', async () => {
     const levels = await levelsOf(
       platformLevelJson('first', sixteen(3, 4)),
       platformLevelJson('second', sixteen(3, 3), 14),
@@ -69,7 +69,7 @@ describe('TCB info', () => {
     assert.equal(platformLevel(levels, platform, teeTcbSvn)?.status, 'sixth');
   });
 
-  it('counts the first two TDX components for module version 0 only', async () => {
+  it('compares the first two TDX components only for module version 0', async () => {
     const levels = await levelsOf(platformLevelJson('high', sixteen(), 0, sixteen(8)));
     assert.equal(platformLevel(levels, platform, teeTcbSvn)?.status, 'high');
     assert.equal(platformLevel(levels, platform, Uint8Array.from(sixteen(7, 0, 3))), undefined);
@@ -86,7 +86,7 @@ describe('TCB info', () => {
     assert.equal(moduleIdentity(named('TDX_1'), version(1)), undefined);
   });
 
-  it('takes the first security version that is reached', () => {
+  it('gives the first level whose security version is reached', () => {
     const levels = [
       { isvSvn: 7, status: 'a' },
       { isvSvn: 3, status: 'b' },
@@ -182,7 +182,7 @@ describe('QE identity', () => {
     }
   });
 
-  it('compares under a mask, and only equal lengths', () => {
+  it('is compared under a mask, and only with values of the same length', () => {
     const bytes = (...list: number[]): Uint8Array => Uint8Array.from(list);
     assert.ok(equalUnderMask(bytes(0x15, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));
     assert.ok(!equalUnderMask(bytes(0x17, 0xff), bytes(0xfb, 0), bytes(0x11, 0)));

@@ -14,8 +14,8 @@ import {
   readTcbInfo,
   svnLevel,
 } from '../../../lib/attestation/tdx/tcb-info.ts';
-import { TDX } from '../../../lib/attestation/tdx/verify.ts';
-import { verify } from '../../../lib/attestation/verify.ts';
+import { TDX } from '../../../lib/attestation/tdx/verify-tdx.ts';
+import { verify } from '../../../lib/attestation/verify-evidence.ts';
 import { type Certificate, verifySignedBy } from '../../../lib/attestation/x509/certificate.ts';
 import { isCurrent, parseCrl } from '../../../lib/attestation/x509/crl.ts';
 import { extensionValue } from '../../../lib/attestation/x509/extensions.ts';
@@ -82,8 +82,8 @@ const VARIANTS: Readonly<Record<string, readonly string[]>> = {
   'wrong_rtmr3.json': ['tdx.policy.rtmr3'],
 };
 
-describe('synthetic TDX example', () => {
-  it('is accepted', async () => {
+describe('verification of the synthetic TDX deployment', () => {
+  it('accepts the honest evidence', async () => {
     const verdict = await verify(syntheticInput());
     assert.deepEqual(failed(verdict.checks), []);
     assert.equal(verdict.outcome, 'accepted');
@@ -100,7 +100,7 @@ describe('synthetic TDX example', () => {
   });
 
   for (const { file, reason } of syntheticVariants()) {
-    it(`judges ${file}: ${reason}`, async () => {
+    it(`${VARIANTS[file]?.length === 0 ? 'accepts' : 'rejects'} ${file}: ${reason}`, async () => {
       const verdict = await verify(variantInput(file));
       const expected = VARIANTS[file] ?? [];
       assert.deepEqual(failed(verdict.checks), expected);
@@ -110,7 +110,18 @@ describe('synthetic TDX example', () => {
     });
   }
 
-  it('is rejected when its collateral has expired', async () => {
+  it('asks Intel for nothing if the evidence answers another nonce', async () => {
+    const asked: string[] = [];
+    const collateral = new Proxy(syntheticInput().collateral, {
+      get: (source, kind, receiver) => asked.push(String(kind)) && Reflect.get(source, kind, receiver),
+    });
+    await verify({ ...syntheticInput(), collateral });
+    assert.notEqual(asked.splice(0).length, 0);
+    const verdict = await verify({ ...syntheticInput(), collateral, nonce: new Uint8Array(32) });
+    assert.deepEqual([verdict.failure?.id, asked], ['tdx.policy.report_data', []]);
+  });
+
+  it('rejects the evidence when its collateral has expired', async () => {
     const verdict = await verify({ ...syntheticInput(), now: new Date('2027-11-01T00:00:01Z') });
     assert.equal(verdict.outcome, 'rejected');
     assert.deepEqual(failed(verdict.checks), [
@@ -121,7 +132,7 @@ describe('synthetic TDX example', () => {
     ]);
   });
 
-  it('is rejected under the real Intel root, and without a root', async () => {
+  it('rejects the evidence under the real Intel root, and without a root', async () => {
     for (const tdx of [{ root: INTEL_ROOT }, undefined]) {
       const { checks } = await verify({ ...syntheticInput(), roots: { snp: {}, tdx } });
       assert.deepEqual(failed(checks), ['tdx.pck.chain']);
@@ -222,7 +233,7 @@ describe('other real TDX quotes', () => {
     });
   }
 
-  it('the one under debug fails the attributes check', async () => {
+  it('tdx_v4_trustee_quote.bin fails tdx.policy.td_attributes, since its domain is under debug', async () => {
     const quote = parseQuote(vector('tdx', 'tdx_v4_trustee_quote.bin'));
     const checks = await judgeReal(quote, noCollateral, '2024-01-01T00:00:00Z');
     const attributes = checks.find(({ id }) => id === 'tdx.policy.td_attributes');
@@ -244,14 +255,14 @@ describe('real collateral of Intel', () => {
     assert.equal(moduleIdentity(info, teeTcbSvn), undefined);
   });
 
-  it('of 2023 knows the quoting enclave as up to date', () => {
+  it('of 2023 lists the quoting enclave as up to date', () => {
     const { content } = readSignedJson(text('tdx', 'google_qe_identity.json'), 'enclaveIdentity');
     const identity = readQeIdentity(content);
     assert.equal(svnLevel(identity.levels, qeReport.isvSvn)?.status, 'UpToDate');
     assert.deepEqual(Buffer.from(identity.mrSigner), Buffer.from(qeReport.mrSigner));
   });
 
-  it('revocation lists verify under the chain of the quote', async () => {
+  it('has revocation lists that verify under the chain of the quote', async () => {
     const pckCrl = parseCrl(vector('tdx', 'google_pck_crl_platform.der'));
     const rootCrl = parseCrl(vector('tdx', 'google_sgx_root_ca_crl.der'));
     assert.ok(await verifySignedBy(pckCrl, chain.intermediate));
@@ -261,7 +272,7 @@ describe('real collateral of Intel', () => {
     assert.ok(!pckCrl.revoked.has(chain.leaf.serial));
   });
 
-  it('of 2026 can be read, with one identity per module version', () => {
+  it('of 2026 can be read, including the identity of module version 3', () => {
     const { content } = readSignedJson(text('tdx', 'google_tcb_info_v5sample.json'), 'tcbInfo');
     const info = readTcbInfo(content);
     assert.equal(info.evaluationDataNumber, 18);
@@ -283,7 +294,7 @@ describe('real collateral of Intel', () => {
 });
 
 describe('table of TDX checks', () => {
-  it('leaves no check without a test file that answers for it', () => {
+  it('has exactly one group of tests for each check', () => {
     for (const { id } of TDX.rows) {
       const groups = Object.values(GROUPS).filter((ids) => ids.test(id));
       assert.equal(groups.length, 1, id);

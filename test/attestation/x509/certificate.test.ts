@@ -61,7 +61,9 @@ const issue = (changes: Partial<CertificateRequest> = {}): Uint8Array =>
     ...changes,
   });
 
-/** A certificate that the elements of its signed part are changed in, as bytes; its signature is the old one. */
+/**
+ * A certificate that the elements of its signed part are changed in, as bytes; its signature is the old one.
+ */
 function withElements(change: (elements: Uint8Array[]) => readonly Uint8Array[]): Uint8Array {
   const [signed, ...rest] = children(parseDer(issue())) as [Der, Der, Der];
   const elements = children(signed).map(({ full }) => full);
@@ -98,7 +100,7 @@ describe('certificates of the vendors', () => {
     }
   });
 
-  it('chain as the vendors made them: ARK over itself, ASK and ASVK', async () => {
+  it('verify as the vendors issued them: each ARK signed itself, its ASK and its ASVK', async () => {
     for (const line of ROOTS) {
       const ark = trusted(`${line}_ark.pem`);
       assert.ok(isPssSha384(ark.signatureAlgorithm));
@@ -116,7 +118,7 @@ describe('certificates of the vendors', () => {
     assert.equal(intel.serial, '22650cd65a9d3489f383b49552bf501b392706ac');
   });
 
-  it('chain for every real VCEK to its own ASK only, altered ones to none', async () => {
+  it('verify every real VCEK under its own ASK only, and an altered VCEK under none', async () => {
     const expected: Record<string, string | undefined> = {
       genoa: 'amd_genoa',
       milan: 'amd_milan',
@@ -136,7 +138,7 @@ describe('certificates of the vendors', () => {
     }
   });
 
-  it('chain for a VLEK to the ASVK', async () => {
+  it('verify a VLEK under the ASVK, and not under the ASK', async () => {
     const vlek = parseCertificate(vectorBytes('snp/milan_v3_trustee_vlek.der'));
     assert.ok(await verifySignedBy(vlek, trusted('amd_milan_asvk.pem')));
     assert.ok(!(await verifySignedBy(vlek, trusted('amd_milan_ask.pem'))));
@@ -171,7 +173,7 @@ describe('the mesh certificate of the vectors', () => {
 });
 
 describe('parseCertificate', () => {
-  it('tells version, serial, validity and critical extensions', () => {
+  it('reads version, serial number, validity and critical extensions', () => {
     const certificate = parseCertificate(
       issue({ serial: 0x0080n, extensions: [keyUsage('keyCertSign'), basicConstraints(true, 3)] }),
     );
@@ -216,7 +218,7 @@ describe('parseCertificate', () => {
     for (const tag of [0x02, 0x30, 0x89, 0xa9]) assert.throws(() => named(tag), malformed);
   });
 
-  it('states at least one purpose, where it states any', () => {
+  it('refuses an extended key usage without a purpose', () => {
     const purposes = (...list: readonly Uint8Array[]) =>
       parseCertificate(issue({ extensions: [vendorExtension('2.5.29.37', sequence(...list))] }))
         .extendedKeyUsage;
@@ -235,7 +237,7 @@ describe('parseCertificate', () => {
     }
   });
 
-  it('has a version from 1 to 3, 1 where none is stated', () => {
+  it('reads versions 1 to 3, assumes 1 if none is stated, and refuses 4', () => {
     const of = (...version: readonly Uint8Array[]): number =>
       parseCertificate(withElements(([, ...others]) => [...version, ...others])).version;
     assert.equal(of(), 1);
@@ -245,7 +247,7 @@ describe('parseCertificate', () => {
     assert.throws(() => of(element(contextTag(0, true), integer(3))), malformed);
   });
 
-  it('lets a CA sign only where key usage, if stated, says so', () => {
+  it('lets only a CA sign certificates, and only if its key usage is absent or allows it', () => {
     const may = (...extensions: readonly EncodedExtension[]): boolean =>
       maySignCertificates(parseCertificate(issue({ extensions })));
     assert.equal(may(basicConstraints(true)), true);
@@ -255,7 +257,7 @@ describe('parseCertificate', () => {
     assert.equal(may(), false);
   });
 
-  it('tells alternative names by kind', () => {
+  it('reads alternative names by kind', () => {
     const value = sequence(
       element(contextTag(2, false), Buffer.from('a.example')),
       element(contextTag(6, false), Buffer.from('spiffe://b')),
@@ -283,8 +285,11 @@ describe('parseCertificate', () => {
     assert.throws(() => parseCertificate(Buffer.concat([issue(), new Uint8Array(1)])), malformed);
   });
 
-  it('refuses elements that nobody reads, wherever they stand', () => {
-    /** The element with one more child at the end of that one below it; the path gives indexes, from the top down. */
+  it('refuses an additional element in any part of a certificate', () => {
+    /**
+     * The element with one more child at the end of that one below it; the path gives indexes, from the top
+     * down.
+     */
     const grown = (parent: Der, [index, ...path]: readonly number[]): Uint8Array => {
       const parts = children(parent).map(({ full }) => full);
       if (index === undefined) return element(parent.tag, ...parts, integer(1));
@@ -306,7 +311,7 @@ describe('parseCertificate', () => {
     }
   });
 
-  it('shows attributes that it has no short name for by their identifiers', () => {
+  it('shows the object identifier of an attribute that has no short name', () => {
     const name = sequence(
       ...[3, 5, 6, 7, 8, 10, 11, 12].map((arc) =>
         element(0x31, sequence(oid(`2.5.4.${arc}`), element(0x0c, Buffer.from('x')))),
@@ -330,7 +335,7 @@ describe('parseCertificate', () => {
     }
   });
 
-  it('is not parsed where it is larger than any real one, in DER or in PEM', () => {
+  it('refuses a certificate of more than 64 KiB in DER, or of more than 100,000 characters in PEM', () => {
     const tooLarge = (error: unknown): boolean => malformed(error) && /too large/.test(String(error));
     const large = issue({ extensions: [vendorExtension('1.2.3', octetString(new Uint8Array(64_000)))] });
     assert.equal(parseCertificate(large).extensions.length, 1);
@@ -349,7 +354,7 @@ describe('parseCertificate', () => {
     assert.throws(() => decodeOneCertificate(spaced(100_001)), malformed);
   });
 
-  it('refuses two different signature algorithms', () => {
+  it('refuses a certificate with different signature algorithms inside and outside its signed part', () => {
     const der = Buffer.from(issue());
     const sha256 = Buffer.from('06082a8648ce3d040302', 'hex');
     const outer = der.lastIndexOf(sha256);
@@ -367,7 +372,7 @@ describe('parseCertificate', () => {
     assert.ok(!(await verifySignedBy({ ...certificate, signatureAlgorithm: unknown }, issuer)));
   });
 
-  it('never throws anything but the typed error, whatever byte is changed or missing', async () => {
+  it('throws only evidence_malformed and verifies nothing, whatever byte is changed or missing', async () => {
     const der = vectorBytes('snp/genoa_v3_azure_vcek.der');
     const certificate = parseCertificate(der);
     await fc.assert(
@@ -426,7 +431,7 @@ describe('PEM', () => {
     }
   });
 
-  it('insists on exactly one certificate where one is wanted (docs/protocol/attestation.md 13.9)', () => {
+  it('gives one certificate, and refuses two or another label (docs/protocol/attestation.md 13.9)', () => {
     assert.deepEqual(decodeOneCertificate(pem), new Uint8Array(der));
     assert.throws(() => decodeOneCertificate(pem + pem), malformed);
     assert.throws(() => decodeOneCertificate(toPem(der, 'TRUSTED CERTIFICATE')), malformed);

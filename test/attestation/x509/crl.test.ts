@@ -35,7 +35,7 @@ const issue = (changes: Partial<CrlRequest> = {}): Uint8Array =>
   });
 
 describe('CRLs', () => {
-  it('of Intel are read and verify under its root', async () => {
+  it("are read as Intel issues them, and Intel's root CRL verifies under its root", async () => {
     const root = parseCertificate(decodeOneCertificate(trustText('intel_sgx_root_ca.pem')));
     const rootCrl = parseCrl(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
     assert.ok(await verifySignedBy(rootCrl, root));
@@ -48,14 +48,14 @@ describe('CRLs', () => {
     assert.equal(pckCrl.nextUpdate?.toISOString(), '2023-07-08T07:27:52.000Z');
   });
 
-  it('of the synthetic sets verify under their own ARK only', async () => {
+  it('verify under the ARK of their own synthetic set only', async () => {
     const ark = (set: string) => parseCertificate(decodeOneCertificate(vectorText(`${set}/test_ark.pem`)));
     const crl = parseCrl(vectorBytes('synthetic/ark_crl.der'));
     assert.ok(await verifySignedBy(crl, ark('synthetic')));
     assert.ok(!(await verifySignedBy(crl, ark('synthetic_v158'))));
   });
 
-  it('list serial numbers in the form of certificates', () => {
+  it('list serial numbers in the same form as certificates', () => {
     const date = new Date('2026-10-01T00:00:00Z');
     const revoked = [0n, 0x80n, 0x020002n].map((serial) => ({ serial, date }));
     assert.deepEqual([...parseCrl(issue({ revoked })).revoked], ['00', '80', '020002']);
@@ -71,7 +71,7 @@ describe('CRLs', () => {
     assert.ok(!isCurrent({ ...crl, nextUpdate: undefined }, new Date('2026-11-15T00:00:00Z')));
   });
 
-  it('are refused with a critical extension, of another version, without a number, or where they are a part of the list', () => {
+  it('are refused with a critical extension, another version or no number, or as a delta or partial list', () => {
     const algorithm = sequence(oid('1.2.840.10045.4.3.2'));
     const NO_VERSION = -1;
     const extension = (critical: boolean): Uint8Array =>
@@ -104,14 +104,14 @@ describe('CRLs', () => {
     }
   });
 
-  it('name one signature algorithm, inside and outside of what is signed', () => {
+  it('are refused if the signature algorithms inside and outside the signed part differ', () => {
     const der = Buffer.from(vectorBytes('tdx/google_sgx_root_ca_crl.der'));
     const inside = der.indexOf(Buffer.from('2a8648ce3d040302', 'hex')); // ecdsa-with-SHA256
     der[inside + 7] = 3; // ecdsa-with-SHA384
     assert.throws(() => parseCrl(der), /a CRL names two signature algorithms/);
   });
 
-  it('never verify after a change, and never throw anything but the typed error', async () => {
+  it('never verify after a change, and throw only evidence_malformed', async () => {
     const der = vectorBytes('synthetic_v158/ark_crl.der');
     const ark = parseCertificate(decodeOneCertificate(vectorText('synthetic_v158/test_ark.pem')));
     await fc.assert(

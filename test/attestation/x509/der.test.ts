@@ -28,9 +28,9 @@ const malformed = (error: unknown): boolean =>
   error instanceof PrivatemodeError && error.code === 'evidence_malformed';
 const element = (hex: string): Der => parseDer(fromHex(hex));
 
-describe('DER elements', () => {
+describe('the reader of DER elements', () => {
   const refused: readonly (readonly [string, string])[] = [
-    ['nothing', ''],
+    ['an empty input', ''],
     ['a tag alone', '30'],
     ['a content shorter than its length', '3005020101'],
     ['bytes after the element', '30030201010000'],
@@ -41,15 +41,15 @@ describe('DER elements', () => {
     ['a length with a leading zero byte', '30820003020101'],
     ['a length of more than four bytes', '3085000000000302010100'],
     ['a multi-byte tag', '1f81010100'],
-    ['a multi-byte tag that would be one of a byte', '1f0101'],
+    ['a multi-byte tag for a number that fits into one byte', '1f0101'],
     ['a constructed multi-byte tag', '3f00'],
-    ['a multi-byte tag of a context', '9f0101'],
+    ['a multi-byte context-specific tag', '9f0101'],
   ];
   for (const [what, hex] of refused) {
     it(`refuses ${what}`, () => assert.throws(() => element(hex), malformed));
   }
 
-  it('names a length that is refused by its kind', () => {
+  it('names the kind of defect that it refuses', () => {
     for (const [hex, message] of [
       ['30800201010000', 'DER uses an indefinite length'],
       ['3085000000000302010100', 'DER uses an oversized length'],
@@ -76,7 +76,7 @@ describe('DER elements', () => {
     }
   });
 
-  it('bounds the depth: an element may be inside 24 others', () => {
+  it('allows an element inside 24 others, and no deeper', () => {
     const nested = (depth: number): Der => {
       let inside = sequence();
       for (let i = 0; i < depth; i++) inside = sequence(inside);
@@ -88,13 +88,13 @@ describe('DER elements', () => {
     assert.throws(() => descend(nested(100)), malformed);
   });
 
-  it('does not open primitive elements', () => {
+  it('refuses to read children of a primitive element', () => {
     for (const hex of ['0401ff', '0403020101', '0400', '0500']) {
       assert.throws(() => children(element(hex)), { message: 'a primitive DER element was opened' });
     }
   });
 
-  it('hands out elements in order, and none that is not there', () => {
+  it('reads elements in order, and throws if one is missing, unexpected or left over', () => {
     const cursor = new DerCursor(parseDer(sequence(integer(1), oid('1.2.3'))));
     assert.equal(cursor.takeIf(TAG.oid), undefined);
     assert.equal(readSmallInteger(cursor.take(TAG.integer), 9), 1);
@@ -109,7 +109,7 @@ describe('DER elements', () => {
     });
   });
 
-  it('never throws anything but the typed error', () => {
+  it('throws only evidence_malformed, whatever the bytes', () => {
     const walk = (outer: Der): void => {
       if ((outer.tag & 0x20) !== 0) children(outer).forEach(walk);
     };
@@ -126,7 +126,7 @@ describe('DER elements', () => {
   });
 });
 
-describe('DER values', () => {
+describe('the reader of DER values', () => {
   const bad = (reader: (value: Der) => unknown, ...encodings: readonly string[]): void => {
     for (const hex of encodings) assert.throws(() => reader(element(hex)), malformed, hex);
   };

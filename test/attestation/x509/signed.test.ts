@@ -22,7 +22,7 @@ describe('a signed object', () => {
 });
 
 describe('signature algorithms', () => {
-  it('of ECDSA have no parameters (RFC 5758 3.2)', () => {
+  it('have no parameters for ECDSA (RFC 5758 3.2)', () => {
     for (const [dotted, name] of [
       ['1.2.840.10045.4.3.2', 'ecdsa-with-SHA256'],
       ['1.2.840.10045.4.3.3', 'ecdsa-with-SHA384'],
@@ -32,11 +32,11 @@ describe('signature algorithms', () => {
     }
   });
 
-  it('that nobody here knows keep their object identifier for a name', () => {
+  it('have their object identifier as their name if the program does not know them', () => {
     assert.equal(signedWith(oid('1.2.840.113549.1.1.11'), NULL).name, '1.2.840.113549.1.1.11');
   });
 
-  it('of RSASSA-PSS are those of AMD: SHA-384, MGF1 with it, salt 48, trailer 1', () => {
+  it('pass for RSASSA-PSS only with the parameters of AMD: SHA-384, MGF1 with it, salt 48, trailer 1', () => {
     const amd: PssParameters = {
       hash: '2.16.840.1.101.3.4.2.2',
       maskGeneration: '1.2.840.113549.1.1.8',
@@ -60,7 +60,7 @@ describe('signature algorithms', () => {
     }
   });
 
-  describe('of RSASSA-PSS', () => {
+  describe('the parameters of RSASSA-PSS', () => {
     const SHA384 = oid('2.16.840.1.101.3.4.2.2');
     const wrapped = (n: number, ...content: readonly Uint8Array[]) =>
       element(contextTag(n, true), ...content);
@@ -74,7 +74,7 @@ describe('signature algorithms', () => {
       trailer: 1,
     };
 
-    it('mean what RFC 4055 3.1 says where a parameter is left out', () => {
+    it('have the defaults of RFC 4055 3.1 if they are left out', () => {
       assert.deepEqual(read(), SHA1_BY_DEFAULT);
       const mask = sequence(oid('1.2.840.113549.1.1.9'), sequence(SHA384, NULL));
       const named = '2.16.840.1.101.3.4.2.2';
@@ -88,7 +88,7 @@ describe('signature algorithms', () => {
       }
     });
 
-    it('stand in order, once each, within their bounds, their algorithms with NULL or nothing', () => {
+    it('are refused out of order, twice, beyond bounds, or with other algorithm parameters than NULL', () => {
       const one = integer(1);
       const hash = (...parameters: readonly Uint8Array[]) => wrapped(0, sequence(SHA384, ...parameters));
       assert.deepEqual(read(hash()), read(hash(NULL)));

@@ -4,8 +4,9 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
+import type { TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { checkReceipts } from '../../../lib/transparency/check-receipts.ts';
+import { checkReceipts } from '../../../lib/receipts/check-receipts.ts';
 import { eventually } from '../../support/processes/eventually.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { type ApiStyle, bodyOf, send } from '../ask.ts';
@@ -73,8 +74,9 @@ const LEAVING = {
   'client half-close': (socket: Socket) => socket.end(),
 } as const;
 
-/** ms in which the service must be told. */
+/** ms in which the service must be told; a pause of the machine may be longer, so there are several tries. */
 const PROMPT = 1_000;
+const TRIES = 5;
 
 const leaving = (how: keyof typeof LEAVING, window: Window, style: ApiStyle): Scenario => ({
   name: `${how} ${window.name} (${style})`,
@@ -83,33 +85,49 @@ const leaving = (how: keyof typeof LEAVING, window: Window, style: ApiStyle): Sc
       ? 'no request reaches the service; counted, no error in the log'
       : 'the request at the service is closed within a second; counted, no error in the log',
   async run(t) {
-    const s = await scene(t);
-    const socket = send(
-      s.stack.proxy.port,
-      { ...question(s.canaries), style, model: window.model },
-      window.part,
-    );
-    t.after(() => socket.destroy());
-    await window.reached(s, socket);
-    const goneAt = Date.now();
-    LEAVING[how](socket);
-    await eventually('the end of the request', () => s.stack.proxy.counters.inFlight === 0);
-    if (window.upstream === 1) {
-      await eventually('the end at the service', () => s.stack.simulator.exchanges.inFlight() === 0);
-      const { closedEarlyAt = Number.POSITIVE_INFINITY } = s.stack.simulator.exchanges.last() ?? {};
-      assert.ok(closedEarlyAt - goneAt < PROMPT, `closed after ${closedEarlyAt - goneAt} ms`);
-    }
-    const { clientAborts, decryptFailures, truncatedStreams } = s.stack.proxy.counters;
-    assert.deepEqual([...clientAborts], [[window.phase, 1]]);
-    assert.deepEqual([decryptFailures.size, truncatedStreams], [0, 0]);
-    assert.deepEqual(
-      s.stack.logLines.filter((line) => /"level":"(WARN|ERROR)"/.test(line)),
-      [],
-    );
-    socket.destroy();
-    await s.finish({ upstream: window.upstream });
+    const lateness: number[] = [];
+    do lateness.push(await leave(t, how, window, style));
+    while (lateness.at(-1)! >= PROMPT && lateness.length < TRIES);
+    assert.ok(lateness.at(-1)! < PROMPT, `closed after ${lateness.join(', ')} ms`);
   },
 });
+
+/** How many ms after the client left the request at the service was closed; 0 if none was there. */
+async function leave(
+  t: TestContext,
+  how: keyof typeof LEAVING,
+  window: Window,
+  style: ApiStyle,
+): Promise<number> {
+  const s = await scene(t);
+  let late = 0;
+  const socket = send(
+    s.stack.proxy.port,
+    { ...question(s.canaries), style, model: window.model },
+    window.part,
+  );
+  t.after(() => socket.destroy());
+  await window.reached(s, socket);
+  const goneAt = Date.now();
+  LEAVING[how](socket);
+  await eventually('the end of the request', () => s.stack.proxy.counters.inFlight === 0);
+  if (window.upstream === 1) {
+    await eventually('the end at the service', () => s.stack.simulator.exchanges.inFlight() === 0);
+    const { closedEarlyAt } = s.stack.simulator.exchanges.last() ?? {};
+    assert.ok(closedEarlyAt !== undefined, 'the answer was completed');
+    late = closedEarlyAt - goneAt;
+  }
+  const { clientAborts, decryptFailures, truncatedStreams } = s.stack.proxy.counters;
+  assert.deepEqual([...clientAborts], [[window.phase, 1]]);
+  assert.deepEqual([decryptFailures.size, truncatedStreams], [0, 0]);
+  assert.deepEqual(
+    s.stack.logLines.filter((line) => /"level":"(WARN|ERROR)"/.test(line)),
+    [],
+  );
+  socket.destroy();
+  await s.finish({ upstream: window.upstream });
+  return late;
+}
 
 const AHEAD = 3_000;
 
@@ -135,7 +153,10 @@ const pipelining: Scenario = {
   },
 };
 
-/** What is refused before it is admitted and, the last, after that: by code. 10,000 lines may wait to be written. */
+/**
+ * What is refused before it is admitted and, the last, after that: by code. 10,000 lines may wait to be
+ * written.
+ */
 const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> = {
   unknown_path: ['GET /v1/nothing HTTP/1.1\r\nhost: localhost\r\n\r\n', 15_000],
   method_not_allowed: ['PUT /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n', 500],
@@ -149,7 +170,9 @@ const REFUSED: Readonly<Record<string, readonly [head: string, many: number]>> =
 /** Requests that a connection may send ahead of their responses, and it lives. */
 const BATCH = 3_000;
 
-/** Refusals on one connection for each code, one batch after the other; requests of another client in between. */
+/**
+ * Refusals on one connection for each code, one batch after the other; requests of another client in between.
+ */
 const flooding: Scenario = {
   name: '28,000 refused requests, while receipts are written among junk',
   outcome:

@@ -67,7 +67,8 @@ export const DISK_SCENARIOS: readonly Scenario[] = [
         () => `the warning in ${s.log()}`,
         () => s.log().includes('A request dump could not be written'),
       );
-      rmSync(join(s.directory, 'workspace/requests'), { recursive: true }); // dumps hold the prompt, as they should
+      // dumps hold the prompt, as they should
+      rmSync(join(s.directory, 'workspace/requests'), { recursive: true });
       await s.finish({ upstream: 1 });
     },
   },

@@ -36,7 +36,7 @@ async function servesOthers(s: ProcessScene): Promise<void> {
   const started = performance.now();
   assert.ok((await s.ask({ model: 'sim-20x10' })).terminal);
   const took = performance.now() - started;
-  assert.ok(took < 3_000, `another client waited ${Math.round(took)} ms`);
+  assert.ok(took < 15_000, `another client waited ${Math.round(took)} ms`);
 }
 
 /** A file with the answer of the model `endless`, in events of 100 KB. */
@@ -64,7 +64,7 @@ const THOUSAND = 1_000;
 const THOUSAND_MAY_TAKE = 400;
 const ENDLESS = 20;
 /** MB for twenty, garbage included; what they are offered is four thousand. */
-const ENDLESS_MAY_TAKE = 200;
+const ENDLESS_MAY_TAKE = 300;
 
 export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
   {

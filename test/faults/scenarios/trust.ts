@@ -181,8 +181,8 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       await ready(s);
       const old = s.stack.simulator.manifestSha256;
       const running = s.ask({ model: 'sim-20x30' });
-      await eventually('the stream', () => s.stack.proxy.counters.inFlight === 1);
-      await delay(100);
+      const { exchanges } = s.stack.simulator;
+      await eventually('the stream', () => exchanges.all().some(({ written }) => written > 0));
       await s.stack.simulator.rotateManifest();
       s.stack.simulator.secrets.dropAll();
       const next = await s.ask();

@@ -3,6 +3,7 @@ import { mkdirSync, mkdtempSync, readFileSync, statSync, symlinkSync, writeFileS
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
+import { serviceModule } from '../../../simulator/directory.ts';
 import { CANARY_KEY } from '../../support/doors/canaries.ts';
 import {
   npm,
@@ -11,7 +12,6 @@ import {
   packClient,
   RUNTIMES,
   runIn,
-  simulatedService,
 } from '../../support/doors/client-package.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../../support/processes/tools.ts';
@@ -86,7 +86,9 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'CHANGELOG.md',
       'LICENSE',
       'README.md',
-      'docs/operations.md',
+      'docs/checks.md',
+      'docs/error-codes.md',
+      'docs/manifests.md',
       'docs/protocol/attestation.md',
       'docs/protocol/responses.md',
       'docs/verification.md',
@@ -99,12 +101,12 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'portable/fetch.js',
       'portable/index.js',
       'types/attestation/check.d.ts',
-      'types/client/fetch.d.ts',
-      'types/client/index.d.ts',
-      'types/client/options.d.ts',
-      'types/client/privatemode-ai.d.ts',
-      'types/client/remedies.d.ts',
-      'types/client/verification-error.d.ts',
+      'types/client-library/fetch.d.ts',
+      'types/client-library/index.d.ts',
+      'types/client-library/options.d.ts',
+      'types/client-library/privatemode-ai.d.ts',
+      'types/client-library/remedies.d.ts',
+      'types/client-library/verification.d.ts',
       'types/errors.d.ts',
       'types/verdict/verdict.d.ts',
     ]);
@@ -113,7 +115,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     for (const part of ['@noble/curves', 'buffer', 'hpke']) assert.ok(licences.includes(`\n${part} `), part);
   });
 
-  it('says what it is, and depends on nothing but the SDKs that its user has', () => {
+  it('has its name, version and engines in package.json, and only peer dependencies: the two SDKs', () => {
     const manifest = JSON.parse(readFileSync(join(packed.unpacked, 'package.json'), 'utf8'));
     assert.equal(manifest.name, 'privatemode-ai');
     assert.equal(manifest.version, VERSION);
@@ -126,7 +128,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       assert.deepEqual(Object.keys(manifest.exports[entry]), ['types', 'bun', 'deno', 'node', 'default']);
   });
 
-  it('imports the SDKs alone, and Node where it is the build for Node', () => {
+  it('imports only the SDKs, and in the build for Node four modules of Node', () => {
     for (const [build, pattern] of [
       ['node', /^(openai|@anthropic-ai\/sdk|node:(buffer|crypto|events|module))$/],
       ['portable', /^(openai|@anthropic-ai\/sdk)$/],
@@ -141,7 +143,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     }
   });
 
-  it('shows a readable line of source and a stack with names where nobody catches its error', async () => {
+  it('throws errors that show, if uncaught, a readable line of source and a stack with names', async () => {
     writeFileSync(join(packed.project, 'uncaught.mjs'), UNCAUGHT);
     const { status, stderr } = await runIn(packed.project, [RUNTIMES.node, 'uncaught.mjs']);
     assert.equal(status, 1, stderr);
@@ -155,14 +157,14 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     assert.ok(lines.length < 30 && lines.every((line) => line.length < 200), stderr);
   });
 
-  it('is of a size that a package may have', () => {
+  it('has less than 600 kB, and less than 2 MB unpacked', () => {
     const packedSize = statSync(packed.tarball).size;
     const size = packed.files.reduce((sum, file) => sum + statSync(join(packed.unpacked, file)).size, 0);
     console.log(`package: ${packedSize} bytes, ${size} unpacked`);
     assert.ok(packedSize < 600_000 && size < 2_000_000, `${packedSize}, ${size} unpacked`);
   });
 
-  it('links to nothing that is not in it', () => {
+  it('has pages that link to no file outside the package', () => {
     for (const page of packed.files.filter((name) => name.endsWith('.md') && name !== 'CHANGELOG.md')) {
       const text = readFileSync(join(packed.unpacked, page), 'utf8');
       for (const [, target] of text.matchAll(/\]\((?!https?:|#)([^)#\s]+)[^)]*\)/g)) {
@@ -171,7 +173,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     }
   });
 
-  it('leaves publint and attw nothing to say', () => {
+  it('passes publint and attw without a finding', () => {
     const publint = run(tool('publint'), ['run', '--strict', packed.tarball]);
     assert.equal(publint.status, 0, publint.stdout + publint.stderr);
     assert.match(publint.stdout, /All good/);
@@ -194,7 +196,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     },
     'Node without a DOM': { module: 'nodenext', lib: ['es2024'], types: ['node'] },
   })) {
-    it(`has types for the strictest project: ${name}`, () => {
+    it(`has types that compile in the strictest project: ${name}`, () => {
       const place = mkdtempSync(join(packed.project, 'types-'));
       if (settings.types.length > 0) {
         mkdirSync(join(place, 'node_modules/@types'), { recursive: true });
@@ -218,7 +220,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     });
   }
 
-  it('is installed beside openai and runs on every Node 22, on both kinds of hardware', async () => {
+  it('is installed beside openai and runs on the first and the newest Node 22, on both kinds of hardware', async () => {
     const place = temporaryDirectory('client-project-');
     const simulators = await Promise.all([
       startTestSimulator({ apiKey: CANARY_KEY }),
@@ -236,7 +238,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       assert.equal(types.status, 0, types.stdout);
       for (const simulator of simulators) {
         writeFileSync(join(place, 'ca.pem'), simulator.caPem);
-        writeFileSync(join(place, 'service.mjs'), simulatedService(simulator));
+        writeFileSync(join(place, 'service.mjs'), serviceModule(simulator));
         for (const node of ['node', 'node-first'] as const) {
           const { status, stdout, stderr } = await runIn(place, [RUNTIMES[node], 'program.js'], {
             PRIVATEMODE_API_KEY: CANARY_KEY,

@@ -3,17 +3,10 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it, type TestContext } from 'node:test';
 import { build } from 'esbuild';
-import { writeTrustAnchors } from '../../../simulator/directory.ts';
+import { serviceModule, writeTrustAnchors } from '../../../simulator/directory.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { CANARY_KEY } from '../../support/doors/canaries.ts';
-import {
-  NEXT,
-  type PackedClient,
-  packClient,
-  RUNTIMES,
-  runIn,
-  simulatedService,
-} from '../../support/doors/client-package.ts';
+import { NEXT, type PackedClient, packClient, RUNTIMES, runIn } from '../../support/doors/client-package.ts';
 import {
   freePort,
   type RunningProgram,
@@ -31,17 +24,23 @@ const TABLE = [...read('examples/README.md').matchAll(/^\| `([^`]+)` \| .* \| `(
   ([, file, command]) => [file, command] as [string, string],
 );
 
-/** What each example writes. The simulated model repeats what it is asked. */
+/** What the simulated model says to each example. */
+const SAID =
+  'You said: Say hello. I am a simulated model: I understand nothing, and only repeat what you say.';
+
+/** What each example writes. */
 const OUTPUT: Readonly<Record<string, RegExp>> = {
-  'node.mjs': /^Say hello\.\s*\nencrypted for [0-9a-f]{64}\n$/,
-  'anthropic.mjs': /^Say hello\.\s*\n\d+ tokens\n$/,
-  'vercel-ai-sdk.mjs': /^Say hello\.\s*\n$/,
-  'langchain.mjs': /^Say hello\.\s*\n$/,
-  'deno.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}Say hello\.\s*\n$/,
-  'bun.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}Say hello\.\s*\n$/,
+  'node.mjs': /^You said: Say hello\. I am a .*\nencrypted for [0-9a-f]{64}\n$/,
+  'anthropic.mjs': /^You said: Say hello\. I am a .*\n\d+ tokens\n$/,
+  'vercel-ai-sdk.mjs': /^You said: Say hello\. I am a .*\n$/,
+  'langchain.mjs': /^You said: Say hello\. I am a .*\n$/,
+  'deno.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}You said: Say hello\. I am a .*\n$/,
+  'bun.ts': /^(?:pass [\w.]+\n|not-applicable [\w.]+\n){10,}You said: Say hello\. I am a .*\n$/,
 };
 
-/** What the model says to a page that asks a route or a worker: the chunks of its stream, one in each line. */
+/**
+ * What the model says to a page that asks a route or a worker: the chunks of its stream, one in each line.
+ */
 async function chat(url: string): Promise<string> {
   const messages = [{ role: 'user', content: 'Say hello.' }];
   const response = await fetch(url, { method: 'POST', body: JSON.stringify({ messages }) });
@@ -83,10 +82,10 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
   let simulator: Simulator;
   before(async () => {
     packed = packClient();
-    simulator = await startTestSimulator({ apiKey: CANARY_KEY });
+    simulator = await startTestSimulator({ apiKey: CANARY_KEY, anyName: false }); // as npm run simulator;
     cpSync(EXAMPLES, packed.project, { recursive: true });
     writeFileSync(join(packed.project, 'ca.pem'), simulator.caPem);
-    writeFileSync(join(packed.project, 'service.mjs'), simulatedService(simulator));
+    writeFileSync(join(packed.project, 'service.mjs'), serviceModule(simulator));
   });
   beforeEach(() => simulator.exchanges.clear());
   after(async () => {
@@ -108,7 +107,10 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
     return stdout;
   }
 
-  /** Examples that answer requests; each is started as its framework does, and resolves with its URL once it listens. */
+  /**
+   * Examples that answer requests; each is started as its framework does, and resolves with its URL once it
+   * listens.
+   */
   const SERVERS: Readonly<Record<string, (t: TestContext) => Promise<string>>> = {
     async 'next-route.mjs'(t) {
       const root = join(packed.project, 'next');
@@ -160,9 +162,9 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
     assert.deepEqual(simulator.recorder.containing(words), []);
   }
 
-  it('are listed, each with the command in its first line, and hold no options', () => {
-    // test/client/browser.test.ts opens the page.
-    const others = ['README.md', 'service.mjs', 'browser'];
+  it('are listed in examples/README.md, each with the command in its first line, and have no options in service.mjs', () => {
+    // test/client-library/browser.test.ts opens the page; test/packaging/agent-box.test.ts has the box.
+    const others = ['README.md', 'service.mjs', 'browser', 'devcontainer'];
     const files = readdirSync(EXAMPLES).filter((name) => !others.includes(name));
     assert.deepEqual(TABLE.map(([file]) => file).sort(), files.sort());
     for (const [file, command] of TABLE) {
@@ -174,7 +176,7 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
   });
 
   for (const [file, command] of TABLE) {
-    it(`run by their command: ${file}`, async (t) => {
+    it(`run by the command in their first line: ${file}`, async (t) => {
       const serve = SERVERS[file];
       if (serve === undefined) assert.match(await write(command), OUTPUT[file] as RegExp);
       else {
@@ -182,14 +184,14 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
         const before = simulator.counts['attest'] ?? 0;
         // At once while nothing is verified yet, and one afterwards, which finds it verified.
         const texts = await Promise.all([1, 2, 3].map(() => chat(url)));
-        assert.deepEqual([...texts, await chat(url)], Array(4).fill('Say hello.'));
+        assert.deepEqual([...texts, await chat(url)], Array(4).fill(SAID));
         assert.equal(simulator.counts['attest'], before + 1);
       }
       assertAsked('Say hello.');
     });
   }
 
-  it('need no --allow-env in Deno where the key is an option, and say that it is missing where it is not', async () => {
+  it('need no --allow-env in Deno if the key is an option, and report a missing key if it is not', async () => {
     const program = `
       import { PrivatemodeAI } from 'privatemode-ai';
       import { options } from './service.mjs';
@@ -202,11 +204,11 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       DENO_CERT: join(packed.project, 'ca.pem'),
       DENO_NO_UPDATE_CHECK: '1',
     });
-    const missing = 'config_invalid: apiKey is missing, and PRIVATEMODE_API_KEY is not set';
+    const missing = 'config_invalid: apiKey is missing, and PRIVATEMODE_API_KEY is not set: give one of them';
     assert.equal(stdout, `accepted\n${missing}\n`, stderr);
   });
 
-  it('send nobody to the package of that name on npm: what is installed is the file that was built', () => {
+  it('tell people to install the tarball that was built, never the package privatemode-ai from npm', () => {
     const install = /npm (?:install|i|add) [^\n`]*/g;
     const told = ['docs/client.md', 'examples/README.md'].flatMap((page) =>
       [
@@ -221,7 +223,7 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
     assert.equal(packed.tarball.split('/').at(-1), `privatemode-ai-${VERSION}.tgz`);
   });
 
-  it('of docs/client.md run, every block', async () => {
+  it('include the code blocks of docs/client.md, which run against a simulator', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
       ['js', 'sh', 'js', 'js', 'sh', 'js'],
@@ -243,15 +245,15 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       writeFileSync(join(packed.project, 'block.mjs'), settings + simulated + more);
       return write('node block.mjs');
     };
-    assert.match(await block(chat), /^Say hello\.\s*$/);
+    assert.match(await block(chat), /^You said: Say hello\. .*\s*$/);
     const ask =
       "import { generateText } from 'ai';\nconsole.log((await generateText({ model, prompt: 'Say it.' })).text);";
-    assert.match(await block(sdk, ask), /^Say it\.\s*$/);
+    assert.match(await block(sdk, ask), /^You said: Say it\. .*\s*$/);
     assertAsked('Say it.');
     const translating = 'createPrivatemodeFetch({ ...options, responsesApi: true })';
     const byResponses = sdk.replace('.chat(', '(').replace('createPrivatemodeFetch()', translating);
     writeFileSync(join(packed.project, 'responses.mjs'), settings + byResponses + ask);
-    assert.match(await write('node responses.mjs'), /^Say it\.\s*$/);
+    assert.match(await write('node responses.mjs'), /^You said: Say it\. .*\s*$/);
     const print = 'console.log(verdict.outcome, Object.keys(client.protection).join());';
     assert.match(await block(chat, verdict + print), /accepted secretId,manifestSha256,attestedAt\n$/);
 

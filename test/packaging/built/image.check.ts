@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
+import { once } from 'node:events';
 import {
   chmodSync,
   cpSync,
@@ -40,8 +42,8 @@ esac
 `;
 
 /**
- * A container in small: own mounts, own process numbers with the program as number 1, the image's tree as a read-only
- * root, /proc, the user of the image, and volumes: one FROM:TO a line.
+ * A container in small: own mounts, own process numbers with the program as number 1, the image's tree as a
+ * read-only root, /proc, the user of the image, and volumes: one FROM:TO a line.
  */
 const CONTAINER = `
 set -eu
@@ -113,7 +115,7 @@ describe('container image', { timeout: 600_000 }, () => {
     return path;
   };
 
-  it('holds the executable, its libraries, authorities and names, and nothing else', () => {
+  it('holds only the executable, its libraries, CA certificates, the key file and four other files in /etc', () => {
     const files = readdirSync(root, { recursive: true, encoding: 'utf8' })
       .filter((path) => statSync(join(root, path)).isFile())
       .sort();
@@ -131,6 +133,22 @@ describe('container image', { timeout: 600_000 }, () => {
     assert.equal(files.length - rest.length, libraries.length);
     assert.ok(files.includes(interpreter.slice(1)));
     assert.match(readFileSync(join(root, 'etc/ssl/certs/ca-certificates.crt'), 'utf8'), /BEGIN CERTIFICATE/);
+  });
+
+  it('has a target for the simulator, whose files start by its entry point', async (t) => {
+    const stage = dockerfile.stages.find(({ as }) => as === 'simulator');
+    const entry = stage?.instructions.find(({ name }) => name === 'ENTRYPOINT')?.text ?? '[]';
+    const [, module, ...flags] = JSON.parse(entry) as string[];
+    assert.deepEqual(flags, ['--host', '0.0.0.0', '--port', '8443', '--dir', '/sim']);
+    assert.equal(statSync(join(scratch, 'simulator/sim')).mode & 0o777, 0o770, 'its user can write there');
+    const here = ['--host', '127.0.0.1', '--port', '0', '--dir', temporaryDirectory('image-simulator-')];
+    const child = spawn(process.execPath, [join(scratch, 'simulator', module as string), ...here]);
+    const gone = once(child, 'close');
+    t.after(() => child.kill('SIGKILL') && gone);
+    const [line] = await once(child.stdout, 'data');
+    assert.equal(JSON.parse(String(line)).ready, true);
+    child.kill('SIGTERM'); // its own handler, since the kernel gives process 1 none
+    assert.deepEqual(await gone, [0, null]);
   });
 
   it('holds the same executable that npm run build:binary makes', () => {
@@ -151,7 +169,7 @@ describe('container image', { timeout: 600_000 }, () => {
       .map((line) => line.split('\t'));
   };
 
-  it('is built and started by the lines of docs/install.md as it is here', () => {
+  it('is built and started by the commands of docs/install.md, read-only, with the port and volume of the Dockerfile', () => {
     const [build, start, ...more] = ask('container', scratch) as [string[], string[]];
     assert.deepEqual([build, more], [['build', '--tag', 'privatemode-proxy', '.'], []]);
     const port = said('EXPOSE');
@@ -159,10 +177,11 @@ describe('container image', { timeout: 600_000 }, () => {
       ...['run', '--detach', '--name', 'privatemode-proxy', '--read-only', '--stop-timeout', '45'],
       ...['--publish', `127.0.0.1:${port}:${port}`, '--volume', `${scratch}/key.txt:${KEY}:ro`],
       ...['--volume', `privatemode-proxy:${said('VOLUME')}`, 'privatemode-proxy', '--api-key', `@${KEY}`],
+      ...['--api-key-fallback', 'always'],
     ]);
   });
 
-  it('gives its executable away by the lines of docs/install.md', () => {
+  it('yields its executable by the commands of docs/install.md', () => {
     const place = mkdtempSync(join(scratch, 'extracted-'));
     const [create, , remove] = ask('extract', place) as [string[], string[], string[]];
     assert.deepEqual(
@@ -181,7 +200,10 @@ describe('container image', { timeout: 600_000 }, () => {
       .filter((flag) => !/^--(api-key|workspace|listen-address)=/.test(flag))
       .map((flag) => flag.replace(remote.directory, '/remote'));
 
-  /** Starts a container's command line, hands the proxy over with its process number, and leaves nothing behind. */
+  /**
+   * Starts a container's command line, hands the proxy over with its process number, and leaves nothing
+   * behind.
+   */
   const whileServing = async (
     line: readonly string[],
     check: (proxy: Program, inside: number) => Promise<void>,
@@ -225,7 +247,7 @@ describe('container image', { timeout: 600_000 }, () => {
     });
   });
 
-  it('serves with the command line and the volume of a recipe for the reference', async () => {
+  it('serves with a command line and a volume of the reference implementation', async () => {
     const at = '/app/privatemode-proxy';
     const place = workspace(at);
     const flags = ['--workspace', at, '--apiKey', 'test-key', '--port', `${PORT}`];

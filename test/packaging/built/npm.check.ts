@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { chmodSync, copyFileSync, mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { isBuiltin } from 'node:module';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
 import { nodeRuntime, RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
+import { eventually } from '../../support/processes/eventually.ts';
 import { withoutSettings } from '../../support/processes/program.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../../support/processes/tools.ts';
@@ -34,7 +37,7 @@ describe('npm package', { timeout: 600_000 }, () => {
     );
   });
 
-  it('holds the program, the licences of its parts and its history, and nothing else', () => {
+  it('holds only the program and the simulator, the licences of their parts and the changelog', () => {
     assert.deepEqual(files.toSorted(), [
       'CHANGELOG.md',
       'LICENSE',
@@ -43,11 +46,14 @@ describe('npm package', { timeout: 600_000 }, () => {
       'dist/bin/privatemode-proxy.js',
       'dist/bin/program.js',
       'dist/bin/status-page.html',
+      'dist/simulator/licences.txt',
+      'dist/simulator/privatemode-simulator.js',
+      'dist/simulator/program.js',
       'package.json',
     ]);
   });
 
-  it('depends on nothing that is resolved when it is installed', () => {
+  it('has no dependencies, and a program that imports only modules of Node and, if it is there, supports-color', () => {
     for (const kind of ['dependencies', 'optionalDependencies', 'peerDependencies'])
       assert.equal(manifest[kind], undefined, kind);
     const source = readFileSync(join(unpacked, 'dist/bin/program.js'), 'utf8');
@@ -61,7 +67,40 @@ describe('npm package', { timeout: 600_000 }, () => {
     assert.deepEqual(asked, ['supports-color']); // of `debug`, in a try block
   });
 
-  it("starts without Node's own fetch: importing node:http would load it", () => {
+  it('has the names of simulated models and faults only in the module of the simulator', () => {
+    const names = ['sim-chat', 'sim-tools', 'evidence-stale-nonce', '/_simulator/'];
+    const inModule = (path: string): string[] => {
+      const source = readFileSync(join(unpacked, path), 'utf8');
+      return names.filter((name) => source.includes(name));
+    };
+    assert.deepEqual(inModule('dist/simulator/program.js'), names);
+    assert.deepEqual(inModule('dist/bin/program.js'), []);
+  });
+
+  it('starts the simulator by npx -p, which says how to start the proxy in front of it', async (t) => {
+    const args = ['--yes', '--package', tarball, 'privatemode-simulator', '--dir', join(scratch, 'sim')];
+    const child = spawn('npx', args, {
+      cwd: scratch,
+      env: { ...withoutSettings(process.env), npm_config_cache: join(scratch, 'cache') },
+      stdio: ['ignore', 'pipe', 'pipe'],
+      detached: true, // npx, its shell and the simulator are one group
+    });
+    const gone = once(child, 'close');
+    t.after(() => {
+      process.kill(-(child.pid as number), 'SIGTERM');
+      return gone;
+    });
+    let said = '';
+    child.stderr.setEncoding('utf8').on('data', (text: string) => {
+      said += text;
+    });
+    const [line] = await once(child.stdout, 'data');
+    assert.equal(JSON.parse(String(line)).ready, true);
+    await eventually('the next steps', () => /^ {2}privatemode-proxy --unsafe-trust-roots /m.test(said));
+    assert.match(readFileSync(join(scratch, 'sim/service.mjs'), 'utf8'), /^export const options = \{/);
+  });
+
+  it("starts the proxy without loading Node's own fetch, which an import of node:http would load", () => {
     const probe = "process.on('exit',()=>console.log(process.moduleLoadList.join()))";
     const program = join(unpacked, 'dist/bin/privatemode-proxy.js');
     const args = [
@@ -77,12 +116,12 @@ describe('npm package', { timeout: 600_000 }, () => {
     assert.doesNotMatch(stdout, /deps\/undici/);
   });
 
-  it('pins what it is made of', () => {
+  it('is built with devDependencies that each have an exact version', () => {
     for (const [name, version] of Object.entries(manifest.devDependencies))
       assert.match(version as string, /^(npm:.+@)?\d+\.\d+\.\d+$/, name);
   });
 
-  it('leaves publint and attw nothing to say', () => {
+  it('passes publint and attw without a finding', () => {
     const publint = run(tool('publint'), ['run', '--strict', tarball]);
     assert.equal(publint.status, 0, publint.stdout + publint.stderr);
     assert.match(publint.stdout, /All good/);

@@ -38,7 +38,7 @@ async function serveService() {
   return { pods, port: (server.address() as AddressInfo).port, close: () => server.close() };
 }
 
-describe('replicas of the chart', { timeout: 180_000 }, () => {
+describe('replicas of the chart', { timeout: 600_000 }, () => {
   let remote: Remote;
   let scratch: string;
   let service: Awaited<ReturnType<typeof serveService>>;
@@ -60,7 +60,10 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
   const rendered = render(VALUES).objects.find(({ kind }) => kind === 'Deployment')!;
   const [container] = (rendered.spec['template'] as { spec: PodSpec }).spec.containers;
 
-  /** Starts one with the chart's own arguments, at places of this machine; resolves when its readiness probe succeeds. */
+  /**
+   * Starts one with the chart's own arguments, at places of this machine; resolves when its readiness probe
+   * succeeds.
+   */
   async function startPod(): Promise<Program> {
     const args = container.args.map((arg) =>
       arg
@@ -79,7 +82,7 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
     return pod;
   }
 
-  it('are updated one by one under load, and lose no stream', async () => {
+  it('complete all of 150 streams while they are updated one by one', async () => {
     for (let i = 0; i < REPLICAS; i++) service.pods.push(await startPod());
     const load = streamsUnderLoad({ port: service.port, count: 150, everyMs: 30, model: 'sim-20x50' });
     for (let i = 0; i < REPLICAS; i++) {
@@ -93,7 +96,7 @@ describe('replicas of the chart', { timeout: 180_000 }, () => {
     assert.deepEqual(tally(await load), { complete: 150 });
   });
 
-  it('ask for the same prompt cache, each of them', () => {
+  it('send the cache salt of the chart with every request', () => {
     const salts = remote.simulator.exchanges
       .all()
       .filter(({ opened }) => opened !== '')

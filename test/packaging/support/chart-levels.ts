@@ -1,4 +1,7 @@
-/** The values of the chart's table (deploy/chart/README.md), what each setting does to the pod, and combinations of them. */
+/**
+ * The values of the chart's table (deploy/chart/README.md), what each setting does to the pod, and
+ * combinations of them.
+ */
 import assert from 'node:assert/strict';
 
 export interface Container {
@@ -31,7 +34,10 @@ export interface PodSpec {
 /** A volume of the pod: how it is mounted, and what it comes from. */
 type Mounted = readonly [mount: object, source: object];
 
-/** One setting of one value of the table: what is put under `config`, and what the pod has of it; undefined: it has none. */
+/**
+ * One setting of one value of the table: what is put under `config`, and what the pod has of it; undefined:
+ * it has none.
+ */
 export interface Level {
   readonly config: Readonly<Record<string, unknown>>;
   readonly flags?: Readonly<Record<string, string | undefined>>;
@@ -84,6 +90,10 @@ const customCA = (secretName: string, configMapName: string, source: object): Le
 /** One list for each row of the table, or group of rows that belong together. */
 export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
   'config.apiKey.fallback': ['', 'never', 'always', 'if-placeholder'].map(fallback),
+  'config.listenAddress': ['0.0.0.0', '::'].map((listenAddress) => ({
+    config: { listenAddress },
+    flags: { 'listen-address': listenAddress },
+  })),
   'config.corsAllowedOrigins': [
     cors([], undefined),
     cors(
@@ -188,8 +198,8 @@ export const FACTORS: Readonly<Record<string, readonly Level[]>> = {
 };
 
 /**
- * Combinations in which every pair of levels of two different factors occurs at least once. Greedy: each is the one with
- * the most pairs that are still missing.
+ * Combinations in which every pair of levels of two different factors occurs at least once. Greedy: each is
+ * the one with the most pairs that are still missing.
  */
 export function everyPair(factors: Readonly<Record<string, readonly Level[]>>): Level[][] {
   const lists = Object.values(factors);

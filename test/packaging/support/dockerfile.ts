@@ -1,4 +1,6 @@
-/** A Dockerfile as instructions, and as much of a builder as proves its commands without a container engine. */
+/**
+ * A Dockerfile as instructions, and as much of a builder as proves its commands without a container engine.
+ */
 import { cpSync, existsSync, mkdirSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { ROOT, run } from '../../support/processes/tools.ts';
@@ -17,7 +19,9 @@ export interface Stage {
   readonly instructions: readonly Instruction[];
 }
 
-/** The instructions, with continued lines joined and comments left out. Throws on what it does not understand. */
+/**
+ * The instructions, with continued lines joined and comments left out. Throws on what it does not understand.
+ */
 export function parseInstructions(source: string): Instruction[] {
   const lines = source.split('\n').filter((line) => !/^\s*#/.test(line));
   const joined = lines.join('\n').replace(/\\\n/g, ' ').split('\n');
@@ -54,9 +58,9 @@ export function parseDockerfile(source: string): { globals: Instruction[]; stage
 }
 
 /**
- * Carries out WORKDIR, COPY and RUN of each stage, in a directory of its own below `scratch` that stands for the stage's
- * root. RUN commands see this machine instead of the base image, so they must keep to relative paths. Returns the
- * directory of the last stage.
+ * Carries out WORKDIR, COPY and RUN of each stage, in a directory of its own below `scratch` that stands for
+ * the stage's root. RUN commands see this machine instead of the base image, so they must keep to relative
+ * paths. Returns the directory of the last stage.
  */
 export function buildStages(
   stages: readonly Stage[],

@@ -1,4 +1,7 @@
-/** As much of a Kubernetes API as helm asks for before an installation: versions, kinds, and the objects that it looks up. */
+/**
+ * As much of a Kubernetes API as helm asks for before an installation: versions, kinds, and the objects that
+ * it looks up.
+ */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -9,8 +12,8 @@ const KINDS: Readonly<Record<string, readonly string[]>> = {
 };
 
 /**
- * Serves a cluster of version 1.30 on loopback. `objects` are the objects that exist: `<resource>/<name>` → resourceVersion,
- * which may change later.
+ * Serves a cluster of version 1.30 on loopback. `objects` are the objects that exist: `<resource>/<name>` →
+ * resourceVersion, which may change later.
  */
 export async function serveCluster(t: Pick<TestContext, 'after'>, objects: ReadonlyMap<string, number>) {
   const server = createServer((req, res) => {

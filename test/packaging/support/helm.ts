@@ -53,7 +53,10 @@ export function refusal(values: Values, cluster: Cluster = {}): string {
   return stderr;
 }
 
-/** What kubectl-validate finds wrong with the rendered texts by the schemas of a Kubernetes version; empty: nothing. */
+/**
+ * What kubectl-validate finds wrong with the rendered texts by the schemas of a Kubernetes version; empty:
+ * nothing.
+ */
 export function validate(texts: readonly string[], kubernetesVersion: string, crds?: string): string {
   const directory = temporaryDirectory('rendered-');
   texts.forEach((text, index) => {

@@ -18,7 +18,7 @@ const memoryBehind = (views: readonly Uint8Array[]): number =>
   [...new Set(views.map(({ buffer }) => buffer))].reduce((sum, { byteLength }) => sum + byteLength, 0);
 
 describe('byte chain', () => {
-  it('gives any stretch of what was pushed, as views that stay as they are', () => {
+  it('gives any range of the pushed bytes, as views that do not change', () => {
     fc.assert(
       fc.property(chunksOfAllSizes, fc.nat(), fc.nat(), fc.nat(), (chunks, a, b, c) => {
         const chain = createByteChain();
@@ -40,7 +40,7 @@ describe('byte chain', () => {
     );
   });
 
-  it('keeps long chunks, and one that is alone, by reference', () => {
+  it('keeps long chunks, and a single short chunk before them, by reference', () => {
     const chunks = [Buffer.alloc(3), Buffer.alloc(4_096), Buffer.alloc(70_000)];
     const chain = createByteChain();
     for (const chunk of chunks) chain.push(chunk);
@@ -53,10 +53,10 @@ describe('byte chain', () => {
   for (const [name, sizes] of [
     ['of one byte', [1]],
     ['that are short and long in turn', [1, 4_096]],
-    ['of which each second is short twice', [1, 1, 4_096]],
+    ['that are two short and one long in turn', [1, 1, 4_096]],
     ['that just do not fit twice into a block', [2_800]],
   ] as const) {
-    it(`takes at most three times their bytes for chunks ${name}`, () => {
+    it(`takes at most three times the bytes of its chunks, for chunks ${name}`, () => {
       const chain = createByteChain();
       for (let i = 0; chain.length < 1_000_000; i++) {
         chain.push(new Uint8Array(sizes[i % sizes.length] as number));

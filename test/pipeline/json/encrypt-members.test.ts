@@ -60,7 +60,7 @@ const unchecked = (input: string, members: readonly JsonMember[], plain: Readonl
   return { content: { kind: 'json', chain, members, bodyStart: 1, plain } } as unknown as SaltedBody;
 };
 
-describe('plain lists', () => {
+describe('the lists of plain members', () => {
   it('are those of the vectors', () => {
     for (const { endpoint, plainFields } of vectors) {
       assert.deepEqual([...LISTS[endpoint]].sort(), plainFields.map(([name]) => name).sort());
@@ -78,7 +78,7 @@ describe('member order', () => {
     );
   });
 
-  it('agrees with the literal order', () => {
+  it('agrees with a literal implementation, for any names', () => {
     const name = fc.string({
       unit: fc.constantFrom('a', 'Z', '.', '?', '*', '\\', '[', '~', 'é', '\uffff', '😀'),
     });
@@ -98,22 +98,22 @@ describe('member order', () => {
   });
 });
 
-describe('JSON sealing, golden bodies', () => {
+describe('a JSON body of the vectors', () => {
   for (const { name, endpoint, input, ivsHex, expected } of vectors) {
     const plain = LISTS[endpoint];
     if (name === 'chat-duplicate-plain-field') {
-      it(`${name}: refused, where the reference forwards both`, () => {
+      it(`is refused, although the reference forwards both members: ${name}`, () => {
         assert.throws(() => prepareText(input, { plain }), { code: 'duplicate_member' });
       });
     } else if (name === 'chat-empty-object') {
-      it(`${name}: needs a model; without that check it seals to itself`, async () => {
+      it(`is refused without a model; without that check it is sealed unchanged: ${name}`, async () => {
         assert.throws(() => prepareText(input, { plain }), { code: 'missing_model' });
         const index = createJsonIndex();
         index.feed(Buffer.from(input));
         assert.equal(await sealText(unchecked(input, index.finish(), plain), fixedCipher()), expected);
       });
     } else if (name === 'chat-punctuation-keys') {
-      it(`${name}: refused for its "!x"; without that check it seals as the reference does`, async () => {
+      it(`is refused for its member "!x"; without that check it is sealed as by the reference: ${name}`, async () => {
         assert.throws(() => prepareText(input, { plain }), { code: 'unsupported_member_name' });
         const members = [...input.matchAll(/"([^"]*)":("m"|\d+)/g)].map(
           ({ 1: name, 2: raw, index, 0: all }) => {
@@ -125,7 +125,7 @@ describe('JSON sealing, golden bodies', () => {
         assert.equal(await sealText(unchecked(input, members, plain), cipher), expected);
       });
     } else {
-      it(name, async () => {
+      it(`is sealed as expected: ${name}`, async () => {
         const bytes = Buffer.from(input);
         const chunkings = [[bytes], byteByByte(bytes)];
         for (let i = 1; i < bytes.length; i++) chunkings.push(cutAt(bytes, [i]));
@@ -192,13 +192,13 @@ describe('JSON sealing, retries and sizes', () => {
   });
 });
 
-describe('JSON sealing, against the literal envelope', () => {
+describe('JSON sealing, compared with the literal envelope', () => {
   const name = fc
     .string({ unit: fc.constantFrom('a', 'Z', '.', '?', '*', '#', ' ', 'é', '\uffff', '😀', '"', '\n') })
     .map((text) => `k${text}`);
   const member = fc.tuple(name, fc.json({ maxDepth: 2, stringUnit: 'grapheme' }), fc.boolean());
 
-  it('seals every value in place and under its number, for any members in any chunks', async () => {
+  it('seals every value in place and under its sequence number, for any members in any chunks', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.uniqueArray(member, { selector: ([each]) => each, maxLength: 7 }),

@@ -67,7 +67,7 @@ describe('JSON index, members', () => {
     assert.deepEqual(names, ['model', 'hé', '😀', '😁', '\n']);
   });
 
-  it('takes an array only where it is asked to, with indices as names', () => {
+  it('accepts an array only if an option says so, with indices as names', () => {
     assert.throws(() => members('["a"]'), { code: 'invalid_json' });
     assert.deepEqual(members('[ "a","" ,"c"]', { arrays: 'sealed' }), [
       ['0', 'string', '"a"'],
@@ -89,7 +89,7 @@ describe('JSON index, members', () => {
     for (const chunks of everyChunking(bytes)) assert.deepEqual(index(chunks), whole);
   });
 
-  it('tells the arriving member while it arrives', () => {
+  it('gives name, kind and start of a member while it arrives, and does not list it meanwhile', () => {
     const scan = createJsonIndex();
     scan.feed(Buffer.from('{"a":1, "messages": [{"role"'));
     assert.deepEqual(scan.current, { name: 'messages', kind: 'array', start: 20 });
@@ -154,13 +154,36 @@ describe('JSON index, what the service cannot take (docs/protocol/inference.md 5
   };
   for (const [code, texts] of Object.entries(refused)) {
     for (const text of texts) {
-      it(`${code}: ${text}`, () => {
+      it(`refuses as ${code}: ${text}`, () => {
         for (const chunks of everyChunking(Buffer.from(text))) assert.throws(() => index(chunks), { code });
       });
     }
   }
 
-  it('takes names that only look odd', () => {
+  const said: readonly (readonly [text: string, words: string])[] = [
+    ["{'a':1}", 'the body is not valid JSON: a single quote, where JSON has double quotes, at offset 1'],
+    ['{"a":\'b\'}', 'the body is not valid JSON: a single quote, where JSON has double quotes, at offset 5'],
+    [
+      `{"a":1,'b':2}`,
+      'the body is not valid JSON: a single quote, where JSON has double quotes, at offset 7',
+    ],
+    [`'{"a":1}'`, 'the body is not valid JSON: a single quote, where JSON has double quotes, at offset 0'],
+    ['[{}]', 'the body is not valid JSON: an array in place of one object at offset 0'],
+    ['{[', 'the body is not valid JSON: unexpected byte at offset 1'],
+    [
+      '\ufeff{}',
+      'the body is not valid JSON: a byte order mark, or another character that begins no JSON, at offset 0',
+    ],
+    ['x', 'the body is not valid JSON: no object at offset 0'],
+    ['', 'the body is empty'],
+    [' ', 'the body is not valid JSON: unexpected end at offset 1'],
+  ];
+  for (const [text, message] of said) {
+    it(`says what is wrong with ${JSON.stringify(text)}: ${message}`, () =>
+      assert.throws(() => index([Buffer.from(text)]), { message }));
+  }
+
+  it('accepts unusual names that the service can take', () => {
     const names = [
       '#',
       'x!',
@@ -189,11 +212,11 @@ describe('JSON index, what the service cannot take (docs/protocol/inference.md 5
     );
   });
 
-  it('allows the same name twice further down', () => {
+  it('allows a repeated name in a nested object', () => {
     assert.equal(index([Buffer.from('{"a":{"b":1,"b":2},"c":[{"b":1,"b":2}]}')]).length, 2);
   });
 
-  it('never quotes a name or a value in its words', () => {
+  it('quotes no name and no value in its error messages', () => {
     for (const text of ['{"geheim|1":1}', '{"geheim":1,"geheim":2}', '{"geheim":geheim}', '{"geheim":1']) {
       assert.throws(
         () => index([Buffer.from(text)]),
@@ -223,7 +246,7 @@ describe('JSON index, visitors', () => {
     return { visitor, record };
   }
 
-  it('each hears the value of its own member, and nothing else', () => {
+  it('each receive the value of their own member, and nothing else', () => {
     const text = '{"x":["no"],"b":"two","c":"no","a":{"k":[ ],"l":[1]},"y":{"a":"no","b":"no"}}';
     for (const chunks of everyChunking(Buffer.from(text))) {
       const [a, b, z] = [recorder('a'), recorder('b'), recorder('z')];
@@ -240,7 +263,7 @@ describe('JSON index, numbers of members', () => {
     Buffer.from(`{${Array.from({ length: count }, (_, i) => `"k${i}":{"a":0,"b":0}`).join(',')}}`);
   const array = (count: number) => Buffer.from(`[${Array(count).fill('""').join(',')}]`);
 
-  it('takes 1000 members and refuses one more, before the rest', () => {
+  it('accepts 1000 members, and refuses one more before it reads the rest', () => {
     assert.equal(index([object(1000)]).length, 1000);
     assert.throws(() => index([object(1001)]), { code: 'invalid_json' });
     const more = createJsonIndex();
@@ -248,7 +271,7 @@ describe('JSON index, numbers of members', () => {
     assert.equal(more.members.length, 1000);
   });
 
-  it('takes 100 000 elements and refuses one more, before the rest', () => {
+  it('accepts 100 000 elements, and refuses one more before it reads the rest', () => {
     const arrays = { arrays: 'sealed' };
     assert.equal(index([array(100_000)], arrays).length, 100_000);
     assert.throws(() => index([array(100_001)], arrays), { code: 'invalid_json' });
@@ -258,7 +281,7 @@ describe('JSON index, numbers of members', () => {
   });
 
   for (const element of ['0', 'null', '{"a":1}', '[]', 'true']) {
-    it(`refuses the element ${element} at once`, () => {
+    it(`refuses the unsealed element ${element} at once`, () => {
       const scan = createJsonIndex({ arrays: 'sealed' });
       assert.throws(() => scan.feed(Buffer.from(`["a",${element},`)), { code: 'response_not_authentic' });
     });
@@ -268,7 +291,7 @@ describe('JSON index, numbers of members', () => {
 describe('JSON index, depth', () => {
   const nested = (depth: number) => Buffer.from(`{"a":${'['.repeat(depth - 1)}${']'.repeat(depth - 1)}}`);
 
-  it('takes 10 000 levels and refuses one more, of arrays and of objects', () => {
+  it('accepts 10 000 levels and refuses one more, of arrays and of objects', () => {
     const objects = (depth: number) => Buffer.from(`${'{"a":'.repeat(depth - 1)}{}${'}'.repeat(depth - 1)}`);
     for (const levels of [nested, objects]) {
       assert.equal(index([levels(10_000)]).length, 1);
@@ -276,13 +299,13 @@ describe('JSON index, depth', () => {
     }
   });
 
-  it('answers 100 000 brackets, open or closed, with a clean error', () => {
+  it('refuses 100 000 nested brackets, open or closed, with invalid_json', () => {
     const open = Buffer.from(`{"a":${'['.repeat(100_000)}`);
     for (const text of [open, nested(100_000)]) assert.throws(() => index([text]), { code: 'invalid_json' });
   });
 });
 
-describe('JSON index, against JSON.parse', () => {
+describe('JSON index, compared with JSON.parse', () => {
   const folder = join(import.meta.dirname, '../../vectors/foreign/json-test-suite/test_parsing');
   const files = readdirSync(folder).filter((name) => name.endsWith('.json'));
   // What only the rules of 5.4 refuse.
@@ -292,7 +315,7 @@ describe('JSON index, against JSON.parse', () => {
     'y_object_empty_key.json',
   ]);
 
-  it('agrees with it on the JSONTestSuite, as a value of a member and on its own', () => {
+  it('agrees on the JSONTestSuite, with each text as the value of a member and on its own', () => {
     const seen = { y: 0, n: 0, i: 0 };
     for (const file of files) {
       const bytes = readFileSync(join(folder, file));
@@ -327,7 +350,7 @@ describe('JSON index, against JSON.parse', () => {
     { maxKeys: 5 },
   );
 
-  it('agrees with it on generated text, valid and damaged, in any chunks', () => {
+  it('agrees on generated text, valid and damaged, in any chunks', () => {
     let valid = 0;
     let invalid = 0;
     fc.assert(
@@ -374,7 +397,7 @@ describe('JSON index, against JSON.parse', () => {
     assert.ok(valid > 300 && invalid > 300, `${valid} valid, ${invalid} invalid`);
   });
 
-  it('agrees with it on long strings, where words are scanned at once, at every alignment', () => {
+  it('agrees on long strings, which are scanned in words, at every alignment', () => {
     fc.assert(
       fc.property(
         fc.nat({ max: 7 }),

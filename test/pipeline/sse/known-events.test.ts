@@ -1,4 +1,7 @@
-/** Events that are known by their bytes are a shortcut: nothing may come out of it that the parser would not give. */
+/**
+ * Events that are known by their bytes are a shortcut: nothing may come out of it that the parser would not
+ * give.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
@@ -89,7 +92,7 @@ describe('an event that is known by its bytes', () => {
     it(`is not known with ${what}`, () => assert.equal(matched(text).known, false));
   }
 
-  it('is known with its name only, where it has to have one', () => {
+  it('is known only after its own event name, if it has one', () => {
     assert.equal(matched(`event: ping\n${event(KNOWN)}`, 'ping').known, true);
     for (const before of ['', 'event: pong\n', 'event: pin\n']) {
       assert.equal(matched(`${before}${event(KNOWN)}`, 'ping').known, false);
@@ -115,7 +118,7 @@ describe('an event that is known by its bytes', () => {
     });
   }
 
-  it('is not remembered where it has more than 4 KiB beside its messages and numbers', () => {
+  it('is not remembered if it has more than 4 KiB beside its messages and numbers', () => {
     const remembered = (bytes: number): boolean => {
       const padded = KNOWN.replace('{', `{${' '.repeat(bytes)}`);
       assert.equal(pattern(padded)?.text.length, bytes + pattern(KNOWN)!.text.length);
@@ -125,7 +128,7 @@ describe('an event that is known by its bytes', () => {
     assert.deepEqual([remembered(most), remembered(most + 1)], [true, false]);
   });
 
-  it('varies in the numbers of plain values of 1,024 characters, and of no longer ones', () => {
+  it('is known with other numbers in a plain value of up to 1,024 characters, and in no longer one', () => {
     const withUsage = (length: number, number: number): string => {
       const usage = `{"a":${number},"b":""}`;
       return KNOWN.replace(
@@ -145,7 +148,7 @@ describe('an event that is known by its bytes', () => {
     }
   });
 
-  it('is one of eight kinds at most: a ninth takes the place of the one after the last', () => {
+  it('is one of at most eight kinds: a ninth replaces the kind after the one found last', () => {
     const kinds = Array.from({ length: 10 }, (_, i) => ({ ...KIND, type: `kind ${i}` }));
     const data = (i: number): string => KNOWN.replace('"z"', `"${'abcdefghij'[i]}"`);
     const known = KnownEvents.ofStream<typeof KIND>();
@@ -167,7 +170,7 @@ describe('an event that is known by its bytes', () => {
     );
   });
 
-  it('has the same id again where that is no plain word', () => {
+  it('is known again only with the same id if that id is no plain word', () => {
     const blank = KNOWN.replace('c1', 'c 1');
     const known = knownAs(blank);
     const isKnown = (data: string): boolean =>
@@ -186,7 +189,7 @@ describe('an event that is known by its bytes', () => {
     const data = (name: string): Buffer => Buffer.from(event(KNOWN.replace('"z"', `"${name}"`)));
     const made = (name: string) => pattern(KNOWN.replace('"z"', `"${name}"`));
 
-    it('is known at its first occurrence, and only from then on one of the stream', () => {
+    it('is known at its first occurrence there, and only from then on by its beginning', () => {
       const [first, second] = streams();
       first.remember(made('z'), KIND);
       assert.equal(second.mayBegin(data('z').subarray(0, 20), 0), false);
@@ -196,7 +199,7 @@ describe('an event that is known by its bytes', () => {
       assert.equal(second.mayBegin(data('z').subarray(0, 20), 0), true);
     });
 
-    it('stays known to it, however many kinds others make up', () => {
+    it('stays known in its own stream, however many kinds the other streams have', () => {
       const [first, second] = streams();
       first.remember(made('z'), KIND);
       for (let i = 0; i < 100; i++)
@@ -216,13 +219,16 @@ describe('an event that is known by its bytes', () => {
     });
   });
 
-  it('has something to open', () => {
+  it('has at least one sealed message', () => {
     assert.equal(pattern('{"id":"c"}'), undefined);
   });
 });
 
-describe('a stream, opened by bytes or by the parser', () => {
-  /** One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. Otherwise the first is known too. */
+describe('a stream, whether its events are known by their bytes or parsed', () => {
+  /**
+   * One byte a chunk never gives a whole event at a boundary: all of it goes through the parser. Otherwise
+   * the first is known too.
+   */
   const open = (wire: Buffer, size: number): { text: string; code: string | undefined; events: number } => {
     const opener = new EventDecrypter({ id: 'chat' }, fixedCipher(), ASKED, 100_000);
     let text = '';
@@ -242,7 +248,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     ];
   };
   const streams = {
-    plainly: (events: string[]) => events,
+    'if nothing is changed': (events: string[]) => events,
     'with an event changed': (events: string[]) =>
       events.with(
         3,
@@ -257,7 +263,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     'with a byte order mark at the beginning': (events: string[]) => events.with(0, `\ufeff${events[0]}`),
     'with a byte order mark before an event': (events: string[]) => events.with(1, `\ufeff${events[1]}`),
     'with an event left out': (events: string[]) => events.toSpliced(2, 1),
-    'with a field of its own before an event': (events: string[]) => events.with(2, `id: 7\n${events[2]}`),
+    'with an id field before an event': (events: string[]) => events.with(2, `id: 7\n${events[2]}`),
     'with a vertical tab before an event': (events: string[]) => events.with(2, `\v${events[2]}`),
     'with a form feed before an event': (events: string[]) => events.with(2, `\f${events[2]}`),
     'with a blank before an event': (events: string[]) => events.with(2, ` ${events[2]}`),
@@ -268,7 +274,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     'with CRLF': (events: string[]) => events.map((event) => event.replaceAll('\n', '\r\n')),
     'with an event that is too large': (events: string[]) =>
       events.with(2, events[2]!.replace('"usage"', `${' '.repeat(100_000)}"usage"`)),
-    'with hex that is none': (events: string[]) =>
+    'with letters that are no hex digits': (events: string[]) =>
       events.with(4, events[4]!.replace(/[0-9a-f]{4}"/, 'zzzz"')),
     'with a message cut short': (events: string[]) =>
       events.with(4, events[4]!.replace(/:[0-9a-f]+"/, ':00"')),
@@ -290,14 +296,14 @@ describe('a stream, opened by bytes or by the parser', () => {
     });
   }
 
-  it('keeps its id where it is like an earlier one', () => {
+  it('keeps the id line of an event that is otherwise like an earlier one', () => {
     const sealed = sealedStream(['id', 'usage']);
     const [first, second] = ['a', 'b'].map((text) => sealed.event(chatChunk(text)));
     const { text } = open(Buffer.from(`${first}id: 7\n${second}`), 1_000_000);
     assert.deepEqual(text.match(/^id: .*\ndata: /gm), ['id: 7\ndata: ']);
   });
 
-  it('is malformed with more than 32 KiB beside its messages and plain values', () => {
+  it('is malformed if an event has more than 32 KiB beside its messages and plain values', () => {
     const data = sealedStream(['id', 'usage']).object(chatChunk('a'));
     const { usage } = chatChunk('a');
     const bare = data.replaceAll(/"[^"]{43}=:[^"]*"/g, '""').replace(JSON.stringify(usage), '');
@@ -308,7 +314,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     assert.deepEqual(malformed, [undefined, 'response_malformed']);
   });
 
-  it('is malformed where text stands behind the data of a known event, in lines of its own', () => {
+  it('is malformed if text follows the data of a known event in separate data lines', () => {
     for (const behind of ['', '\ndata:', '\ndata:\ndata:', '\ndata:\ndata: x', '\ndata: x']) {
       const sealed = sealedStream(['id', 'usage']);
       const [first, second] = ['a', 'b'].map((text) => sealed.event(chatChunk(text)));
@@ -318,7 +324,7 @@ describe('a stream, opened by bytes or by the parser', () => {
     }
   });
 
-  it('is refused from the same size of an event on', () => {
+  it('is refused above the same size of an event, in any chunks', () => {
     const opened = (excess: number, size: number) => {
       const sealed = sealedStream(['id', 'usage']);
       const first = sealed.event(chatChunk('a', null, 1));
@@ -335,8 +341,8 @@ describe('a stream, opened by bytes or by the parser', () => {
   });
 
   for (const end of ['\n', '\r', '\r\n']) {
-    for (const size of [10, 500]) {
-      it(`writes a blank for the one line end of a plaintext: ${JSON.stringify(end)} in ${size} bytes`, () => {
+    for (const size of [10, 500, 5_000]) {
+      it(`replaces the only line end of a plaintext by one blank: ${JSON.stringify(end)} in ${size} bytes`, () => {
         for (const at of [1, size - end.length - 1]) {
           const blank = `[${' '.repeat(size - 2)}]`;
           const choices = blank.slice(0, at) + end + blank.slice(at + end.length);

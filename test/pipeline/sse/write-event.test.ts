@@ -18,7 +18,7 @@ describe('decrypted bytes', () => {
   });
 
   for (const size of [1, 129]) {
-    it(`have all the room that was reserved, whatever is left of the last: ${size} bytes`, () => {
+    it(`have all the room that was reserved, whatever is left of the reservation before: ${size} bytes`, () => {
       for (const left of [-1, 0, 1]) {
         const bytes = new DecryptedBytes();
         bytes.reserve(5 + size + left);
@@ -44,7 +44,7 @@ describe('decrypted bytes', () => {
     assert.deepEqual([all.length, all.buffer.byteLength], [100_000, 100_000]);
   });
 
-  it('that were taken stay as they are', () => {
+  it('stay as they are once they were taken', () => {
     const bytes = new DecryptedBytes();
     const taken = ['first', 'other'].map((text) => {
       bytes.reserve(5);

@@ -1,4 +1,7 @@
-/** A real browser without a window, steered over the DevTools protocol through a pipe; nothing of it leaves this machine. */
+/**
+ * A real browser without a window, steered over the DevTools protocol through a pipe; nothing of it leaves
+ * this machine.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -45,7 +48,7 @@ const FLAGS = [
   '--remote-debugging-pipe',
 ];
 
-const ANSWER_WITHIN = 20_000;
+const ANSWER_WITHIN = 60_000;
 
 interface Message {
   readonly id?: number;
@@ -113,7 +116,10 @@ export async function launchBrowser(
   };
 }
 
-/** Commands out, answers in: JSON texts, each ended by a NUL. Commands reject where the browser refuses or is silent. */
+/**
+ * Commands out, answers in: JSON texts, each ended by a NUL. Commands reject where the browser refuses or is
+ * silent.
+ */
 function protocol(commands: Writable, answers: Readable, context: () => string): Send {
   const waiting = new Map<number, (message: Message) => void>();
   let last = 0;

@@ -1,6 +1,6 @@
 /**
- * Texts that no program writes by accident. Every prompt and API key of the tests begins with the mark, so that one search
- * finds them all, whoever wrote them down and in which form.
+ * Texts that no program writes by accident. Every prompt and API key of the tests begins with the mark, so
+ * that one search finds them all, whoever wrote them down and in which form.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
@@ -24,7 +24,10 @@ export const newCanaries = (): Canaries => {
   return { prompt: `${MARK}prompt-${mark}`, key: `${KEY_MARK}${mark}` };
 };
 
-/** A text as it may have been written down: as it is, hex, percent-encoded, in escapes of JSON, base64 wherever in it. */
+/**
+ * A text as it may have been written down: as it is, hex, percent-encoded, in escapes of JSON, base64
+ * wherever in it.
+ */
 export function writtenForms(text: string): string[] {
   const bytes = Buffer.from(text);
   const each = (form: (byte: string) => string): string =>
@@ -57,7 +60,10 @@ export function assertNoCanary(log: string, whose: string): void {
   assert.ok(at < 0, `a prompt or a key in the log of ${whose}, after: ${line.slice(-200)}`);
 }
 
-/** The same for who closes what was logging: a failure is thrown on its own, so that what else has to be closed is closed. */
+/**
+ * The same for who closes what was logging: a failure is thrown on its own, so that what else has to be
+ * closed is closed.
+ */
 export function searchLog(log: string, whose: string): void {
   setImmediate(() => assertNoCanary(log, whose));
 }

@@ -3,8 +3,8 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
 /**
- * The page asks nothing by itself. `ask(url, options)` streams a completion into the element `answer`; the title then says
- * `answered`, `refused STATUS`, or `failed` where the browser kept the answer from the page.
+ * The page asks nothing by itself. `ask(url, options)` streams a completion into the element `answer`; the
+ * title then says `answered`, `refused STATUS`, or `failed` where the browser kept the answer from the page.
  */
 export const CHAT_PAGE = `<!doctype html>
 <meta charset="utf-8">

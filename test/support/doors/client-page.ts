@@ -1,4 +1,7 @@
-/** examples/browser with the client library beside it, as any static server would deliver them, and a deployment behind it. */
+/**
+ * examples/browser with the client library beside it, as any static server would deliver them, and a
+ * deployment behind it.
+ */
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -11,11 +14,14 @@ const ROOT = join(import.meta.dirname, '../../..');
 const PAGE = readFileSync(join(ROOT, 'examples/browser/index.html'), 'utf8');
 const OUT = '/dist/privatemode-ai/portable';
 
-/** The portable modules by file name, as scripts/build-client.ts builds them into dist; `minify`: as an application's bundler makes of them. */
+/**
+ * The portable modules by file name, as scripts/build-client.ts builds them into dist; `minify`: as an
+ * application's bundler makes of them.
+ */
 export async function bundleClient({ minify = false } = {}): Promise<ReadonlyMap<string, Uint8Array>> {
   const { outputFiles } = await build({
     absWorkingDir: ROOT,
-    entryPoints: { index: 'lib/client/index.ts', fetch: 'lib/client/fetch.ts' },
+    entryPoints: { index: 'lib/client-library/index.ts', fetch: 'lib/client-library/fetch.ts' },
     outdir: join(ROOT, OUT),
     write: false,
     bundle: true,
@@ -27,8 +33,8 @@ export async function bundleClient({ minify = false } = {}): Promise<ReadonlyMap
     charset: 'utf8',
     platform: 'browser',
     conditions: ['portable'],
-    inject: [join(ROOT, 'lib/client/buffer.ts')],
-    alias: { 'node:buffer': './lib/client/buffer.ts' },
+    inject: [join(ROOT, 'lib/client-library/buffer.ts')],
+    alias: { 'node:buffer': './lib/client-library/buffer.ts' },
     external: ['openai', '@anthropic-ai/sdk'],
     preserveSymlinks: true,
     logLevel: 'error',

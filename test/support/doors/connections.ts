@@ -1,4 +1,7 @@
-/** Every TCP connection that this process opens while it is watched. Nothing beyond this machine is let through. */
+/**
+ * Every TCP connection that this process opens while it is watched. Nothing beyond this machine is let
+ * through.
+ */
 import { type NetConnectOpts, Socket } from 'node:net';
 
 export interface ConnectionWatch {
@@ -29,7 +32,9 @@ export function watchConnections(): ConnectionWatch {
   };
 }
 
-/** Node calls it with (options), (port, host) or with these as one list, which it has put in order already. */
+/**
+ * Node calls it with (options), (port, host) or with these as one list, which it has put in order already.
+ */
 function targetOf([first, second]: readonly unknown[]): { readonly host: string; readonly port: unknown } {
   if (Array.isArray(first)) return targetOf(first);
   if (typeof first === 'number')

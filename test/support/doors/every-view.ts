@@ -1,8 +1,8 @@
 /** Everything by which a running proxy says whether it is verified. */
 import assert from 'node:assert/strict';
 import type { StatusReport } from '../../../lib/observe/status-report.ts';
+import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { STANDINGS, type StateName } from '../../../lib/session/standing.ts';
-import type { VerificationDocument } from '../../../lib/transparency/verification-document.ts';
 import { runCommand } from '../processes/command.ts';
 import type { Program } from '../processes/program.ts';
 

@@ -1,4 +1,7 @@
-/** A gateway in front of a scripted remote, for one test; what must hold after every test is asserted when it ends. */
+/**
+ * A gateway in front of a scripted remote, for one test; what must hold after every test is asserted when it
+ * ends.
+ */
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import type { TestContext } from 'node:test';
@@ -26,8 +29,9 @@ export interface Fixture {
 }
 
 /**
- * Starts both; `answers` is what the remote answers until a test says otherwise. When the test ends, nothing may be under way, the prompt neither on the wire nor in the log, and nothing may be left
- * of the requests: no listener, timer, sealed body or answer, and no memory that is reserved for them.
+ * Starts both; `answers` is what the remote answers until a test says otherwise. When the test ends, nothing
+ * may be under way, the prompt neither on the wire nor in the log, and nothing may be left of the requests:
+ * no listener, timer, sealed body or answer, and no memory that is reserved for them.
  */
 export async function gatewayFixture(
   t: Pick<TestContext, 'after'>,
@@ -54,7 +58,7 @@ export async function gatewayFixture(
   t.after(async () => {
     for (const { socket } of clients) socket.destroy();
     try {
-      await eventually('the end of all exchanges', () => gateway.active() === 0, 3_000);
+      await eventually('the end of all exchanges', () => gateway.active() === 0, 20_000);
       await nothingLeft(scene.ofRequests, LINGER);
       assert.equal(gateway.counters.bufferedBytes, 0, 'memory that stayed reserved');
       assert.equal(gateway.heldResponses.bufferedBytes, 0, 'memory of responses that stayed reserved');
@@ -75,7 +79,7 @@ export async function gatewayFixture(
 }
 
 /** ms; an answer that is complete may linger for five seconds. */
-const LINGER = 7_000;
+const LINGER = 20_000;
 
 /** Waits until nothing is left. */
 async function nothingLeft(left: () => string[], ms: number): Promise<void> {
@@ -86,8 +90,10 @@ async function nothingLeft(left: () => string[], ms: number): Promise<void> {
   );
 }
 
-/** Waits for a complete answer, or for the end of the connection if that comes first; then for what there is. */
-export async function answerTo(client: RawClient, ms = 10_000): Promise<RawAnswer> {
+/**
+ * Waits for a complete answer, or for the end of the connection if that comes first; then for what there is.
+ */
+export async function answerTo(client: RawClient, ms = 60_000): Promise<RawAnswer> {
   const over = client.ended.then(() => true);
   const deadline = Date.now() + ms;
   for (let ended = false; ; ) {

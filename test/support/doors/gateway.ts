@@ -2,18 +2,18 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
-import type { GatewayDeps, GatewaySettings, Patience } from '../../../lib/gateway/deps.ts';
+import type { GatewayDeps, GatewayOptions, Patience } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
 import { ObservedResponse } from '../../../lib/gateway/observed-response.ts';
 import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
+import { drain } from '../../../lib/listener/drain.ts';
+import { listen } from '../../../lib/listener/listen.ts';
 import { createOutbound } from '../../../lib/network/outbound.ts';
 import type { Upstream } from '../../../lib/network/upstream.ts';
 import { type Counters, createCounters } from '../../../lib/observe/counters.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
 import type { RequestObservation } from '../../../lib/observe/metrics.ts';
-import { drain } from '../../../lib/server/drain.ts';
-import { listen } from '../../../lib/server/listen.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { keyOf } from '../evidence/engine.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
@@ -87,6 +87,7 @@ export interface TestGateway {
   readonly logLines: readonly string[];
   readonly session: Session;
   readonly active: Gateway['active'];
+  readonly events: Gateway['events'];
   /** Aborts when the grace of a shutdown is over. */
   readonly terminate: AbortSignal;
   readonly directory: string;
@@ -97,7 +98,7 @@ export interface TestGateway {
 
 const SETTINGS = {
   protocolVersion: 'v1.40.0',
-  apiKeyFallback: 'always' as GatewaySettings['apiKeyFallback'],
+  apiKeyFallback: 'always' as GatewayOptions['apiKeyFallback'],
   gpuOcspAllowUnknown: true,
   gpuOcspRevokedGracePeriodHours: 48,
   maxBodyBytes: 1024 * 1024,
@@ -192,6 +193,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     logLines,
     session,
     active: gateway.active,
+    events: gateway.events,
     terminate: options.deps?.terminate ?? terminate.signal,
     directory,
     drain: (grace) => drain(listener, { ...gateway, grace, terminate, log }),

@@ -1,6 +1,6 @@
 /**
- * What must hold after every fault, whatever the fault was: no canary where it does not belong, nothing plain on the
- * wire, nothing left behind, and a `/readyz` that tells the truth.
+ * What must hold after every fault, whatever the fault was: no canary where it does not belong, nothing plain
+ * on the wire, nothing left behind, and a `/readyz` that tells the truth.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -13,8 +13,8 @@ import type { Stack } from './stack.ts';
 
 export interface Guard {
   /**
-   * Asserts every invariant, waiting for what ends by itself. `upstream` is the number of inference
-   * requests since the last call; `shown` what clients were shown that must hold no canary: errors and headers.
+   * Asserts every invariant, waiting for what ends by itself. `upstream` is the number of inference requests
+   * since the last call; `shown` what clients were shown that must hold no canary: errors and headers.
    */
   verify(expected: { readonly upstream: number; readonly shown?: readonly string[] }): Promise<void>;
 }
@@ -24,9 +24,9 @@ const warnings: string[] = [];
 process.on('warning', ({ name, message }) => warnings.push(`${name}: ${message}`));
 
 /**
- * Watches one stack, and the files below `directories`; listeners and warnings of the whole process. Sockets and timers are
- * compared with `baseline`: connections that wait for the next request belong to it. A stack that ends with its test
- * needs none, but `assertReturned` afterwards.
+ * Watches one stack, and the files below `directories`; listeners and warnings of the whole process. Sockets
+ * and timers are compared with `baseline`: connections that wait for the next request belong to it. A stack
+ * that ends with its test needs none, but `assertReturned` afterwards.
  */
 export async function guard(
   stack: Stack,

@@ -1,4 +1,7 @@
-/** What a scene leaves behind: listeners, timers, bodies and answers that should have gone with the requests they belong to. */
+/**
+ * What a scene leaves behind: listeners, timers, bodies and answers that should have gone with the requests
+ * they belong to.
+ */
 import { AsyncLocalStorage, createHook } from 'node:async_hooks';
 import { getEventListeners } from 'node:events';
 import type { Readable } from 'node:stream';
@@ -11,7 +14,9 @@ export interface SceneWatch {
   upstream(upstream: Upstream): Upstream;
   /** Runs it; timers that are set in it, and in what it starts, are of this scene. */
   run<T>(start: () => Promise<T>): Promise<T>;
-  /** What is left of the requests, in words; empty where all is gone. To be asked while the gateway is open. */
+  /**
+   * What is left of the requests, in words; empty where all is gone. To be asked while the gateway is open.
+   */
   ofRequests(): string[];
   /** Where the timers were set that are still waiting. */
   timers(): string[];

@@ -1,10 +1,10 @@
 /**
- * The second door to the same tests: with TEST_DOOR=library a stack has no proxy. Its URL leads into the client library instead,
- * through the global fetch, which official clients and tests use.
+ * The second door to the same tests: with TEST_DOOR=library a stack has no proxy. Its URL leads into the
+ * client library instead, through the global fetch, which official clients and tests use.
  */
 import { Agent, fetch as undiciFetch } from 'undici';
-import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../../lib/client/fetch.ts';
-import type { PrivatemodeOptions } from '../../../lib/client/options.ts';
+import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../../lib/client-library/fetch.ts';
+import type { PrivatemodeOptions } from '../../../lib/client-library/options.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { PROXY_ALONE } from '../../suites.ts';
 

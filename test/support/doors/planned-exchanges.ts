@@ -1,6 +1,6 @@
 /**
- * The exchanges that are recorded: what applications send and how the service answers, sealed under a fixed secret. All literal, so that
- * the same bytes go in every time.
+ * The exchanges that are recorded: what applications send and how the service answers, sealed under a fixed
+ * secret. All literal, so that the same bytes go in every time.
  */
 import { PrivatemodeError } from '../../../lib/errors.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';

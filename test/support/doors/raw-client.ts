@@ -10,7 +10,10 @@ export interface RawClient {
   received(): string;
   /** Waits until that matches; throws after `ms`. */
   until(pattern: RegExp, ms?: number): Promise<string>;
-  /** How the server ended it: an orderly close, or an error with that code. Our own destroy() counts as `closed`. */
+  /**
+   * How the server ended it: an orderly close, or an error with that code. Our own destroy() counts as
+   * `closed`.
+   */
   readonly ended: Promise<'end' | 'closed' | (string & {})>;
 }
 
@@ -40,7 +43,7 @@ export function rawClient(port: number, tls?: ConnectionOptions): RawClient {
     send: (bytes) => socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes),
     received,
     ended,
-    async until(pattern, ms = 5_000) {
+    async until(pattern, ms = 60_000) {
       await eventually(
         () => `${pattern} in ${JSON.stringify(received())}`,
         () => pattern.test(received()),
@@ -61,7 +64,10 @@ export interface RawAnswer {
   readonly rest: string;
 }
 
-/** Reads one answer (not to HEAD) out of raw bytes; undefined where not even the head is there. 1xx are skipped. */
+/**
+ * Reads one answer (not to HEAD) out of raw bytes; undefined where not even the head is there. 1xx are
+ * skipped.
+ */
 export function readAnswer(text: string): RawAnswer | undefined {
   const end = text.indexOf('\r\n\r\n');
   if (end < 0) return undefined;

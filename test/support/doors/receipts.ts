@@ -1,15 +1,17 @@
 /** A workspace with receipts of the real writer, for tests that falsify them. */
 import assert from 'node:assert/strict';
 import { createHash, createPrivateKey, sign } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach } from 'node:test';
-import type { ReceiptFinding } from '../../../lib/transparency/check-chain.ts';
-import type { RequestReceipt } from '../../../lib/transparency/receipt.ts';
-import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/transparency/receipt-log.ts';
+import type { ReceiptFinding } from '../../../lib/receipts/check-chain.ts';
+import type { RequestReceipt } from '../../../lib/receipts/receipt.ts';
+import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/receipts/receipt-log.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 
-export const MANIFEST = 'a'.repeat(64);
+/** A manifest of the log beside the receipts, and its digest. */
+export const MANIFEST_TEXT = '{}\n';
+export const MANIFEST = createHash('sha256').update(MANIFEST_TEXT).digest('hex');
 export const VERDICT = JSON.stringify({ outcome: 'accepted', manifestSha256: MANIFEST });
 export const VERDICT_SHA256 = createHash('sha256').update(VERDICT).digest('hex');
 /** Noon of 2026-12-01. */
@@ -59,6 +61,10 @@ export function receiptsOfEachTest() {
   beforeEach(() => {
     here.workspace = temporaryDirectory('receipts-');
     here.directory = join(here.workspace, 'receipts');
+    mkdirSync(join(here.workspace, 'manifests'));
+    writeFileSync(join(here.workspace, 'manifests/1.json'), MANIFEST_TEXT);
+    const line = `2026-12-01T12:00:00Z ${here.workspace}/manifests/1.json\n`;
+    writeFileSync(join(here.workspace, 'manifests/log.txt'), line);
   });
   return here;
 }
@@ -71,9 +77,11 @@ export function signedAgain(line: string, change: object, key: string): string {
   return `${text.slice(0, -1)},"sig":"${signature}"}`;
 }
 
-/** What a finding is, in a word: what makes the check fail, by its kind; of the rest, what may be missing (a gap), or is a stranger's (junk). */
+/**
+ * What a finding is, in a word: what makes the check fail, by its kind; of the rest, what only a strict check
+ * counts (a gap), or is a stranger's (junk).
+ */
 export function sortOf({ kind, fails }: ReceiptFinding): string {
   if (fails) return kind;
-  assert.notEqual(kind, 'out of order');
-  return kind === 'missing' ? 'gap' : 'junk';
+  return kind === 'not ours or changed' ? 'junk' : 'gap';
 }

@@ -1,6 +1,6 @@
 /**
- * Records exchanges through the gateway as both sides see them on raw sockets, as text that can be compared and read. It reaches
- * the product by way of gateway.ts (the support file beside it) and no other.
+ * Records exchanges through the gateway as both sides see them on raw sockets, as text that can be compared
+ * and read. It reaches the product by way of gateway.ts (the support file beside it) and no other.
  */
 import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -14,7 +14,10 @@ export type Sent = Buffer | readonly Buffer[];
 export interface PlannedExchange {
   readonly name: string;
   readonly gateway?: Omit<TestGatewayOptions, 'upstream'>;
-  /** What the upstream does with each request that reaches it, in order; the last one stays. Default: it stays silent. */
+  /**
+   * What the upstream does with each request that reaches it, in order; the last one stays. Default: it stays
+   * silent.
+   */
   readonly upstream?: readonly Script[];
   /** Requests on one connection, each sent when the one before has its answer. */
   readonly requests: readonly Sent[];
@@ -23,7 +26,7 @@ export interface PlannedExchange {
 /** Characters of a body that are written out; of more, and of what is no text, the record has the hash. */
 const MOST_TEXT = 6_000;
 /** ms for anything to happen. */
-const PATIENCE = 10_000;
+const PATIENCE = 60_000;
 /** Asked on a connection that was left open, to see that it still serves. */
 const PROBE = Buffer.from('GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n');
 /** The date that upstreams of the recordings give; the gateway's own is replaced. */
@@ -128,7 +131,10 @@ function upstreamText(
   return at === received.length ? lines : [...lines, `and ${received.length - at} more bytes`];
 }
 
-/** A message in latin1: its head line by line, and its body as text or as a hash. Informational answers stand before the final one. */
+/**
+ * A message in latin1: its head line by line, and its body as text or as a hash. Informational answers stand
+ * before the final one.
+ */
 function messageText(title: string, mark: string, message: string): string[] {
   const end = message.indexOf('\r\n\r\n');
   const head = message.slice(0, Math.max(end, 0)).split('\r\n').map(normalised);

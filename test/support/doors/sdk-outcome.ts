@@ -8,7 +8,10 @@ import type { EndpointName } from '../remote/transcripts/transcript.ts';
 type Json = Record<string, unknown>;
 
 export interface Outcome {
-  /** What the client gave to the application, reduced to what matters: the items of a stream, or the whole answer as the only one. */
+  /**
+   * What the client gave to the application, reduced to what matters: the items of a stream, or the whole
+   * answer as the only one.
+   */
   readonly items: readonly unknown[];
   /** What the client threw. */
   readonly error: unknown;
@@ -26,8 +29,8 @@ interface Seen {
 }
 
 /**
- * A body for two readers. With `tee`, an error takes from the slower one what it has not read yet; here it comes after that, as
- * it does for one reader.
+ * A body for two readers. With `tee`, an error takes from the slower one what it has not read yet; here it
+ * comes after that, as it does for one reader.
  */
 function twice(body: Response['body'] | undefined): (ReadableStream<Uint8Array<ArrayBuffer>> | null)[] {
   if (body === null || body === undefined) return [null, null];
@@ -83,7 +86,7 @@ const FILE = new File([Buffer.from('RIFF sound')], 'a.wav', { type: 'audio/wav' 
 type Caller = (url: string, request: Json, fetching: typeof fetch) => Promise<unknown>;
 
 const openai = (url: string, fetching: typeof fetch): OpenAI =>
-  new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 10_000, fetch: fetching });
+  new OpenAI({ baseURL: `${url}/v1`, apiKey: 'k', maxRetries: 0, timeout: 120_000, fetch: fetching });
 
 const CALLERS: Readonly<Record<EndpointName, Caller>> = {
   chat: (url, request, fetching) => openai(url, fetching).chat.completions.create(request as never),
@@ -96,7 +99,7 @@ const CALLERS: Readonly<Record<EndpointName, Caller>> = {
       baseURL: url,
       apiKey: 'k',
       maxRetries: 0,
-      timeout: 10_000,
+      timeout: 120_000,
       fetch: fetching,
     }).messages.create(request as never),
   // No client of its own: programs that post a file and parse the answer.
@@ -144,7 +147,10 @@ function parsed(data: string): Json {
   }
 }
 
-/** Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which no honest stream has. */
+/**
+ * Reads the text of an opened stream: LF only. An OpenAI-style event with a name is an item of its own, which
+ * no honest stream has.
+ */
 export function readStream(api: EndpointName, text: string): ReadStream {
   const items: unknown[] = [];
   for (const block of text.split('\n\n')) {

@@ -25,7 +25,10 @@ export interface Stack {
   close(): Promise<void>;
 }
 
-/** A simulated deployment and a proxy in front of it, in this process, on ports of their own; or the door that TEST_DOOR names. */
+/**
+ * A simulated deployment and a proxy in front of it, in this process, on ports of their own; or the door that
+ * TEST_DOOR names.
+ */
 export async function startStack(
   options: {
     readonly simulator?: SimulatorOptions;
@@ -47,20 +50,28 @@ export async function startStack(
   });
   const logLines: string[] = [];
   const apiKey = options.apiKey === undefined ? CANARY_KEY : options.apiKey;
-  const { config } = parseConfig(
-    [
-      ...deploymentFlags(simulator.port, directory).filter(
-        (flag) => options.managedManifest !== true || !flag.startsWith('--manifest-path'),
-      ),
-      ...(options.managedManifest === true ? [`--cdn-base-url=${simulator.url}`] : []),
-      ...(options.workspace === undefined ? [] : [`--workspace=${options.workspace}`]),
-      '--port=0',
-      '--warm-connections=0', // what is opened ahead would be counted as left behind
-      ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
-      ...(options.flags ?? []),
-    ],
-    {},
-  );
+  const configured = () =>
+    parseConfig(
+      [
+        ...deploymentFlags(simulator.port, directory).filter(
+          (flag) => options.managedManifest !== true || !flag.startsWith('--manifest-path'),
+        ),
+        ...(options.managedManifest === true ? [`--cdn-base-url=${simulator.url}`] : []),
+        ...(options.workspace === undefined ? [] : [`--workspace=${options.workspace}`]),
+        '--port=0',
+        '--warm-connections=0', // what is opened ahead would be counted as left behind
+        ...(apiKey === null ? [] : [`--api-key=${apiKey}`]),
+        ...(options.flags ?? []),
+      ],
+      {},
+    ).config;
+  let config: Config;
+  try {
+    config = configured();
+  } catch (refused) {
+    await simulator.close();
+    throw refused;
+  }
   if (DOOR === 'library') return openedStack(simulator, directory, config, options);
   const proxy = await startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },

@@ -1,10 +1,10 @@
 /** The status page on a server of its own, with what the proxy would say given by the test. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { EnforcedManifest } from '../../../lib/manifest-log/manifest-changes.ts';
 import { loadStatusPage } from '../../../lib/observe/status-page.ts';
 import type { FinishedRequest, StatusReport, TrafficSecond } from '../../../lib/observe/status-report.ts';
-import type { EnforcedManifest } from '../../../lib/transparency/manifest-changes.ts';
-import type { VerificationDocument } from '../../../lib/transparency/verification-document.ts';
+import type { VerificationDocument } from '../../../lib/observe/verification-document.ts';
 import { chainOfTrust } from '../../../lib/verdict/chain-of-trust.ts';
 import type { VerdictReport } from '../../../lib/verdict/verdict.ts';
 import { flagsOf, secretFlagsOf, verifyCommand } from '../evidence/verify.ts';
@@ -24,7 +24,10 @@ const SHA = {
 };
 const MINUTE = 60_000;
 
-/** A verdict on real evidence, as under the roots of AMD; `failing`: the id of a check that failed, with what was found. */
+/**
+ * A verdict on real evidence, as under the roots of AMD; `failing`: the id of a check that failed, with what
+ * was found.
+ */
 async function verdictOf(failing?: { readonly id: string; readonly found: string }): Promise<VerdictReport> {
   const argv = [...flagsOf('synthetic'), ...secretFlagsOf('synthetic'), '--json'];
   const verdict: VerdictReport = { ...(await verifyCommand(argv)).json(), roots: 'vendor' };
@@ -275,7 +278,10 @@ export interface StatusServer {
   close(): Promise<void>;
 }
 
-/** Serves the page as the admin listener does. `frozen`: /status says `now` as the scene has it; else the time of each answer. */
+/**
+ * Serves the page as the admin listener does. `frozen`: /status says `now` as the scene has it; else the time
+ * of each answer.
+ */
 export async function serveStatusPage(scene: Scene, { frozen = false } = {}): Promise<StatusServer> {
   const page = loadStatusPage();
   const served = { scene, asked: [] as string[] };

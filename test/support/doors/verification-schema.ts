@@ -7,7 +7,10 @@ import { ROOT } from '../processes/tools.ts';
 const text = readFileSync(join(ROOT, 'docs/verification.schema.json'), 'utf8');
 export const VERIFICATION_SCHEMA = JSON.parse(text) as Readonly<Record<string, unknown>>;
 
-/** Stricter than the schema itself, which lets readers meet members to come: a member that it does not describe is wrong. */
+/**
+ * Stricter than the schema itself, which lets readers meet members to come: a member that it does not
+ * describe is wrong.
+ */
 const closed = JSON.parse(text, (_, part) =>
   part?.properties ? { ...part, additionalProperties: false } : part,
 );

@@ -1,6 +1,6 @@
 /** The files of test/vectors/attestation as inputs of the verifier (READMEs there). */
 import { readdirSync, readFileSync } from 'node:fs';
-import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify.ts';
+import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { PrivatemodeError } from '../../../lib/errors.ts';
 
 const VECTORS = new URL('../../vectors/', import.meta.url);

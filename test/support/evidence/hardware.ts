@@ -1,6 +1,6 @@
 /**
- * Hardware for simulated deployments and forged platforms. Finding the primes of its RSA keys takes 1.5 s of CPU, in each of fifty test
- * processes, so these keys are kept; all else is made anew. They protect nothing.
+ * Hardware for simulated deployments and forged platforms. Finding the primes of its RSA keys takes 1.5 s of
+ * CPU, in each of fifty test processes, so these keys are kept; all else is made anew. They protect nothing.
  */
 import { createPrivateKey, type KeyObject } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,14 +1,14 @@
 /**
- * A SEV-SNP platform with authorities of its own, each part of which can be changed before it is signed: what the fixed
- * vectors do not vary. Its keys of elliptic curves are made once per process.
+ * A SEV-SNP platform with authorities of its own, each part of which can be changed before it is signed: what
+ * the fixed vectors do not vary. Its keys of elliptic curves are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { sha256 } from '#crypto/digest';
 import { reportData, transitionDigest } from '../../../lib/attestation/document.ts';
-import { idKeyDigest } from '../../../lib/attestation/snp/launch.ts';
+import { idKeyDigest } from '../../../lib/attestation/snp/launch-digest.ts';
 import { type TcbParts, tcbValue } from '../../../lib/attestation/snp/packed-fields.ts';
 import { SNP_EXTRA_CRL, type SnpProduct, type SnpReport } from '../../../lib/attestation/snp/report.ts';
-import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify.ts';
+import type { CollateralSource, TrustRoots, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { signReport as signedBy } from '../../../simulator/evidence/snp.ts';
 import { encodeSnpAttestation } from '../../../simulator/evidence/snp-message.ts';
 import {

@@ -9,8 +9,8 @@ import {
 import { malformed } from '../../../lib/crypto/der.ts';
 
 /**
- * The fields of a binary report. Throws evidence_malformed for another length, reserved bytes that are not zero, or
- * a family/model/stepping that CPUID cannot express.
+ * The fields of a binary report. Throws evidence_malformed for another length, reserved bytes that are not
+ * zero, or a family/model/stepping that CPUID cannot express.
  */
 export function parseReport(raw: Uint8Array): SnpReport {
   if (raw.length !== SNP_REPORT_BYTES) throw malformed(`a report must have ${SNP_REPORT_BYTES} bytes`);

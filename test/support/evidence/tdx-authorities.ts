@@ -1,6 +1,6 @@
 /**
- * Authorities like Intel's for one platform: root, platform CA, PCK certificate and TCB signing certificate, each of
- * which can be changed before it is signed. Keys are made once per process.
+ * Authorities like Intel's for one platform: root, platform CA, PCK certificate and TCB signing certificate,
+ * each of which can be changed before it is signed. Keys are made once per process.
  */
 import { generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { SGX_EXTENSION_OID } from '../../../lib/attestation/tdx/sgx-extension.ts';

@@ -1,6 +1,6 @@
 /**
- * Reads binary TDX quotes of version 4 (docs/protocol/attestation.md 9.2), as other projects publish them: with it the tests compare
- * the signed bytes that lib rebuilds from a message with the bytes of real quotes.
+ * Reads binary TDX quotes of version 4 (docs/protocol/attestation.md 9.2), as other projects publish them:
+ * with it the tests compare the signed bytes that lib rebuilds from a message with the bytes of real quotes.
  */
 import { type MessageOf, QUOTE_V4, type QuoteV4, type Schema } from '../../../lib/attestation/tdx/quote.ts';
 import { malformed } from '../../../lib/crypto/der.ts';
@@ -9,8 +9,8 @@ const QE_REPORT =
   QUOTE_V4.signedData.fields.certificationData.fields.qeReportCertificationData.fields.qeReport.fields;
 
 /**
- * Reads a binary quote of version 4; what follows the signed data becomes `extraBytes`.
- * Throws evidence_malformed for another version (version 5 by name), a truncated quote, or sizes that disagree.
+ * Reads a binary quote of version 4; what follows the signed data becomes `extraBytes`. Throws
+ * evidence_malformed for another version (version 5 by name), a truncated quote, or sizes that disagree.
  */
 export function parseQuote(bytes: Uint8Array): QuoteV4 {
   const source = new ByteSource(bytes);

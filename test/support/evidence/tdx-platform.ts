@@ -1,12 +1,12 @@
 /**
- * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what the fixed
- * vectors do not vary.
+ * A TDX platform under authorities of our own, each part of which can be changed before it is signed: what
+ * the fixed vectors do not vary.
  */
 import { sha256 } from '#crypto/digest';
 import type { EvidenceContext } from '../../../lib/attestation/evidence.ts';
 import type { TdxReferenceValues } from '../../../lib/attestation/reference-values.ts';
 import type { EnclaveReport, QuoteV4, TdQuoteBody } from '../../../lib/attestation/tdx/quote.ts';
-import type { CollateralSource } from '../../../lib/attestation/verify.ts';
+import type { CollateralSource } from '../../../lib/attestation/verify-evidence.ts';
 import { signedJson } from '../../../simulator/collateral/intel-pcs.ts';
 import { publicPoint, signedQuote } from '../../../simulator/evidence/tdx.ts';
 import { type CrlRequest, issueCrl, toPem } from '../../../simulator/pki/certificate.ts';
@@ -113,7 +113,9 @@ const svns = (list: ArrayLike<number>): readonly Json[] => Array.from(list, (svn
 const MODULE = { mrsigner: '00'.repeat(48), attributes: '00'.repeat(8), attributesMask: 'FF'.repeat(8) };
 const DATES = { issueDate: '2026-11-20T00:00:00Z', nextUpdate: '2026-12-20T00:00:00Z' };
 
-/** A platform level of TCB info. The TDX components of the first two places count only for module version 0. */
+/**
+ * A platform level of TCB info. The TDX components of the first two places count only for module version 0.
+ */
 export function platformLevelJson(
   status: string,
   sgx: readonly number[] = COMPONENT_SVNS,

@@ -1,7 +1,7 @@
 /** The fixed TDX vectors (test/vectors/attestation/README.md) as inputs of the verifier. */
 import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import type { CollateralSource, VerifyInput } from '../../../lib/attestation/verify.ts';
+import type { CollateralSource, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 
 const VECTORS = resolve(import.meta.dirname, '../../vectors/attestation');
 

@@ -1,14 +1,16 @@
-/** A service manager in small: it keeps a listening socket open and starts the proxy on it, again and again. */
+/**
+ * A service manager in small: it keeps a listening socket open and starts the proxy on it, again and again.
+ */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { eventually } from './eventually.ts';
-import { cleanEnvironment } from './program.ts';
+import { childrenOf, cleanEnvironment } from './program.ts';
 
 /**
- * Holds the socket as descriptor 3 and takes orders. The variables name the process that gets it, so each start goes
- * through a shell that knows its own number (sd_listen_fds(3)).
+ * Holds the socket as descriptor 3 and takes orders. The variables name the process that gets it, so each
+ * start goes through a shell that knows its own number (sd_listen_fds(3)).
  */
 const KEEPER = `
 start() { sh -c 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"' sh "$@" & pid=$!; }
@@ -29,9 +31,11 @@ export interface ActivatedService {
   start(): Promise<void>;
   /** Resolves, when the new process listens, with the exit code of the old one. */
   restart(): Promise<number>;
-  /** Resolves with the exit code. */
-  stop(signal?: 'TERM' | 'KILL'): Promise<number>;
+  /** Resolves with the exit code. Signal 0 only waits for the end. */
+  stop(signal?: 'TERM' | 'KILL' | '0'): Promise<number>;
   readonly log: () => string;
+  /** Pids of the processes that the command has started. */
+  readonly workers: () => number[];
   /** Closes the socket, and kills what is still running. */
   close(): Promise<void>;
 }
@@ -83,6 +87,7 @@ export async function createActivatedService(
     },
     stop: (signal = 'TERM') => order(`stop ${signal}`),
     log: () => log,
+    workers: () => childrenOf(keeper.pid).flatMap(childrenOf),
     async close() {
       keeper.stdin!.end();
       if (keeper.exitCode === null) await once(keeper, 'exit');

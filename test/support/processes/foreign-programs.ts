@@ -1,4 +1,7 @@
-/** Programs of others that tests run: a browser, HTTP proxies, Helm. The scripts scripts/install-….sh get them. */
+/**
+ * Programs of others that tests run: a browser, HTTP proxies, Helm. The scripts scripts/install-….sh get
+ * them.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
@@ -24,8 +27,9 @@ const DIRECTORIES = [
 ];
 
 /**
- * Looks for a program by its names, in `directories`. Where it is missing, the tests that need it are skipped and say so on stderr,
- * from where scripts/test.ts takes it for its last lines; with CI=true that is an error instead. `from` is what installs it.
+ * Looks for a program by its names, in `directories`. Where it is missing, the tests that need it are skipped
+ * and say so on stderr, from where scripts/test.ts takes it for its last lines; with CI=true that is an error
+ * instead. `from` is what installs it.
  */
 export function program(
   names: string | readonly string[],
@@ -62,7 +66,10 @@ export interface RunningProgram {
   stop(): Promise<void>;
 }
 
-/** Runs it until the test ends; `environment` is added to ours without what would change how connections are made. */
+/**
+ * Runs it until the test ends; `environment` is added to ours without what would change how connections are
+ * made.
+ */
 export function runBeside(
   t: Pick<TestContext, 'after'>,
   { path }: Program,
@@ -91,12 +98,12 @@ export function runBeside(
 }
 
 /**
- * A port that was free a moment ago, for programs that cannot choose one themselves. Below those that the system hands out: among them,
- * any connection of a test beside this one could take it meanwhile.
+ * A port that was free a moment ago, for programs that cannot choose one themselves. Below those that the
+ * system hands out: among them, any connection of a test beside this one could take it meanwhile.
  */
 export async function freePort(): Promise<number> {
   for (;;) {
-    const port = randomInt(10_000, 32_000);
+    const port = randomInt(10_081, 32_000); // fetch refuses 10080
     const server = createServer().listen(port, '127.0.0.1');
     const taken = await once(server, 'listening').catch((error: NodeJS.ErrnoException) => error);
     if (taken instanceof Error) {
@@ -114,7 +121,7 @@ export async function waitFor(
   what: string,
   condition: () => boolean | Promise<boolean>,
   { output, process: child }: RunningProgram,
-  ms = 20_000,
+  ms = 120_000,
 ): Promise<void> {
   const words = (): string => `${what}; the program said:\n${output()}`;
   const isMet = async (): Promise<boolean> => {

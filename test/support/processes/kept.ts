@@ -1,4 +1,7 @@
-/** How much of something that is over V8 keeps until a full collection, for which every stream would wait (docs/hazards.md 25). */
+/**
+ * How much of something that is over V8 keeps until a full collection, for which every stream would wait
+ * (docs/hazards.md 25).
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
@@ -10,8 +13,9 @@ const collect = runInNewContext('gc') as (how: { type: 'minor' }) => void;
 const createBallast = (): unknown[][] => Array.from({ length: 50 }, () => new Array(2_000).fill(1));
 
 /**
- * Runs `once`, which hangs the ballast on what it releases, three times 30 times; resolves with the KB that small collections leave
- * of each, at best: what a collection finds under way is kept too, and on a busy machine that may be many.
+ * Runs `once`, which hangs the ballast on what it releases, three times 30 times; resolves with the KB that
+ * small collections leave of each, at best: what a collection finds under way is kept too, and on a busy
+ * machine that may be many.
  */
 export async function keptOfEach(once: (ballast: unknown) => Promise<unknown>): Promise<number> {
   const heapAfter = async (times: number): Promise<number> => {

@@ -25,8 +25,8 @@ export const withoutSettings = (env: NodeJS.ProcessEnv): NodeJS.ProcessEnv =>
   Object.fromEntries(Object.entries(env).filter(([name]) => !/^PRIVATEMODE_/i.test(name)));
 
 /**
- * The environment for every program that tests and benchmarks start: the caller's, without anything that would configure
- * the proxy or change how connections are made, nor what matches `dropped`; and `extra`.
+ * The environment for every program that tests and benchmarks start: the caller's, without anything that
+ * would configure the proxy or change how connections are made, nor what matches `dropped`; and `extra`.
  */
 export function cleanEnvironment(
   extra: Readonly<Record<string, string>> = {},
@@ -40,14 +40,21 @@ export function cleanEnvironment(
   return { ...(Object.fromEntries(kept) as Record<string, string>), ...extra };
 }
 
+/** Pids of the processes that a running one has started. */
+export function childrenOf(pid: number | undefined): number[] {
+  const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  return text.split(' ').filter(Boolean).map(Number);
+}
+
 /**
- * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than `withinMs`. Signals
- * go to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send them.
+ * Starts the proxy; resolves once it listens, rejects where it ends before that or takes longer than
+ * `withinMs`. Signals go to it alone; `signalsToGroup`: to its process group, as the keys of a terminal send
+ * them.
  */
 export async function startProgram(
   command: readonly string[],
   env: Readonly<Record<string, string>>,
-  { withinMs = 30_000, signalsToGroup = false } = {},
+  { withinMs = 120_000, signalsToGroup = false } = {},
 ): Promise<Program> {
   const [program, ...args] = command as [string, ...string[]];
   const child = spawn(program, args, {
@@ -81,10 +88,7 @@ export async function startProgram(
     process: child,
     url,
     log: () => log,
-    children() {
-      const text = readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
-      return text.split(' ').filter(Boolean).map(Number);
-    },
+    children: () => childrenOf(child.pid),
     async stop(signal = 'SIGTERM') {
       const runs = child.exitCode === null && child.signalCode === null;
       // A second SIGTERM would end it at once: whoever was told already is waited for.
@@ -95,7 +99,10 @@ export async function startProgram(
   };
 }
 
-/** That of the sources. `limits` is what the shell does to itself before it becomes the program, such as `ulimit -n 64`. */
+/**
+ * That of the sources. `limits` is what the shell does to itself before it becomes the program, such as
+ * `ulimit -n 64`.
+ */
 export const startProxyProcess = (
   flags: readonly string[],
   env: Readonly<Record<string, string>>,

@@ -5,11 +5,16 @@ import { openRedisCounts, type RedisCountsOptions } from '../../../lib/limits/re
 import { type RedisServer, startRedis } from './redis-server.ts';
 
 /** A key of a client. */
-export const keyOf = ({ name }: { readonly name: string }, key: 'tokens' | 'window' | 'running'): string =>
-  `privatemode-proxy:{${name}}:${key}`;
+export const keyOf = (
+  { name }: { readonly name: string },
+  key: 'tokens' | 'window' | 'running' | '*',
+): string => `privatemode-proxy:{${name}}:${key}`;
 
 export interface Replica extends RequestCounts {
-  /** What it reported, in order: messages of failures, `recovered`, `uncounted`, and clients whose keys cannot be used. */
+  /**
+   * What it reported, in order: messages of failures, `recovered`, `uncounted`, and clients whose keys cannot
+   * be used.
+   */
   readonly events: string[];
 }
 
@@ -33,7 +38,10 @@ export async function replica(
   return { ...counts, events };
 }
 
-/** One server for all tests of a suite, to be asked for where the suite is described; it ends after them, behind its replicas. */
+/**
+ * One server for all tests of a suite, to be asked for where the suite is described; it ends after them,
+ * behind its replicas.
+ */
 export function redisOfSuite() {
   const ends: (() => unknown)[] = [];
   let server: RedisServer;

@@ -1,4 +1,7 @@
-/** A Redis server, or a Valkey where TEST_STORE names it, of a test's own on loopback, which keeps nothing on disk. */
+/**
+ * A Redis server, or a Valkey where TEST_STORE names it, of a test's own on loopback, which keeps nothing on
+ * disk.
+ */
 import type { TestContext } from 'node:test';
 import { createClient } from '@redis/client';
 import { freePort, program, type RunningProgram, runBeside, waitFor } from './foreign-programs.ts';

@@ -4,7 +4,10 @@ import { join } from 'node:path';
 
 const created: string[] = [];
 
-/** A new directory of that name and six characters, gone when the process ends: when the last test of the file is over. */
+/**
+ * A new directory of that name and six characters, gone when the process ends: when the last test of the file
+ * is over.
+ */
 export function temporaryDirectory(name = 'privatemode-test-'): string {
   if (created.length === 0) {
     process.once('exit', () => {

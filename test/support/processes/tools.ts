@@ -27,10 +27,10 @@ export function run(
 export function runAside(
   program: string,
   args: readonly string[],
-  input = '',
+  { input = '', timeoutMs = 60_000 } = {},
 ): Promise<{ status: number; stdout: string; stderr: string }> {
   return new Promise((resolve) => {
-    const child = execFile(program, args, { timeout: 60_000 }, (error, stdout, stderr) => {
+    const child = execFile(program, args, { timeout: timeoutMs }, (error, stdout, stderr) => {
       resolve({ status: error === null ? 0 : Number(error.code ?? 1), stdout, stderr });
     });
     child.stdin?.on('error', () => {}); // of a program that has ended without reading

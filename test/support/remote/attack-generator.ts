@@ -1,7 +1,7 @@
 /**
- * Attacks on recorded responses, made by a generator: the edits of a gateway that has no key. A message authenticates only at
- * its own place in the sequence, so a gateway that is any good puts the messages back in their order after it has changed names
- * and events: `reseat`.
+ * Attacks on recorded responses, made by a generator: the edits of a gateway that has no key. A message
+ * authenticates only at its own place in the sequence, so a gateway that is any good puts the messages back
+ * in their order after it has changed names and events: `reseat`.
  */
 import fc from 'fast-check';
 import { EXCHANGE } from './exchange-fixture.ts';
@@ -23,7 +23,10 @@ import {
 /** One exchange as it was on the wire, and other runs of it. */
 export interface Recording {
   readonly exchange: HonestExchange;
-  /** The events of the stream, or one that is the whole body; sealed messages are empty strings until `seated`. */
+  /**
+   * The events of the stream, or one that is the whole body; sealed messages are empty strings until
+   * `seated`.
+   */
   readonly events: readonly WireEvent[];
   readonly isArray: boolean;
   /** The messages of each run in the order of their sequence; the first is the run that was recorded. */
@@ -138,7 +141,10 @@ export type Edit =
 
 export interface GeneratedAttack {
   readonly edits: readonly Edit[];
-  /** By how many choices the gateway changed the plain `n` of the request: the worker gave so many more than were asked for. */
+  /**
+   * By how many choices the gateway changed the plain `n` of the request: the worker gave so many more than
+   * were asked for.
+   */
   readonly choices: number;
   /** Whether the messages are put back in their order once the edits are made. */
   readonly reseat: boolean;
@@ -279,7 +285,9 @@ const HEADERS = [
   'anthropic-ratelimit-tokens-limit x-request-id request-id cache-control date date-',
 ].flatMap((line) => line.split(' '));
 
-/** A head that a gateway writes: names and values by turns, in any letter case, some of them more than once. */
+/**
+ * A head that a gateway writes: names and values by turns, in any letter case, some of them more than once.
+ */
 export const generatedHead: fc.Arbitrary<readonly string[]> = fc
   .array(fc.tuple(fc.constantFrom(...HEADERS), fc.boolean()), { minLength: 1, maxLength: 12 })
   .map((head) => head.flatMap(([each, isUpper]) => [isUpper ? each.toUpperCase() : each, 'v']));
@@ -294,7 +302,9 @@ export function asked({ exchange }: Recording, { choices }: GeneratedAttack): Ho
 const seats = (event: WireEvent, plain: Plain): WireMember[] =>
   inSequence(membersOf(event), plain).filter(isSealed);
 
-/** With the messages at the sealed members, in the order of the sequence; members for which there are none go. */
+/**
+ * With the messages at the sealed members, in the order of the sequence; members for which there are none go.
+ */
 function seated(events: readonly WireEvent[], messages: readonly string[], plain: Plain): WireEvent[] {
   let next = 0;
   return events.map((event) => {
@@ -308,7 +318,10 @@ function seated(events: readonly WireEvent[], messages: readonly string[], plain
   });
 }
 
-/** The messages of the recorded run, with those of the request and of other runs in the places where edits say so. */
+/**
+ * The messages of the recorded run, with those of the request and of other runs in the places where edits say
+ * so.
+ */
 function messagesFor(
   { events, runs, exchange }: Recording,
   edits: readonly Edit[],
@@ -459,7 +472,10 @@ const renumbered = (events: Events, most: number): WireEvent[] =>
       .map(({ value }, index) => ({ name: String(index), value })),
   }));
 
-/** The attacked response; a whole body is one event. `request`: the sealed messages that the request really had. */
+/**
+ * The attacked response; a whole body is one event. `request`: the sealed messages that the request really
+ * had.
+ */
 export function attacked(
   recording: Recording,
   { edits, reseat }: Pick<GeneratedAttack, 'edits' | 'reseat'>,

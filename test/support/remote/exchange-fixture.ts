@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { SecretKey } from '#crypto/aead';
 import { createRequestCipher } from '../../../lib/envelope/message-cipher.ts';
-import type { Asked } from '../../../lib/pipeline/decrypter.ts';
+import type { RequestFacts } from '../../../lib/pipeline/decrypter.ts';
 import { keyOf } from '../evidence/engine.ts';
 import type { LiteralExchange } from './literal-envelope.ts';
 
@@ -51,4 +51,4 @@ export const fixedCipher = (options: Parameters<typeof createRequestCipher>[1] =
   createRequestCipher(EXCHANGE, { nonce: EXCHANGE.nonce, ...options });
 
 /** What most requests ask for. */
-export const ASKED: Asked = { streaming: true, choices: 1, format: undefined, usage: 'every' };
+export const ASKED: RequestFacts = { streaming: true, choices: 1, format: undefined, usage: 'every' };

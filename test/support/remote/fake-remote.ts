@@ -1,13 +1,13 @@
 /** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
 import type { Check } from '../../../lib/attestation/check.ts';
-import type { Verdict, VerifyInput } from '../../../lib/attestation/verify.ts';
+import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
+import type { ManifestRecord } from '../../../lib/manifest-log/manifest-log.ts';
 import type { ControlApi } from '../../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../../lib/session/events.ts';
 import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
 import { SUITE } from '../../../lib/session/secret-exchange.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../../lib/session/session.ts';
-import type { ManifestRecord } from '../../../lib/transparency/manifest-log.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
@@ -37,7 +37,7 @@ export interface FakeRemote {
   verdictCode: ErrorCode | undefined;
   secretAccepted: boolean;
   /** Of evidence that is rejected. */
-  authentic: Verdict['authentic'];
+  authentic: EvidenceVerdict['authentic'];
   /** In order: `manifest`, `attest KEY`, `verify MANIFEST`, `secret KEY`, `record MANIFEST`. */
   readonly calls: string[];
   readonly nonces: string[];
@@ -108,7 +108,7 @@ export function sessionScene(
     control,
     clock,
     roots: { snp: {}, tdx: undefined },
-    collateral: { distrust: async () => void remote.distrusted++ } as never,
+    collateral: { forVerdict: () => ({ distrust: async () => void remote.distrusted++ }) } as never,
     async verify(input) {
       const verdict = verdictOf(remote, input);
       await remote.onVerify(verdict.failure?.code);
@@ -139,7 +139,7 @@ function abortable(work: void | Promise<void>, signal: AbortSignal | undefined):
   return Promise.race([Promise.resolve(work), aborted]);
 }
 
-function verdictOf(remote: FakeRemote, { manifest, document, nonce, now }: VerifyInput): Verdict {
+function verdictOf(remote: FakeRemote, { manifest, document, nonce, now }: VerifyInput): EvidenceVerdict {
   remote.calls.push(`verify ${text(manifest)}`);
   const mismatch = text(manifest) === text(document) ? undefined : ('manifest_mismatch' as const);
   const code = nonce.length === 32 ? (remote.verdictCode ?? mismatch) : 'internal';

@@ -1,8 +1,9 @@
 /**
- * Import it first, for its effect: from then on everything that this process draws from node:crypto is the same in every run. A random
- * byte depends on its place in what was asked for and on nothing else, so it does not matter who draws first, or how much at once.
- * Nonces and ivs have 12 bytes and are cut out of larger draws; the pattern is as long, so all of them are `NONCE`. Responses need
- * other ivs: a request's own are refused in them.
+ * Import it first, for its effect: from then on everything that this process draws from node:crypto is the
+ * same in every run. A random byte depends on its place in what was asked for and on nothing else, so it does
+ * not matter who draws first, or how much at once. Nonces and ivs have 12 bytes and are cut out of larger
+ * draws; the pattern is as long, so all of them are `NONCE`. Responses need other ivs: a request's own are
+ * refused in them.
  */
 import crypto from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';

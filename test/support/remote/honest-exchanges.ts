@@ -1,6 +1,6 @@
 /**
- * Exchanges that are attacked and recorded: transcripts under names of their own, one for each shape that the API has, and the part
- * of each that a client of the API reads.
+ * Exchanges that are attacked and recorded: transcripts under names of their own, one for each shape that the
+ * API has, and the part of each that a client of the API reads.
  */
 import { PLAIN_MEMBERS } from './plain-members.ts';
 import { served, transcriptOf } from './transcripts/corpus.ts';
@@ -11,7 +11,10 @@ export interface HonestExchange {
   /** It begins with the endpoint. */
   readonly name: string;
   readonly api: EndpointName;
-  /** Members of the request, or fields of its form; the model server knows the answer by `model`, which is the name. */
+  /**
+   * Members of the request, or fields of its form; the model server knows the answer by `model`, which is the
+   * name.
+   */
   readonly request: Members;
   /** How many choices the request asks for: `n` times the number of prompts. */
   readonly choices: number;
@@ -39,8 +42,8 @@ const FORM = { language: 'en', prompt: 'spoken', response_format: 'json' };
 const DOCUMENT = { document: 'pages' };
 
 /**
- * The name of each exchange, the transcript that it is, and what its request holds besides. The members that the attacks name are
- * those of that version.
+ * The name of each exchange, the transcript that it is, and what its request holds besides. The members that
+ * the attacks name are those of that version.
  */
 const SHAPES: readonly (readonly [name: string, transcript: string, asks?: Members])[] = [
   ['chat-stream', '0.33: plain text'],
@@ -150,8 +153,8 @@ const picked = (value: Members, names: readonly string[]): Members =>
   Object.fromEntries(names.filter((name) => Object.hasOwn(value, name)).map((name) => [name, value[name]]));
 
 /**
- * What a client reads of an item of a stream; undefined where it reads nothing: pings, and chunks that carry usage alone. An error
- * is read as that, whatever stands beside it.
+ * What a client reads of an item of a stream; undefined where it reads nothing: pings, and chunks that carry
+ * usage alone. An error is read as that, whatever stands beside it.
  */
 export function essenceOfEvent(api: EndpointName, item: Members): Members | undefined {
   if ((item['error'] ?? null) !== null) return { error: item['error'] };

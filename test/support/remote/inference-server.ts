@@ -1,4 +1,7 @@
-/** The inference side of the simulator on a port of its own, over plain HTTP, and a client that knows its secret. */
+/**
+ * The inference side of the simulator on a port of its own, over plain HTTP, and a client that knows its
+ * secret.
+ */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

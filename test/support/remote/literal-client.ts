@@ -144,7 +144,10 @@ const without = (headers: Record<string, string>, names: RegExp): Record<string,
 export const modelsHeaders = (port: number, secret: Secret): Record<string, string> =>
   without(goodHeaders(port, secret, undefined, `proxy_${uuidV7()}`), /secret-id|ocsp/);
 
-/** The head of the other official client, the library: no system, no policy, no attempt (docs/protocol/inference.md 2). */
+/**
+ * The head of the other official client, the library: no system, no policy, no attempt
+ * (docs/protocol/inference.md 2).
+ */
 export const libraryHeaders = (port: number, secret: Secret, model: string): Record<string, string> => ({
   ...without(goodHeaders(port, secret, model, `sdk_${uuidV7()}`), /-os$|architecture|ocsp/),
   'privatemode-client': 'SDK',

@@ -1,7 +1,7 @@
 /**
- * The envelope and the sealing rules of docs/protocol/inference.md, written a second time: slow, literal, whole
- * bodies as strings, JSON.parse, no streaming. It shares no code with lib/ or the simulator, and tests of both seal and open with it;
- * property tests and test/vectors/inference keep it aligned with them.
+ * The envelope and the sealing rules of docs/protocol/inference.md, written a second time: slow, literal,
+ * whole bodies as strings, JSON.parse, no streaming. It shares no code with lib/ or the simulator, and tests
+ * of both seal and open with it; property tests and test/vectors/inference keep it aligned with them.
  */
 import { type CipherKey, createCipheriv, createDecipheriv } from 'node:crypto';
 

@@ -1,6 +1,7 @@
 /**
- * The client's half of the secret exchange, spelled out from docs/protocol/attestation.md 12 (RFC 9180, X-Wing combiner) with
- * node:crypto alone: slow, literal, and independent of the HPKE library that the program uses.
+ * The client's half of the secret exchange, spelled out from docs/protocol/attestation.md 12 (RFC 9180,
+ * X-Wing combiner) with node:crypto alone: slow, literal, and independent of the HPKE library that the
+ * program uses.
  */
 import {
   createHash,

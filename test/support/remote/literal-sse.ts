@@ -1,11 +1,15 @@
 /**
- * The client's side of an event stream written a second time: slow, literal, the whole text at once, JSON.parse, no layouts
- * remembered (docs/protocol/inference.md 6.2, the WHATWG rules for event streams). It shares no code with lib/.
+ * The client's side of an event stream written a second time: slow, literal, the whole text at once,
+ * JSON.parse, no layouts remembered (docs/protocol/inference.md 6.2, the WHATWG rules for event streams). It
+ * shares no code with lib/.
  */
 import { type LiteralExchange, literalOpen, literalOrder } from './literal-envelope.ts';
 
 export interface LiteralStream {
-  /** The opened data of each event, in order, up to the first that cannot be opened; the terminal one included. */
+  /**
+   * The opened data of each event, in order, up to the first that cannot be opened; the terminal one
+   * included.
+   */
   readonly data: readonly string[];
   /** Whether the terminal event came, after an authenticated finish or error. */
   readonly complete: boolean;

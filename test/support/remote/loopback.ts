@@ -51,8 +51,8 @@ export interface ConnectProxy {
 }
 
 /**
- * An HTTP proxy that only knows CONNECT. `route` says on which loopback port a target really is (default: the target's
- * own), or which status refuses it; `undefined` leaves the client waiting.
+ * An HTTP proxy that only knows CONNECT. `route` says on which loopback port a target really is (default: the
+ * target's own), or which status refuses it; `undefined` leaves the client waiting.
  */
 export async function serveConnectProxy(
   t: Cleanup,

@@ -1,6 +1,6 @@
 /**
- * The service's own gateway, turned hostile: it terminates TLS between the proxy and the attested worker, has no key, and
- * edits what it likes. Attestation passes through it untouched.
+ * The service's own gateway, turned hostile: it terminates TLS between the proxy and the attested worker, has
+ * no key, and edits what it likes. Attestation passes through it untouched.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
@@ -45,7 +45,10 @@ export type Ask = (request: WireRequest) => Promise<WireResponse>;
 
 /** What is done to one exchange. */
 export interface Attack {
-  /** The request to go on with, or a response with which the worker never hears of it. May ask as often as it likes. */
+  /**
+   * The request to go on with, or a response with which the worker never hears of it. May ask as often as it
+   * likes.
+   */
   readonly onRequest?: (request: WireRequest, ask: Ask) => Promise<WireRequest | WireResponse>;
   /** `request` is the one that the proxy sent. */
   readonly onResponse?: (response: WireResponse, request: WireRequest) => WireResponse;
@@ -124,8 +127,8 @@ async function attacked(
 }
 
 /**
- * Serves on a port of localhost with a certificate of its own authority. Inference requests go through `attack`, whatever it is
- * then; everything else passes as it is.
+ * Serves on a port of localhost with a certificate of its own authority. Inference requests go through
+ * `attack`, whatever it is then; everything else passes as it is.
  */
 async function serveHostileGateway(
   worker: Pick<Simulator, 'port' | 'caPem'>,
@@ -179,8 +182,9 @@ function transcriptOf({ events, status = 200, body, api }: HonestExchange): obje
 const isScripted = ({ api }: HonestExchange): boolean => api !== 'unstructured';
 
 /**
- * The real program (or the library, as TEST_DOOR says), a simulated deployment, and the hostile gateway between them. The model server answers with these exchanges,
- * by the name of the model; unstructured requests have none and get what the simulator makes of them.
+ * The real program (or the library, as TEST_DOOR says), a simulated deployment, and the hostile gateway
+ * between them. The model server answers with these exchanges, by the name of the model; unstructured
+ * requests have none and get what the simulator makes of them.
  */
 export async function startHostileStack(exchanges: readonly HonestExchange[]): Promise<HostileStack> {
   const directory = temporaryDirectory('privatemode-hostile-');

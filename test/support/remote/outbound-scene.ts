@@ -16,7 +16,10 @@ export interface OutboundScene {
   readonly directory: string;
   /** PEM texts as a file for SSL_CERT_FILE. */
   bundle(...pems: readonly string[]): string;
-  /** A proxy that gets a key, a workspace of its own and these flags; `env` is all it knows of its environment. */
+  /**
+   * A proxy that gets a key, a workspace of its own and these flags; `env` is all it knows of its
+   * environment.
+   */
   start(
     env: Readonly<Record<string, string>>,
     flags: readonly string[],
@@ -30,7 +33,10 @@ export const hostsAt = (api: string, cdn: string, vendor: string): string[] => [
   `--amd-kds-url=https://${vendor}`,
 ];
 
-/** Evidence comes without a revocation list unless told otherwise, so that the vendor has to be asked. Cleans up after `t`. */
+/**
+ * Evidence comes without a revocation list unless told otherwise, so that the vendor has to be asked. Cleans
+ * up after `t`.
+ */
 export async function outboundScene(t: TestContext, options: SimulatorOptions = {}): Promise<OutboundScene> {
   const directory = temporaryDirectory('outbound-');
   const simulator = await startTestSimulator({ directory, faults: { 'evidence-no-crl': true }, ...options });

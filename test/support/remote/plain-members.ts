@@ -1,6 +1,6 @@
 /**
- * The members that are not encrypted, per list of the protocol. Written out, not read from lib: a test that seals or opens with
- * lib's own list cannot notice a name too many in it.
+ * The members that are not encrypted, per list of the protocol. Written out, not read from lib: a test that
+ * seals or opens with lib's own list cannot notice a name too many in it.
  */
 export const PLAIN_MEMBERS = {
   /** chat, completions: request */

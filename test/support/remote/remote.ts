@@ -1,4 +1,7 @@
-/** A simulated deployment for programs in other processes: where it is, and what they must be told to trust it. */
+/**
+ * A simulated deployment for programs in other processes: where it is, and what they must be told to trust
+ * it.
+ */
 import { join } from 'node:path';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
 import { CANARY_KEY } from '../doors/canaries.ts';

@@ -1,6 +1,7 @@
 /**
- * A remote that does exactly what a test scripts, byte for byte: raw TLS sockets, no HTTP library. It keeps every byte it
- * was sent and reads requests strictly; what is not one well-formed request of this proxy is a violation.
+ * A remote that does exactly what a test scripts, byte for byte: raw TLS sockets, no HTTP library. It keeps
+ * every byte it was sent and reads requests strictly; what is not one well-formed request of this proxy is a
+ * violation.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
@@ -24,7 +25,10 @@ export interface Scripted {
   readonly request: SeenRequest;
   /** The whole body; rejects where the connection closes before. */
   body(): Promise<Buffer>;
-  /** Sends bytes as they are (latin1); resolves when they are with the operating system, rejects where they cannot be. */
+  /**
+   * Sends bytes as they are (latin1); resolves when they are with the operating system, rejects where they
+   * cannot be.
+   */
   write(bytes: string | Uint8Array): Promise<void>;
   /** Stops reading from the connection: the sender's buffers fill up. */
   pause(): void;

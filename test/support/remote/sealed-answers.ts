@@ -7,14 +7,19 @@ import { DONE, type SealedStream, sealedStream } from './sealed-stream.ts';
 
 export { DONE } from './sealed-stream.ts';
 
-/** Which secret and nonce a sealed request uses; reads the first message it finds. Throws where there is none. */
+/**
+ * Which secret and nonce a sealed request uses; reads the first message it finds. Throws where there is none.
+ */
 export function exchangeOf(body: Buffer, secret: CipherKey = EXCHANGE.secret): LiteralExchange {
   const match = /([A-Za-z0-9+/]{43}=):([0-9a-f]{24}):[0-9a-f]{24}:/.exec(body.toString('latin1'));
   if (match === null) throw new Error('the request holds no sealed message');
   return { id: match[1] as string, secret, nonce: Buffer.from(match[2] as string, 'hex') };
 }
 
-/** The members of a sealed JSON request as the server reads them: raw text by name; the plain ones are left out. */
+/**
+ * The members of a sealed JSON request as the server reads them: raw text by name; the plain ones are left
+ * out.
+ */
 export const openedRequest = (
   body: Buffer,
   plain: ReadonlySet<string> = PLAIN_MEMBERS.C,

@@ -1,4 +1,7 @@
-/** The server's side of a response, by the letter of docs/protocol/inference.md 6: one counter for all that it seals. */
+/**
+ * The server's side of a response, by the letter of docs/protocol/inference.md 6: one counter for all that it
+ * seals.
+ */
 import { countingIvs, EXCHANGE } from './exchange-fixture.ts';
 import {
   type LiteralExchange,

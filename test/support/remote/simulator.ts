@@ -1,7 +1,7 @@
 /** Simulated deployments for tests, and a plain HTTPS client to talk to them. */
 import type { IncomingHttpHeaders } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import type { TrustRoots } from '../../../lib/attestation/verify.ts';
+import type { TrustRoots } from '../../../lib/attestation/verify-evidence.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
 import { sharedHardware } from '../evidence/hardware.ts';
 
@@ -54,7 +54,7 @@ export function call(
         path,
         ca: caPem,
         agent: false,
-        timeout: 10_000,
+        timeout: 120_000,
         headers: options.headers ?? {},
       },
       (incoming) => {

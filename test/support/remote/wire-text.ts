@@ -1,6 +1,6 @@
 /**
- * Responses as a gateway without the key can read and rewrite them: names, sealed messages as text, plain values. What is
- * written again is JSON, LF only, whatever was read.
+ * Responses as a gateway without the key can read and rewrite them: names, sealed messages as text, plain
+ * values. What is written again is JSON, LF only, whatever was read.
  */
 import { literalOrder } from './literal-envelope.ts';
 
@@ -32,7 +32,9 @@ export const isSealed = ({ value }: WireMember): boolean => MESSAGE.test(value);
 export const membersOf = ({ data }: WireEvent): readonly WireMember[] =>
   typeof data === 'string' ? [] : data;
 
-/** The members that are not in `plain`, in the order of their sequence numbers. Names that repeat stay apart. */
+/**
+ * The members that are not in `plain`, in the order of their sequence numbers. Names that repeat stay apart.
+ */
 export function inSequence<T extends Pick<WireMember, 'name'>>(
   members: readonly T[],
   plain: readonly string[],
@@ -72,7 +74,10 @@ export function writeEvent({ event, data }: WireEvent): string {
 
 export const writeEvents = (events: readonly WireEvent[]): string => events.map(writeEvent).join('');
 
-/** The sealed messages of a request body, in the order of their sequence numbers; forms and raw bodies have them in order. */
+/**
+ * The sealed messages of a request body, in the order of their sequence numbers; forms and raw bodies have
+ * them in order.
+ */
 export function messagesOf(body: string, plain: readonly string[]): string[] {
   if (body.startsWith('{')) {
     return inSequence(parseBody(body).members, plain)

@@ -1,5 +1,6 @@
 /**
- * All transcripts, and how the service hands them on: what tests of honest responses and of attacks on them begin with.
+ * All transcripts, and how the service hands them on: what tests of honest responses and of attacks on them
+ * begin with.
  */
 import { CHAT } from './chat.ts';
 import { COMPLETIONS } from './completions.ts';
@@ -38,7 +39,10 @@ export function transcriptOf(title: string): Transcript {
   return found;
 }
 
-/** The service repeats `reasoning` of a chat as `reasoning_content`; nothing else differs from what the model server sent. */
+/**
+ * The service repeats `reasoning` of a chat as `reasoning_content`; nothing else differs from what the model
+ * server sent.
+ */
 export function served({ endpoint, response }: Transcript): TranscriptResponse {
   if (endpoint !== 'chat') return response;
   const repeated = (holder: unknown): unknown =>

@@ -1,6 +1,6 @@
 /**
- * docs/protocol/grammar.md once more, as slow and literal code: what it finds wrong with a response, in words. It keeps the
- * transcripts honest, and the simulator.
+ * docs/protocol/grammar.md once more, as slow and literal code: what it finds wrong with a response, in
+ * words. It keeps the transcripts honest, and the simulator.
  */
 import type { EndpointName, Members, TranscriptEvent, TranscriptResponse } from './transcript.ts';
 

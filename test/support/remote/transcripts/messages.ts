@@ -23,7 +23,10 @@ const event = (type: string, members: Members = {}): TranscriptEvent => ({
   data: { type, ...members },
 });
 
-/** The order of the members of an event is that of the server's class: `delta` and `content_block` before `index`. */
+/**
+ * The order of the members of an event is that of the server's class: `delta` and `content_block` before
+ * `index`.
+ */
 const start = (version: Version, model = MODEL): TranscriptEvent =>
   event('message_start', {
     message: {

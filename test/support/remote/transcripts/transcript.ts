@@ -1,6 +1,7 @@
 /**
- * What an honest model server sends, as data: one transcript is one response of vLLM, complete, with its members in the
- * order in which that version dumps them (docs/protocol/grammar.md says which rows they are examples of).
+ * What an honest model server sends, as data: one transcript is one response of vLLM, complete, with its
+ * members in the order in which that version dumps them (docs/protocol/grammar.md says which rows they are
+ * examples of).
  */
 
 /** vLLM 0.20 runs behind the service of v1.40; the later ones are what it may move to. */
@@ -38,8 +39,8 @@ export interface Transcript {
   readonly request: Members;
   readonly response: TranscriptResponse;
   /**
-   * How it ends. `error`: an error event, or a status of 400 and above. `unfinished`: without the finish by which a receiver
-   * knows that it is whole.
+   * How it ends. `error`: an error event, or a status of 400 and above. `unfinished`: without the finish by
+   * which a receiver knows that it is whole.
    */
   readonly ends: 'well' | 'error' | 'unfinished';
 }
@@ -47,7 +48,10 @@ export interface Transcript {
 /** What differs between the transcripts of one endpoint and version. */
 export type Row = Pick<Transcript, 'name' | 'request' | 'response'> & { readonly ends?: Transcript['ends'] };
 
-/** The name that requests ask for. The service need not answer under it: an alias is answered as the first served name. */
+/**
+ * The name that requests ask for. The service need not answer under it: an alias is answered as the first
+ * served name.
+ */
 export const MODEL = 'honest-model';
 export const SERVED_MODEL = 'served/honest-model-fp8';
 /** Seconds since 1970; taken once per request, so one number per response. */

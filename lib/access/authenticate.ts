@@ -1,0 +1,267 @@
+/**
+ * Finds the client that sends a request, by the token in its head or the certificate of its connection, or
+ * throws the error to respond with.
+ */
+import { isIP } from 'node:net';
+import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { bearerToken } from '../api/bearer-token.ts';
+import type { EndpointId } from '../api/endpoints.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { CERTIFICATE_PROBLEMS, type CertificateProblem, type ClientCertificate } from './certificates.ts';
+import type { ClientEntry } from './clients-file.ts';
+
+/** A client in the form that requests need; made once for each state of the file. */
+export interface Client
+  extends Pick<ClientEntry, 'name' | 'models' | 'endpoints' | 'expires' | 'tokens' | 'limits'> {
+  /**
+   * The API key of the service that the proxy sends with requests of this client; undefined: the configured
+   * key.
+   */
+  readonly apiKey: string | undefined;
+  /**
+   * The salt for requests of the client that bring none; undefined: each such request gets a salt of its own.
+   */
+  readonly sharedSalt: string | undefined;
+  /** Makes the salt that replaces the one that a request brings; undefined: the request keeps its salt. */
+  readonly mixSalt: ((own: Uint8Array) => string) | undefined;
+}
+
+/** The parts of a request that can identify its client. */
+export interface Credentials {
+  readonly authorization: string | undefined;
+  readonly apiKeyHeader: string | undefined;
+  /** IP address of the connection. */
+  readonly address: string | undefined;
+  /**
+   * The certificate that the client showed on the connection; undefined: it showed none, or was not asked for
+   * one.
+   */
+  readonly certificate?: ClientCertificate | undefined;
+}
+
+/**
+ * Finds the client that a request comes from. If there is an Authorization header, it alone decides which
+ * token counts; `x-api-key` counts only without it. A certificate needs no token; a token that comes all the
+ * same must belong to the same client. Beside a known token, a certificate that identifies no client does not
+ * matter, unless it names several clients. Throws client_unknown if neither identifies a client, or if the
+ * client has expired. Throws client_throttled instead if the address has failed too often lately. `now`: ms
+ * since 1970.
+ */
+export function authenticate(
+  { authorization, apiKeyHeader, address, certificate }: Credentials,
+  clients: readonly Client[],
+  throttle: Throttle,
+  now: number = Date.now(),
+): Client {
+  const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
+  const byToken = token === undefined ? undefined : clientOf(token, clients);
+  let found: Client | string;
+  if (certificate === undefined) {
+    found = byToken ?? whyUnknown(token, { authorization, apiKeyHeader });
+  } else {
+    // An Authorization header of another scheme is no token, but still a credential, so it must not go
+    // unnoticed.
+    const bringsToken = token !== undefined || authorization !== undefined;
+    found = byCertificate(holderOf(certificate, clients, now), byToken, bringsToken);
+  }
+  // A known client passes however often others failed: many clients may share an address, that of a reverse
+  // proxy.
+  if (typeof found !== 'string' && !(found.expires !== undefined && now >= found.expires)) return found;
+  if (throttle.failed(address, now)) {
+    throw new PrivatemodeError(
+      'client_throttled',
+      'too many requests without a known token came from this address',
+      { retryAfter: WINDOW_MS / 1000 },
+    );
+  }
+  if (typeof found === 'string')
+    throw new PrivatemodeError('client_unknown', found, { remedy: certificate && CERTIFICATE_REMEDY });
+  const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
+  throw new PrivatemodeError('client_unknown', expired, { remedy: EXPIRED_REMEDY });
+}
+
+/**
+ * Forms of tokens that were taken from the wrong place, and what the message says of each. Only the form
+ * decides, so a client that guesses learns nothing.
+ */
+const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
+  [
+    /^[0-9a-f]{64}$/i,
+    'is a hash, as the clients file holds it, and not the token, which "privatemode-proxy clients new" printed once',
+  ],
+  [/^["'].*["']$/, 'has quotes around it: leave them out'],
+  [/^bearer /i, 'begins with "Bearer", which stands in Authorization only'],
+  [/^placeholder$/, 'is the placeholder, which is for gateways without --clients'],
+  [/^/, 'is not known'],
+];
+
+/** Why the token that was sent, or its absence, identifies no client. */
+function whyUnknown(
+  token: string | undefined,
+  { authorization, apiKeyHeader }: Pick<Credentials, 'authorization' | 'apiKeyHeader'>,
+): string {
+  if (token === undefined)
+    return authorization === undefined
+      ? 'no token was sent in Authorization or x-api-key, and neither other headers nor the URL are read for one'
+      : 'Authorization is not of the form "Bearer TOKEN"';
+  const both = apiKeyHeader ? 'Authorization, which decides if x-api-key is sent too,' : 'Authorization';
+  return `the token in ${authorization === undefined ? 'x-api-key' : both} ${MISTAKEN.find(([form]) => form.test(token))?.[1]}`;
+}
+
+const EXPIRED_REMEDY = 'Ask the operator of this gateway for more time ("expires" in the file of --clients).';
+
+const CERTIFICATE_REMEDY =
+  'Use the certificate, or send the token, that you were given for this gateway; both together must belong to one client.';
+
+/** The client on a connection with a certificate, or why there is none. */
+function byCertificate(
+  holder: Client | CertificateProblem,
+  byToken: Client | undefined,
+  bringsToken: boolean,
+): Client | string {
+  if (typeof holder !== 'string')
+    return !bringsToken || byToken === holder
+      ? holder
+      : 'the token is not one of the client that the certificate names';
+  if (byToken !== undefined && holder !== 'ambiguous') return byToken;
+  const problem = CERTIFICATE_PROBLEMS[holder];
+  return bringsToken && byToken === undefined ? `${problem}, and the token is not known` : problem;
+}
+
+/** The one client that a certificate names, or why there is none. */
+function holderOf(
+  { problem, names, notAfter }: ClientCertificate,
+  clients: readonly Client[],
+  now: number,
+): Client | CertificateProblem {
+  if (problem !== undefined) return problem;
+  if (now > notAfter) return 'expired'; // at the handshake it was valid still
+  const table = tableOf(clients);
+  let holder: Client | undefined;
+  for (const name of names) {
+    const client = table.get(name);
+    if (client !== undefined && holder !== undefined) return 'ambiguous';
+    holder ??= client;
+  }
+  return holder ?? 'nameless';
+}
+
+const tables = new WeakMap<readonly Client[], ReadonlyMap<string, Client>>();
+
+/** The clients by name; made once for each state of the file. */
+function tableOf(clients: readonly Client[]): ReadonlyMap<string, Client> {
+  let table = tables.get(clients);
+  if (table === undefined) {
+    table = new Map(clients.map((client) => [client.name, client]));
+    tables.set(clients, table);
+  }
+  return table;
+}
+
+/**
+ * Compares the token with all digests, even after a match, so that the time it takes says nothing about any
+ * of them.
+ */
+function clientOf(token: string, clients: readonly Client[]): Client | undefined {
+  const offered = sha256(Buffer.from(token, 'latin1')); // as Node reads headers
+  let found: Client | undefined;
+  for (const client of clients) {
+    for (const digest of client.tokens) if (constantTimeEqual(digest, offered)) found = client;
+  }
+  return found;
+}
+
+/** Throws client_forbidden if the client may not use the endpoint. */
+export function requireEndpoint({ endpoints }: Client, id: EndpointId): void {
+  if (endpoints === undefined || endpoints.includes(id)) return;
+  throw forbidden(`this client may not use this endpoint, only ${listed(endpoints)}`);
+}
+
+/**
+ * Throws client_forbidden if the client may not use the model. `alias`: the name that the request had in
+ * place of the model. A request that names no model passes.
+ */
+export function requireModel({ models }: Client, model: string | undefined, alias?: string): void {
+  if (models === undefined || model === undefined || models.some((pattern) => covers(pattern, model))) return;
+  const meant = alias === undefined ? 'this model' : `the model that ${alias} stands for`;
+  throw forbidden(`this client may not use ${meant}, only ${listed(models)}`);
+}
+
+const forbidden = (message: string): PrivatemodeError =>
+  new PrivatemodeError('client_forbidden', message, {
+    remedy: 'If you need more, ask the operator of this gateway.',
+  });
+
+/** The allowed names for a message; of more than eight only the first eight, which say enough. */
+const listed = (allowed: readonly string[]): string =>
+  allowed.length > 8 ? `${allowed.slice(0, 8).join(', ')} and others` : allowed.join(', ');
+
+/**
+ * Whether `pattern`, in which `*` stands for any characters, covers all of the text. Takes time linear in
+ * both, unlike a regular expression.
+ */
+function covers(pattern: string, text: string): boolean {
+  const [first = '', ...rest] = pattern.split('*');
+  const last = rest.pop();
+  if (last === undefined) return text === pattern;
+  const end = text.length - last.length;
+  if (!text.startsWith(first) || !text.endsWith(last)) return false;
+  let at = first.length;
+  for (const piece of rest) {
+    const found = text.indexOf(piece, at);
+    if (found === -1) return false;
+    at = found + piece.length;
+  }
+  return at <= end;
+}
+
+/** Most failures from one address within the window. Further failures get client_throttled. */
+const MOST_FAILURES = 20;
+const WINDOW_MS = 60_000;
+const MOST_ADDRESSES = 1024;
+
+export type Throttle = ReturnType<typeof createThrottle>;
+
+/**
+ * Counts failures by address, in windows of a minute that begin with the first failure. Remembers 1024
+ * addresses; a further one takes the place of the oldest.
+ */
+export function createThrottle() {
+  const windows = new Map<string, { readonly since: number; failures: number }>();
+  return {
+    /** Counts a failure. True if the address has had its 20 in this window. */
+    failed(address: string | undefined, now: number): boolean {
+      const key = networkOf(address);
+      let window = windows.get(key);
+      if (window === undefined || now - window.since >= WINDOW_MS || now < window.since) {
+        windows.delete(key); // the map stays in order of time
+        const [oldest] = windows.keys();
+        if (windows.size >= MOST_ADDRESSES && oldest !== undefined) windows.delete(oldest);
+        window = { since: now, failures: 0 };
+        windows.set(key, window);
+      }
+      window.failures += 1;
+      return window.failures > MOST_FAILURES;
+    },
+    /** How many addresses are remembered. */
+    size: (): number => windows.size,
+  };
+}
+
+/**
+ * The key under which failures of an address count. The owner of an IPv6 address has all 2^64 addresses of
+ * its network, so these count as one.
+ */
+function networkOf(address = 'unknown'): string {
+  const plain = address.replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');
+  if (isIP(plain) !== 6) return plain;
+  const [head = '', tail] = plain.split('::');
+  const groups = head === '' ? [] : head.split(':');
+  const behind = tail ? tail.split(':') : [];
+  const zeros = tail === undefined ? 0 : 8 - groups.length - behind.length;
+  const whole = [...groups, ...Array<string>(zeros).fill('0'), ...behind];
+  return whole
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16))
+    .join(':');
+}

@@ -1,0 +1,204 @@
+/** The current clients: reads the file and the keys that it names, and follows the changes of both. */
+import { createHash, hkdfSync } from 'node:crypto';
+import { dirname, resolve } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
+import { readApiKey } from '../config/api-key.ts';
+import { asPrivatemodeError, fileUnreadable, type PrivatemodeError } from '../errors.ts';
+import { watchFiles } from '../watch-files.ts';
+import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
+import type { ClientCertificate } from './certificates.ts';
+import { type ClientEntry, parseClientsFile, readSettled, readSmall } from './clients-file.ts';
+
+/** ms between two reads. A client that is removed from the file is refused within a second. */
+const POLL_MS = 500;
+
+export interface ClientsOptions {
+  /** The path of the file. The paths of key files in it are relative to its directory. */
+  readonly path: string;
+  /** No key is configured, so each client must have a key file. */
+  readonly needsKeys: boolean;
+  /** Clients may be known by certificates (--tls-client-ca), so they need no tokens. */
+  readonly tokensOptional?: boolean | undefined;
+  /** The salt of the shared prompt cache, if there is one. */
+  readonly sharedSalt: string | undefined;
+}
+
+/** The content of the clients file and of the key files that it names. */
+interface State {
+  /** The bytes of the clients file. */
+  readonly bytes: Uint8Array;
+  readonly entries: readonly ClientEntry[];
+  /** Key file → the key in it. */
+  readonly keys: ReadonlyMap<string, string>;
+}
+
+export type Clients = Awaited<ReturnType<typeof openClients>>;
+
+/** Reads the files, to find the errors in them. Throws config_invalid. */
+export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>): Promise<void> {
+  await readState(options);
+}
+
+/**
+ * Reads the clients and follows their files. `changed` is called with the number of clients after each
+ * change, and when the old content is back after a failure. A bad clients file changes nothing: `failed` gets
+ * the reason, once per reason, and `recovered` is called once the file is good. A bad key file leaves its key
+ * as it was: `keyFailed` gets the path and the reason, once per reason. It gets no reason once the key file
+ * is good, or no client names it any more. Throws config_invalid.
+ */
+export async function openClients(
+  options: ClientsOptions & {
+    /** Returns the certificate that the client of a connection showed. */
+    readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
+    readonly changed: (clients: number) => void;
+    readonly failed: (error: PrivatemodeError) => void;
+    readonly recovered?: (() => void) | undefined;
+    readonly keyFailed?: ((path: string, error: PrivatemodeError | undefined) => void) | undefined;
+  },
+) {
+  let state = await readState(options);
+  let clients = clientsOf(state, options);
+  const throttle = createThrottle();
+  const reported = new Map<string, string>();
+  const keyFailed = (path: string, error: PrivatemodeError | undefined): void => {
+    if (reported.get(path) === error?.message) return;
+    if (error === undefined) reported.delete(path);
+    else reported.set(path, error.message);
+    options.keyFailed?.(path, error);
+  };
+  let isBroken = false;
+  const watch = watchFiles({
+    known: state,
+    async read() {
+      const next = await readState(options, { before: state, keyFailed });
+      // The old content is back after an error. Nothing changes, but the person who repaired the file waits
+      // for the log line that says so.
+      if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.length);
+      isBroken = false;
+      for (const path of reported.keys()) if (!next.keys.has(path)) keyFailed(path, undefined);
+      return next;
+    },
+    changed(next) {
+      state = next;
+      clients = clientsOf(next, options);
+      options.changed(clients.length);
+    },
+    failed(error) {
+      isBroken = true;
+      options.failed(error);
+    },
+    recovered: options.recovered,
+    interval: POLL_MS,
+  });
+  const { certificateOf = () => undefined } = options;
+  return {
+    /**
+     * The client that a request on `connection` (its socket) comes from. Throws client_unknown and
+     * client_throttled.
+     */
+    authenticate: (
+      { authorization, apiKeyHeader, address }: Omit<Credentials, 'certificate'>,
+      connection: object,
+    ): Client =>
+      authenticate(
+        { authorization, apiKeyHeader, address, certificate: certificateOf(connection) },
+        clients,
+        throttle,
+      ),
+    /**
+     * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
+     * file that it wrote.
+     */
+    sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
+    /** The names of the clients that have a key of their own. */
+    withKeys: (): readonly string[] =>
+      clients.filter(({ apiKey }) => apiKey !== undefined).map(({ name }) => name),
+    reload: watch.reload,
+    close: watch.close,
+  };
+}
+
+/**
+ * Reads what the files hold now. If the clients file has the bytes that it had `before`, its text is not
+ * parsed anew.
+ */
+async function readState(
+  { path, needsKeys, tokensOptional }: Omit<ClientsOptions, 'sharedSalt'>,
+  known?: {
+    readonly before: State;
+    readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
+  },
+): Promise<State> {
+  const bytes = await readSettled(path, known?.before.bytes).catch((thrown: unknown) => {
+    throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
+  });
+  const before = known?.before;
+  const entries =
+    before !== undefined && bytes.equals(before.bytes)
+      ? before.entries
+      : parseClientsFile(bytes, { needsKeys, tokensOptional });
+  const keys = new Map<string, string>();
+  for (const { apiKeyFile } of entries) {
+    if (apiKeyFile === undefined || keys.has(apiKeyFile)) continue;
+    try {
+      keys.set(apiKeyFile, await readKey(resolve(dirname(path), apiKeyFile)));
+      known?.keyFailed(apiKeyFile, undefined);
+    } catch (thrown) {
+      const old = before?.keys.get(apiKeyFile);
+      if (old === undefined) throw thrown;
+      keys.set(apiKeyFile, old);
+      known?.keyFailed(apiKeyFile, asPrivatemodeError(thrown));
+    }
+  }
+  return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
+}
+
+/** Reads a key file. Throws config_invalid, as for --api-key @FILE. */
+async function readKey(path: string): Promise<string> {
+  const read = await readSmall(path).catch((thrown: Error) => thrown);
+  const bytes = (): Buffer => {
+    if (read instanceof Error) throw read;
+    return read;
+  };
+  return readApiKey({ kind: 'file', path }, bytes, 'a client');
+}
+
+function clientsOf({ entries, keys }: State, { sharedSalt }: ClientsOptions): readonly Client[] {
+  return entries.map(({ apiKeyFile, cacheSalt, ...entry }) => ({
+    ...entry,
+    apiKey: apiKeyFile === undefined ? undefined : keys.get(apiKeyFile),
+    sharedSalt:
+      sharedSalt === undefined || cacheSalt === 'shared' ? sharedSalt : clientSalt(sharedSalt, entry.name),
+    mixSalt: cacheSalt === 'client' ? (own) => mixedSalt(sharedSalt, entry.name, own) : undefined,
+  }));
+}
+
+/** A part of each derivation, so that a later rule gives other salts. */
+const LABEL = 'privatemode-proxy cache salt v1';
+const SALT_BYTES = 32;
+
+/**
+ * A salt of 64 hex digits, which every rule for a salt admits (docs/protocol/inference.md 8). NUL separates
+ * the parts of the context, because no name contains one.
+ */
+const derive = (
+  key: string | Uint8Array,
+  salt: string,
+  purpose: 'client' | 'request',
+  name: string,
+): string =>
+  Buffer.from(hkdfSync('sha256', key, salt, `${LABEL}\0${purpose}\0${name}`, SALT_BYTES)).toString('hex');
+
+/**
+ * The salt for requests of a client that bring none: HKDF-SHA256 (RFC 5869) of the shared salt, with the
+ * client's name as context. It stays the same as long as the shared salt and the name do.
+ */
+const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
+
+/**
+ * The salt that replaces the one that a request brings: HKDF-SHA256 of the latter (`own`, its text in UTF-8),
+ * salted with the shared salt, if any, with the client's name as context. Two clients that send the same salt
+ * get different ones.
+ */
+const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
+  derive(own, sharedSalt ?? '', 'request', name);

@@ -1,0 +1,155 @@
+/**
+ * Computes what the report must hold after a launch that the manifest describes. The measurements of guests
+ * with 1 to 220 vCPUs follow from the one-vCPU measurement and the AP reset address
+ * (docs/protocol/attestation.md 18, 19.4): every further vCPU extends the launch digest by one VMSA page. The
+ * ID key digest (5) follows from measurement and guest policy: Contrast signs the ID block with the constant
+ * signature (r, s) = (2, 1), so the block determines the key under which that signature is valid.
+ */
+import { p384 } from '@noble/curves/nist.js';
+import { constantTimeEqual, sha384 } from '#crypto/digest';
+import { multiplyBaseP384 } from '#crypto/signature';
+import { malformed } from '../../crypto/der.ts';
+import type { SnpReferenceValues } from '../reference-values.ts';
+import { PRODUCTS, type Product } from './product.ts';
+import { littleEndian } from './report.ts';
+
+const MAX_VCPUS = 220;
+
+/** Segment registers: offset, selector, attributes, limit. All bases are 0 except that of CS. */
+const SEGMENTS: readonly (readonly [number, number, number, number])[] = [
+  [0x000, 0x0000, 0x93, 0xffff], // ES
+  [0x010, 0xf000, 0x9b, 0xffff], // CS
+  [0x020, 0x0000, 0x93, 0xffff], // SS
+  [0x030, 0x0000, 0x93, 0xffff], // DS
+  [0x040, 0x0000, 0x93, 0xffff], // FS
+  [0x050, 0x0000, 0x93, 0xffff], // GS
+  [0x060, 0x0000, 0x00, 0xffff], // GDTR
+  [0x070, 0x0000, 0x82, 0xffff], // LDTR
+  [0x080, 0x0000, 0x00, 0xffff], // IDTR
+  [0x090, 0x0000, 0x8b, 0xffff], // TR
+];
+
+/** Registers of 64 bits: offset and value. */
+const REGISTERS: readonly (readonly [number, bigint])[] = [
+  [0x0d0, 0x1000n], // EFER
+  [0x148, 0x40n], // CR4
+  [0x158, 0x10n], // CR0
+  [0x160, 0x400n], // DR7
+  [0x168, 0xffff0ff0n], // DR6
+  [0x170, 0x2n], // RFLAGS
+  [0x268, 0x0007040600070406n], // G_PAT
+  [0x3b0, 0x1n], // SEV_FEATURES
+  [0x3e8, 0x1n], // XCR0
+];
+
+/** The VMSA page: the initial state of an application processor whose reset address is `apeip`. */
+export function apVmsaPage(apeip: number, product: Product): Uint8Array {
+  const page = new Uint8Array(4096);
+  const view = new DataView(page.buffer);
+  for (const [offset, selector, attributes, limit] of SEGMENTS) {
+    view.setUint16(offset, selector, true);
+    view.setUint16(offset + 2, attributes, true);
+    view.setUint32(offset + 4, limit, true);
+  }
+  view.setUint32(0x018, (apeip & 0xffff0000) >>> 0, true); // base of CS
+  for (const [offset, value] of REGISTERS) view.setBigUint64(offset, value, true);
+  view.setUint32(0x178, apeip & 0xffff, true); // RIP
+  view.setUint32(0x310, PRODUCTS[product].vcpuSignature, true); // RDX
+  view.setUint32(0x408, 0x1f80, true); // MXCSR
+  view.setUint16(0x410, 0x037f, true); // FCW
+  return page;
+}
+
+/** The part of PAGE_INFO after the two digests: length 112, page type VMSA, the guest-physical address. */
+const PAGE_INFO_TAIL = Uint8Array.from([0x70, 0, 2, 0, 0, 0, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+
+/**
+ * The measurements for 1, 2 … 220 vCPUs, 48 bytes each. `seed` is the measurement for 1 vCPU, `page` the VMSA
+ * page of each further vCPU.
+ */
+export function* measurements(seed: Uint8Array, page: Uint8Array): Generator<Uint8Array> {
+  const pageHash = sha384(page);
+  let digest = seed;
+  for (let vcpus = 1; vcpus <= MAX_VCPUS; vcpus++) {
+    yield digest;
+    digest = sha384(digest, pageHash, PAGE_INFO_TAIL);
+  }
+}
+
+/**
+ * Finds the guest size that a measurement belongs to: 'exact' if it equals that of a reference value without
+ * APEIP, else the number of vCPUs. Undefined if it belongs to no size.
+ */
+export function matchMeasurement(
+  {
+    trustedMeasurement,
+    apeip,
+    product,
+  }: Pick<SnpReferenceValues, 'trustedMeasurement' | 'apeip' | 'product'>,
+  measurement: Uint8Array,
+): number | 'exact' | undefined {
+  if (apeip === undefined) return constantTimeEqual(trustedMeasurement, measurement) ? 'exact' : undefined;
+  let vcpus = 1;
+  for (const accepted of measurements(trustedMeasurement, apVmsaPage(apeip, product))) {
+    if (constantTimeEqual(accepted, measurement)) return vcpus;
+    vcpus++;
+  }
+  return undefined;
+}
+
+/**
+ * Key recovery is Q = u1 G + u2 R with r = 2, s = 1, so u1 = -z/2 and u2 = 1/2 (mod the order). R is one of
+ * the two points with x = 2. This constant is half of one of them, and its negative half of the other; both
+ * halves have x = -1.
+ */
+const HALF_R = p384.Point.fromAffine({
+  x: 0xfffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000fffffffen,
+  y: 0x732152442fb6ee5c3e6ce1d920c059bc623563814d79042b903ce60f1d4487fccd450a86da03f3e6ed525d02017bfdb3n,
+});
+const ORDER = p384.Point.Fn.ORDER;
+const HALF = (ORDER + 1n) / 2n;
+
+const ID_KEY_BYTES = 0x404;
+const CURVE_P384 = 2;
+/** A coordinate takes 72 bytes, little-endian. */
+const COORDINATE_BYTES = 72;
+
+/** The 96-byte ID block. Throws evidence_malformed unless `measurement` has 48 bytes. */
+export function idBlock(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
+  if (measurement.length !== 48) throw malformed('a launch measurement must have 48 bytes');
+  const block = new Uint8Array(96);
+  const view = new DataView(block.buffer);
+  block.set(measurement, 0x00);
+  block[0x30] = 1; // family id
+  block[0x40] = 2; // image id
+  view.setUint32(0x50, 1, true); // version
+  view.setUint32(0x54, 2, true); // guest SVN
+  view.setBigUint64(0x58, guestPolicy, true);
+  return block;
+}
+
+/**
+ * The public key under which Contrast's constant signature is valid: of the two such keys, the one with the
+ * smaller x.
+ */
+export function idKey(measurement: Uint8Array, guestPolicy: bigint): Readonly<Record<'x' | 'y', bigint>> {
+  const z = BigInt(`0x${Buffer.from(sha384(idBlock(measurement, guestPolicy))).toString('hex')}`);
+  const u1G = p384.Point.fromBytes(multiplyBaseP384(((ORDER - (z % ORDER)) * HALF) % ORDER));
+  const a = u1G.add(HALF_R).toAffine();
+  const b = u1G.subtract(HALF_R).toAffine();
+  return a.x < b.x ? a : b;
+}
+
+/**
+ * ID_KEY_DIGEST, 48 bytes: SHA-384 over the ID_KEY blob of that key. `guestPolicy` is the u64 of the ID block
+ * (docs/protocol/attestation.md 6.3). Takes about 1 ms. Throws evidence_malformed unless the measurement has
+ * 48 bytes.
+ */
+export function idKeyDigest(measurement: Uint8Array, guestPolicy: bigint): Uint8Array {
+  const { x, y } = idKey(measurement, guestPolicy);
+  const blob = new Uint8Array(ID_KEY_BYTES);
+  new DataView(blob.buffer).setUint32(0, CURVE_P384, true);
+  blob.set(littleEndian(x, COORDINATE_BYTES), 4);
+  blob.set(littleEndian(y, COORDINATE_BYTES), 4 + COORDINATE_BYTES);
+  return sha384(blob);
+}

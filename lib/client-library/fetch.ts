@@ -1,0 +1,89 @@
+/**
+ * createPrivatemodeFetch: a fetch for any SDK that verifies the service and encrypts before anything leaves.
+ */
+
+import { newRequestId } from '../api/request-id.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { forward } from './forward.ts';
+import { ownOptions } from './option-names.ts';
+import {
+  type Fetch,
+  type PrivatemodeOptions,
+  type Protection,
+  readOptions,
+  type Verification,
+} from './options.ts';
+import { toApplication } from './remedies.ts';
+import { type ClientSession, openClientSession, protectionOf } from './session.ts';
+import { verificationOf } from './verification.ts';
+
+/** A fetch that reaches nothing but the verified service, and what it knows of that service. */
+export interface PrivatemodeFetch extends Fetch {
+  /**
+   * Verifies the service, unless that was done lately. If the newest verification accepted the service, it
+   * resolves with every check and the manifest. Else it rejects with a VerificationError, whose `verdict`
+   * says what was wrong. It also rejects if nothing could be judged, and while an older secret still protects
+   * requests.
+   */
+  verify(): Promise<Verification>;
+  /**
+   * What protects requests now; undefined before the first verification, and while no verification is in
+   * force.
+   */
+  protection(): Protection | undefined;
+  /** Ends the renewals. Later requests fail with `shutting_down`. */
+  close(): void;
+}
+
+/**
+ * Makes a fetch for a client. The fetch sends each request to `apiEndpoint` under the path of its URL,
+ * whatever the host of the URL: an SDK needs no base URL of its own. It verifies the service once, when it is
+ * first used, renews in the background, and refuses paths outside of the endpoint table. Responses and errors
+ * are those of the proxy: error bodies in the format of the API, receipts as headers. Throws config_invalid
+ * and unsafe_roots_refused.
+ */
+export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
+  const config = readOptions(ownOptions(options));
+  let opened: ClientSession | undefined;
+  let closed = config.signal?.aborted ?? false;
+  const session = (): ClientSession => {
+    if (closed) throw clientClosed();
+    opened ??= openClientSession(config);
+    return opened;
+  };
+  const close = (): void => {
+    closed = true;
+    opened?.close(clientClosed());
+  };
+  config.signal?.addEventListener('abort', close, { once: true });
+  /**
+   * Waits for the first renewal. Resolves with undefined if the secret of the session is in force, else with
+   * what was wrong; the session tries again.
+   */
+  async function firstRenewal(): Promise<PrivatemodeError | undefined> {
+    try {
+      await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
+      const { verified, error } = session().standing();
+      return verified ? undefined : error; // if not verified, the secret of the session is suspended
+    } catch (thrown) {
+      return asPrivatemodeError(thrown);
+    }
+  }
+  const privatemodeFetch: Fetch = async (input, init) => {
+    const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
+    return forward({ config, session }, request, newRequestId('sdk'));
+  };
+  return Object.assign(privatemodeFetch, {
+    async verify(): Promise<Verification> {
+      const error = await firstRenewal();
+      // `not_ready` says only that the verification took too long; its cause says why.
+      const { cause } = error ?? {};
+      const reason = error?.code === 'not_ready' && cause instanceof PrivatemodeError ? cause : error;
+      return verificationOf(opened?.lastVerdict(), reason && toApplication(reason, config), config);
+    },
+    protection: () => (closed ? undefined : protectionOf(opened)),
+    close,
+  });
+}
+
+const clientClosed = (): PrivatemodeError => new PrivatemodeError('shutting_down', 'the client was closed');

@@ -1,0 +1,187 @@
+/**
+ * The chain of one request in the client library, on one screen: the steps are those of the gateway
+ * (lib/gateway/forward.ts).
+ */
+import { errorResponse, estimateResponse } from '../api/error-response.ts';
+import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
+import { createRequestCipher } from '../envelope/protection.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
+import { readPlainError } from '../http-rules/unauthenticated.ts';
+import { untilAborted } from '../http-rules/until-aborted.ts';
+import { injectSalt } from '../pipeline/inject-salt.ts';
+import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
+import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { createTranslator } from '../responses-api/translator.ts';
+import type { Epoch, Session } from '../session/session.ts';
+import { isNobody } from './control-call.ts';
+import type { ClientConfig } from './options.ts';
+import { toApplication } from './remedies.ts';
+import { respond, UnreadError } from './respond.ts';
+import { responseChunks } from './response-chunks.ts';
+import { send } from './send.ts';
+
+export interface ClientDeps {
+  readonly config: ClientConfig;
+  /** The session, which the first request opens. Throws shutting_down. */
+  readonly session: () => Session;
+}
+
+/**
+ * The response to one request of the application: receive the body → inject the salt → encrypt → upstream →
+ * decrypt. A retry runs encrypt and upstream once more, at most. An error before the response becomes a
+ * response too, in the error format of the endpoint, as the proxy gives it: SDKs show it and know whether to
+ * try again. Rejects only with what the application itself brought: the reason of the request's signal, or
+ * the error of its body.
+ */
+export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
+  const { pathname, search } = new URL(request.url);
+  const offered = deps.config.responsesApi ? (['responses'] as const) : [];
+  const baseUrl = (path: string): string =>
+    `${deps.config.apiEndpoint.origin}${path}; any host will do, since requests go to apiEndpoint`;
+  const match = matchEndpoint(request.method, pathname + search, offered, undefined, baseUrl);
+  const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
+  const upload = bodyOf(request)?.getReader();
+  try {
+    if (match.kind === 'endpoint') return await exchange(deps, { request, upload }, match, requestId);
+    if (match.kind === 'refusal') throw match.error;
+    if (match.id === 'count_tokens') return await tokenEstimate({ request, upload }, requestId);
+    throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
+  } catch (caught) {
+    const thrown = caught instanceof UploadError ? caught.cause : caught;
+    // As a fetch of the platform does: the application need not produce what nobody reads. Nobody waits for
+    // it, and a body that was read to its end is not cancelled.
+    upload?.cancel(request.signal.aborted ? request.signal.reason : thrown).catch(() => {});
+    if (request.signal.aborted) throw request.signal.reason;
+    if (caught instanceof UploadError) throw thrown;
+    const unread = thrown instanceof UnreadError ? thrown : undefined;
+    // The Responses API has no error event before the first event of a response, so `accept` is left out.
+    const accept = (!isTranslated(match) && request.headers.get('accept')) || undefined;
+    const allow = match.kind === 'refusal' ? match.allow : undefined;
+    const reason = asPrivatemodeError(unread?.cause ?? thrown);
+    const error = toApplication(reason, deps.config);
+    const context = { format, requestId, accept, allow, status: unread?.status };
+    const { status, headers, body } = errorResponse(error, context);
+    return new Response(request.method === 'HEAD' ? null : Uint8Array.from(body), {
+      status,
+      headers: { ...headers, ...unread?.headers, ...(isFinal(reason) && FINAL) },
+    });
+  }
+}
+
+const isTranslated = (match: ReturnType<typeof matchEndpoint>): boolean =>
+  match.kind === 'endpoint' && match.endpoint.translatedTo !== undefined;
+
+/**
+ * Whether repeating the request makes no sense; SDKs repeat every 5xx. A closed client stays closed, and a
+ * host that has never responded was asked three times already.
+ */
+const isFinal = (reason: PrivatemodeError): boolean => reason.code === 'shutting_down' || isNobody(reason);
+const FINAL = { 'x-should-retry': 'false' } as const;
+
+/** A request of the application, and the reader of its body. */
+interface Incoming {
+  readonly request: Request;
+  readonly upload: ReadableStreamDefaultReader<Uint8Array> | undefined;
+}
+
+/** Says that the body of the request failed; `cause` is the error of the application. */
+class UploadError extends Error {}
+
+/** The body of the request. Firefox has no Request.body: there the whole body comes as one chunk. */
+function bodyOf(request: Request): ReadableStream<Uint8Array> | null {
+  if (request.body !== undefined) return request.body;
+  return new ReadableStream(
+    {
+      async pull(controller) {
+        controller.enqueue(new Uint8Array(await request.arrayBuffer()));
+        controller.close();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+async function exchange(
+  { config, session }: ClientDeps,
+  { request, upload }: Incoming,
+  match: EndpointMatch,
+  requestId: string,
+): Promise<Response> {
+  const { endpoint } = match;
+  const { signal } = request;
+  // called once: if the client is closed meanwhile, that must not end a response that is whole
+  const opened = session();
+  const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs: config.verificationTimeout, signal });
+  const salt = config.promptCacheSalt;
+  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
+  const translator = isTranslated(match) ? createTranslator(requestId) : undefined;
+  const incoming = chat && (translator?.request(chat) ?? chat);
+
+  const [body] = await Promise.all([
+    incoming && takeIn({ request, upload }, incoming).then((taken) => injectSalt(taken, salt)),
+    verified(),
+  ]);
+
+  const newest = await verified(); // a slow upload may have outlived the first epoch
+  const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected);
+  const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch) => {
+    const cipher = endpoint.encrypted
+      ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
+      : undefined;
+    // the session has suspended the secret of this epoch
+    const isTrial = opened.current()?.secretId !== epoch.secretId;
+    const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
+    const { status, headers } = attempt.response;
+    const mayDeny = cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
+    const chunks = mayDeny && responseChunks(attempt, config.streamIdleTimeout).chunks;
+    return { ...attempt, isTrial, plainBody: chunks ? await readPlainError(chunks) : undefined };
+  });
+  signal.throwIfAborted();
+  const onAuthentic = (): void => {
+    if (upstream.isTrial && upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);
+  };
+  return respond(config, upstream, { match, body, requestId, translator, onAuthentic });
+}
+
+/**
+ * Reads the body of the request into `incoming`. Throws unsupported_encoding, the errors with which
+ * `incoming` refuses a body, and UploadError.
+ */
+async function takeIn<T>(given: Incoming, incoming: RequestBody<T>): Promise<T> {
+  const encoding = given.request.headers.get('content-encoding') ?? 'identity';
+  if (encoding.toLowerCase() !== 'identity') {
+    throw new PrivatemodeError('unsupported_encoding', 'the request body is compressed');
+  }
+  for (;;) {
+    const chunk = await nextChunk(given);
+    if (chunk === undefined) return incoming.finish();
+    incoming.feed(chunk);
+  }
+}
+
+/**
+ * The next chunk of the body; undefined after the last. Throws UploadError if the body fails or has a
+ * chunk that is no Uint8Array, and if the request is aborted.
+ */
+async function nextChunk({ request, upload }: Incoming): Promise<Uint8Array | undefined> {
+  try {
+    const read = await untilAborted(upload?.read(), request.signal);
+    if (read === undefined || read.done) return undefined;
+    // instanceof would refuse the bytes of another realm, such as that of a test runner.
+    if (Object.prototype.toString.call(read.value) === '[object Uint8Array]') return read.value;
+    throw new TypeError('a chunk of the request body is no Uint8Array');
+  } catch (cause) {
+    throw new UploadError('the body of the request failed', { cause });
+  }
+}
+
+/**
+ * The response to count_tokens. The tokens are estimated here, as in the proxy: the service counts none, and
+ * nothing leaves. Throws the errors with which a body is refused.
+ */
+async function tokenEstimate(given: Incoming, requestId: string): Promise<Response> {
+  const { tokens } = await takeIn(given, createTokenEstimate());
+  const { headers, body } = estimateResponse(tokens, requestId);
+  return new Response(body, { headers });
+}

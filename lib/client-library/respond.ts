@@ -1,0 +1,232 @@
+/** The last step of a client's chain: the upstream response, decrypted, as a Response. */
+import { errorEvent } from '../api/error-response.ts';
+import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { PROTOCOL_VERSION } from '../envelope/protection.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { overflowBody } from '../http-rules/context-overflow.ts';
+import { leftOutHeader, responseHeaders } from '../http-rules/headers.ts';
+import { responseKind } from '../http-rules/response-kind.ts';
+import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
+import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
+import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
+import { EventDecrypter } from '../pipeline/decrypt-events.ts';
+import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
+import type { SaltedBody } from '../pipeline/inject-salt.ts';
+import type { Translator } from '../responses-api/translator.ts';
+import { isRedirect } from './control-call.ts';
+import type { ClientConfig } from './options.ts';
+import { toApplication } from './remedies.ts';
+import { responseChunks } from './response-chunks.ts';
+import type { FetchAttempt } from './send.ts';
+
+/** An attempt with its response. `plainBody`: the body, if it was read already to decide about a retry. */
+export interface FetchedAttempt extends FetchAttempt {
+  readonly plainBody: Uint8Array | undefined;
+}
+
+interface Asking {
+  readonly match: EndpointMatch;
+  readonly body: SaltedBody | undefined;
+  readonly requestId: string;
+  /** Only in an exchange of the Responses API. */
+  readonly translator: Translator | undefined;
+  /** Called once the whole response has authenticated. */
+  readonly onAuthentic: () => void;
+}
+
+/**
+ * An error of the service whose text did not authenticate. It keeps the status and the hint for a retry;
+ * `cause` is the error that the application sees.
+ */
+export class UnreadError extends Error {
+  override readonly cause: PrivatemodeError;
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(shown: PrivatemodeError, { status, headers }: Response) {
+    super(shown.message);
+    this.cause = shown;
+    this.status = status;
+    const retryAfter = headers.get('retry-after');
+    this.headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
+  }
+}
+
+/** Whether the runtime asks for compression itself, as browsers do, and undoes it. */
+const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
+  headers: { 'accept-encoding': 'identity' },
+}).headers.has('accept-encoding');
+
+/**
+ * The response that the application gets. A stream is passed on event by event. If a stream turns out wrong,
+ * it ends with an error event in the endpoint's format, and then fails. Rejects with the error that the
+ * application gets in place of a response.
+ */
+export async function respond(
+  config: ClientConfig,
+  attempt: FetchedAttempt,
+  { match: { endpoint }, body, requestId, translator, onAuthentic }: Asking,
+): Promise<Response> {
+  const { request, response, cipher, epoch, plainBody } = attempt;
+  const status = isRedirect(response) ? 302 : response.status;
+  const asked = body ?? NOTHING_ASKED;
+  const streaming = endpoint.terminal !== undefined && asked.streaming;
+  const head = Object.fromEntries(response.headers);
+  if (CHOOSES_ENCODING) delete head['content-encoding'];
+  const kind = responseKind(status, head, endpoint.encrypted, streaming);
+  if (kind instanceof PrivatemodeError) {
+    attempt.abort();
+    throw kind;
+  }
+  const authenticated = kind !== 'plain' && cipher !== undefined;
+  const format = endpoint.errorFormat;
+  const headers = (contentType: string): [string, string][] =>
+    Object.entries(
+      responseHeaders({
+        format,
+        requestId,
+        rawHeaders: [...response.headers].flat(),
+        contentType,
+        own: leftOutHeader(translator?.leftOut()),
+        encrypted: endpoint.encrypted,
+        epoch: authenticated ? epoch : undefined,
+      }),
+    ).map(([name, value]) => [name, String(value)]);
+  if (!authenticated) {
+    const marked = headers(plainContentType(head['content-type']));
+    const tooOld = plainBody && clientTooOld(plainBody, PROTOCOL_VERSION);
+    if (tooOld) throw tooOld;
+    if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
+    if (request.method === 'HEAD' || response.body === null) {
+      attempt.abort();
+      return new Response(null, { status, headers: marked });
+    }
+    const { chunks } = responseChunks(attempt, config.streamIdleTimeout);
+    const shown = status >= 400 ? await unlessTooOld(chunks) : chunks;
+    return new Response(streamOf(shown, attempt.abort), { status, headers: marked });
+  }
+  const source = responseChunks(attempt, config.streamIdleTimeout);
+  if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
+    const decrypter = new EventDecrypter(endpoint, cipher, asked);
+    const events = decrypted(
+      source,
+      translator?.decrypter(decrypter) ?? decrypter,
+      onAuthentic,
+      (error) => translator?.fail(error) ?? errorEvent(error, { format, requestId }),
+    );
+    return new Response(streamOf(events, attempt.abort), {
+      status,
+      headers: headers('text/event-stream'),
+    });
+  }
+  const decrypter = createBodyDecrypter(endpoint, cipher, status < 400 ? asked : undefined);
+  const pieces: Uint8Array[] = [];
+  try {
+    for await (const piece of decrypted(source, decrypter, onAuthentic)) pieces.push(piece);
+  } catch (thrown) {
+    if (status < 400 || !(thrown instanceof PrivatemodeError)) throw thrown;
+    const isForeign = !cipher.hasOpened();
+    const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
+    if (tooOld !== undefined) throw tooOld;
+    throw new UnreadError(
+      isForeign ? new ForeignError(thrown, status) : unreadError(thrown, status),
+      response,
+    );
+  }
+  const plain = Buffer.concat(pieces);
+  const shown =
+    status < 400 ? (translator?.body(plain) ?? plain) : (overflowBody(plain, status, format) ?? plain);
+  return new Response(Uint8Array.from(shown), {
+    status,
+    headers: headers('application/json'),
+  });
+}
+
+/**
+ * Yields the plaintext that each chunk of a response completes, and calls `onAuthentic` once the whole
+ * response has authenticated. If the response fails, it yields the bytes before the failure, then those that
+ * `farewell` makes of the failure, and throws the failure. If the application left, it throws the
+ * application's own reason.
+ */
+async function* decrypted(
+  { chunks, finish }: ReturnType<typeof responseChunks>,
+  decrypter: Decrypter,
+  onAuthentic: () => void,
+  farewell?: (failure: PrivatemodeError) => Uint8Array,
+): AsyncGenerator<Uint8Array> {
+  let failure: PrivatemodeError | undefined;
+  try {
+    for await (const chunk of chunks) {
+      const bytes = decrypter.feed(chunk);
+      if (decrypter.failure === undefined && decrypter.finished) finish();
+      if (bytes.length > 0) yield bytes;
+      if (decrypter.failure !== undefined || decrypter.finished) break;
+    }
+    while (decrypter.failure === undefined && !decrypter.finished) {
+      const bytes = decrypter.flush();
+      if (bytes.length > 0) yield bytes;
+      if (!decrypter.pending) break;
+      await new Promise((resolve) => setTimeout(resolve, 0));
+    }
+    failure = decrypter.failure;
+  } catch (thrown) {
+    if (!(thrown instanceof PrivatemodeError)) throw thrown;
+    if (!decrypter.modelError) failure = thrown;
+  }
+  if (failure === undefined) return onAuthentic();
+  const error = toApplication(failure);
+  if (farewell !== undefined) yield farewell(error);
+  throw error;
+}
+
+/**
+ * Reads the first 4 KiB of a plain error, or all of a shorter one. Returns the chunks of the whole error,
+ * those that were read included. Rejects
+ * with client_too_old if the error asks for a newer client.
+ */
+async function unlessTooOld(chunks: AsyncGenerator<Uint8Array>): Promise<AsyncGenerator<Uint8Array>> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  let broken: { readonly by: unknown } | undefined;
+  try {
+    while (size <= MOST_SEARCHED) {
+      const { value, done } = await chunks.next();
+      if (done) break;
+      pieces.push(value);
+      size += value.length;
+    }
+  } catch (by) {
+    broken = { by };
+  }
+  const tooOld = broken === undefined ? clientTooOld(Buffer.concat(pieces), PROTOCOL_VERSION) : undefined;
+  if (tooOld !== undefined) {
+    await chunks.return(undefined);
+    throw tooOld;
+  }
+  return (async function* () {
+    yield* pieces;
+    if (broken !== undefined) throw broken.by;
+    yield* chunks;
+  })();
+}
+
+/**
+ * A stream that pulls each chunk, so that its reader gets the chunks before a failure, and then the failure.
+ * If the reader cancels the stream, the connection ends.
+ */
+function streamOf(chunks: AsyncGenerator<Uint8Array>, abort: () => void): ReadableStream<Uint8Array> {
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const { value, done } = await chunks.next();
+        if (done) controller.close();
+        else controller.enqueue(value);
+      },
+      async cancel() {
+        abort();
+        await chunks.return(undefined);
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}

@@ -1,0 +1,138 @@
+/**
+ * Makes the session of a client, which keeps everything in memory and fetches everything through the given
+ * fetch.
+ */
+import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import { PROTOCOL_VERSION } from '../envelope/protection.ts';
+import type { PrivatemodeError } from '../errors.ts';
+import type { Clock } from '../session/clock.ts';
+import { createCollateralCache } from '../session/collateral-cache.ts';
+import { createControlApi } from '../session/control-api.ts';
+import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
+import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
+import { createControlCall, isNobody } from './control-call.ts';
+import type { ClientConfig, Protection } from './options.ts';
+import { verdictOf } from './verification.ts';
+
+type Acquiring = Parameters<AttestedSession['acquire']>[0] & {
+  /**
+   * Whether a failed renewal ends the wait. Default: if the failure is about a host that has never responded
+   * (isNobody).
+   */
+  readonly givesUp?: (error: PrivatemodeError) => boolean;
+};
+
+export interface ClientSession extends AttestedSession {
+  acquire(options: Acquiring): Promise<Epoch>;
+}
+
+/** Opens a session with these options. It fetches nothing before a request needs it. */
+export function openClientSession(config: ClientConfig): ClientSession {
+  const { apiKey, apiEndpoint, collateralUrls } = config;
+  /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
+  const waiting = new Set<(error: PrivatemodeError) => void>();
+  const call = createControlCall(config.fetch);
+  const session: AttestedSession = createSession({
+    apiKey,
+    host: apiEndpoint.hostname,
+    manifests: manifestSource(config, call),
+    control: createControlApi({
+      call,
+      endpoint: { host: apiEndpoint.hostname.replace(/^\[|\]$/g, ''), port: Number(apiEndpoint.port || 443) },
+      protocolVersion: PROTOCOL_VERSION,
+    }),
+    collateral: createCollateralCache({
+      call,
+      store: new Map(),
+      amdKdsUrl: collateralUrls.amd,
+      intelPcsUrl: collateralUrls.intel,
+      clock,
+    }),
+    roots: config.unsafeTrustRoots ?? PRODUCTION_ROOTS,
+    random: Math.random,
+    observe(event) {
+      // `attested` holds the checks of the evidence alone: the verdict on the secret exchange follows.
+      if (event.type === 'rejected' || event.type === 'secret-judged') {
+        tell(config.onVerdict, () => verdictOf(event.verdict, undefined, config));
+      }
+      if (event.type === 'update-failed') for (const failed of waiting) failed(event.error);
+      if (event.type === 'epoch') tell(config.onEpoch, () => protectionOf(session));
+    },
+    // an application has no manifest log
+    manifestLog: { record: async () => ({ appended: false, path: '' }) },
+    clock,
+  });
+  session.start();
+
+  async function acquire({ givesUp = isNobody, ...options }: Acquiring): Promise<Epoch> {
+    if (session.current() !== undefined) return session.acquire(options);
+    const { promise: lost, reject } = Promise.withResolvers<never>();
+    const done = new AbortController();
+    const failed = (error: PrivatemodeError): void => {
+      if (givesUp(error)) reject(error);
+    };
+    waiting.add(failed);
+    try {
+      const signal = AbortSignal.any([done.signal, ...(options.signal ? [options.signal] : [])]);
+      return await Promise.race([session.acquire({ ...options, signal }), lost]);
+    } finally {
+      waiting.delete(failed);
+      done.abort();
+    }
+  }
+
+  return { ...session, acquire };
+}
+
+/** What protects requests of this session now. */
+export function protectionOf(session: AttestedSession | undefined): Protection | undefined {
+  const epoch = session?.current();
+  if (epoch === undefined) return undefined;
+  const { secretId, manifestSha256, attestedAt } = epoch;
+  return { secretId, manifestSha256, attestedAt: new Date(attestedAt) };
+}
+
+/**
+ * Calls a listener of the application. An error that the listener throws must not stop a renewal, and must
+ * not be lost either.
+ */
+function tell<News>(listener: ((news: News) => void) | undefined, news: () => News | undefined): void {
+  if (listener === undefined) return;
+  const current = news();
+  if (current === undefined) return;
+  try {
+    listener(current);
+  } catch (thrown) {
+    queueMicrotask(() => {
+      throw thrown;
+    });
+  }
+}
+
+function manifestSource(
+  { manifest, cdnBaseUrl }: ClientConfig,
+  call: Parameters<typeof managedManifest>[0]['call'],
+): ManifestSource {
+  return manifest === undefined ? managedManifest({ call, cdnBaseUrl }) : staticManifest(manifest);
+}
+
+/**
+ * A timer keeps a process of Node, Bun or Deno alive only if somebody waits for it (`waiting`). In browsers
+ * timers keep nothing alive.
+ */
+const clock: Clock = {
+  now: Date.now,
+  monotonic: () => performance.timeOrigin + performance.now(),
+  after(ms, then, waiting) {
+    const timer: unknown = setTimeout(then, ms);
+    if (waiting === undefined) unref(timer);
+    return () => clearTimeout(timer as NodeJS.Timeout);
+  },
+};
+
+/** Lets the process end although the timer is still set. */
+export function unref(timer: unknown): void {
+  const { Deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
+  if (typeof timer === 'number') Deno?.unrefTimer(timer);
+  else (timer as { unref(): void }).unref();
+}

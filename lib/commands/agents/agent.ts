@@ -1,0 +1,87 @@
+/** Describes a coding agent for `run`: the row of an agent, and the parts that all rows share. */
+
+/** Limits of a model, in tokens. */
+export interface ModelLimits {
+  /** The context window: a request and its response together. */
+  readonly context: number;
+  /** Most tokens of a response. */
+  readonly output: number;
+}
+
+export interface Model {
+  readonly name: string;
+  /** Undefined if nobody states them; the agent then assumes limits of its own. */
+  readonly limits: ModelLimits | undefined;
+}
+
+/** Where an agent has to send its prompts. */
+export interface Place {
+  /** http://HOST:PORT, without a slash. */
+  readonly url: string;
+  readonly model: Model;
+  /** Aliases of the proxy, by which the agent may keep its own names of models; empty: it may not. */
+  readonly aliases: readonly string[];
+  /** The models that it may offer to its user: `model`, and other listed ones. */
+  readonly models: readonly Model[];
+  /** The name of the provider in the agent's configuration. */
+  readonly provider: string;
+  /** Path where the agent's `file` was written. */
+  readonly file: string;
+  /**
+   * Hosts that no HTTP proxy is used for: those of the caller, which the agent's own tools may need, and the
+   * host of `url`.
+   */
+  readonly direct: { readonly no_proxy: string; readonly NO_PROXY: string };
+}
+
+export interface Agent {
+  readonly install: string;
+  /** The oldest version whose settings make it use the proxy alone, in the form that --version prints. */
+  readonly oldest?: string;
+  /** A file that the agent has to read. It is kept in the user's state directory, never in a project. */
+  readonly file?: { readonly name: string; readonly text: string };
+  /**
+   * The endpoint that the agent cannot do without, as GET /v1 lists it, and the flag with which the proxy
+   * serves it.
+   */
+  readonly needs?: readonly [endpoint: string, flag: string];
+  /**
+   * Variables that the agent gets in addition to the caller's environment without REMOVED. Like `args`, they
+   * win over the agent's own files.
+   */
+  readonly env: (place: Place) => Readonly<Record<string, string>>;
+  /** Arguments that the agent gets in front of ARGS. */
+  readonly args: (place: Place) => readonly string[];
+  /** Arguments of the agent that would undo these settings, and what to do instead. */
+  readonly refused: readonly (readonly [arguments: RegExp, instead: string])[];
+  /**
+   * The same for settings that it takes as `-c NAME=VALUE`, matched by the first part of their dotted names.
+   */
+  readonly refusedSettings?: readonly [name: RegExp, instead: string];
+  /**
+   * Tokens of the agent's first request; only for an agent whose first request fills much of a small context
+   * window.
+   */
+  readonly firstRequest?: number;
+  /** It has no setting for the longest response. */
+  readonly hasNoOutputLimit?: true;
+  /** A model name that it asks for if no model is chosen; only for an agent that can keep its own names. */
+  readonly ownModel?: string;
+  /**
+   * `args`: its arguments that continue the last conversation. `alone`: what the agent does with that
+   * conversation without `run`.
+   */
+  readonly goOn: readonly [args: string, alone: string];
+}
+
+/** What agents send as their key: the proxy adds the real one. */
+export const KEY = 'placeholder';
+export const ELSEWHERE = 'Leave it out: such a session has its own way to a model';
+
+/**
+ * JSON text, also valid as a TOML string, in which no agent finds anything to replace. opencode replaces
+ * `{env:NAME}` by a variable and `{file:PATH}` by a file in the text of its configuration, before it parses
+ * that as JSON.
+ */
+export const literal = (value: unknown): string =>
+  JSON.stringify(value).replace(/"(?:[^"\\]|\\.)*"/g, (string) => string.replaceAll('{', '\\u007b'));

@@ -1,0 +1,83 @@
+/**
+ * Claude Code under `run`: settings on the command line, which win over its files, and the same settings as
+ * variables.
+ */
+import { type Agent, ELSEWHERE, KEY, literal, type Place } from './agent.ts';
+
+/** The families of models that Claude Code asks for by names of its own, such as claude-haiku-4-5. */
+const FAMILIES = ['fable', 'opus', 'sonnet', 'haiku'] as const;
+
+/**
+ * The model of each family, unless an alias with `*` covers all names of the family. Which version of a
+ * family Claude Code will ask for is not known. So the family gets the name of an alias that covers a part of
+ * it; if there is none, it gets the model.
+ */
+function familyVariables({ model, aliases }: Place): Readonly<Record<string, string>> {
+  const entries = FAMILIES.flatMap((family) => {
+    const start = `claude-${family}-`;
+    if (aliases.some((alias) => alias.endsWith('*') && start.startsWith(alias.slice(0, -1)))) return [];
+    const some = aliases.find((alias) => alias.startsWith(start))?.replace(/\*$/, '');
+    return [[`ANTHROPIC_DEFAULT_${family.toUpperCase()}_MODEL`, some ?? model.name]];
+  });
+  return Object.fromEntries(entries);
+}
+
+const claudeVariables = (place: Place) => ({
+  ANTHROPIC_BASE_URL: place.url,
+  ANTHROPIC_AUTH_TOKEN: KEY,
+  ANTHROPIC_MODEL: place.model.name, // wins over what /model has saved as the default
+  ...familyVariables(place),
+  ...(place.models.some((model) => /claude|anthropic/.test(model.name)) && {
+    CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY: '1', // /model shows them
+  }),
+  ...(place.model.limits !== undefined && {
+    CLAUDE_CODE_MAX_CONTEXT_TOKENS: `${place.model.limits.context}`, // without it 200,000 or a million
+    CLAUDE_CODE_MAX_OUTPUT_TOKENS: `${place.model.limits.output}`,
+  }),
+  CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
+  CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+  CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
+  ...{ OTEL_LOGS_EXPORTER: 'none', OTEL_TRACES_EXPORTER: 'none', OTEL_METRICS_EXPORTER: 'none' },
+});
+
+/** Variables that settings files may set too. An empty one counts as unset. */
+const CLAUDE_UNSET = [
+  ...['ANTHROPIC_API_KEY', 'ANTHROPIC_CUSTOM_HEADERS', 'ANTHROPIC_UNIX_SOCKET'],
+  ...[
+    'ENABLE_BETA_TRACING_DETAILED',
+    'BETA_TRACING_ENDPOINT',
+    'OTEL_LOG_USER_PROMPTS',
+    'OTEL_LOG_RAW_API_BODIES',
+  ],
+  ...['BEDROCK', 'VERTEX', 'FOUNDRY', 'MANTLE', 'GATEWAY', 'ANTHROPIC_AWS', 'ANTHROPIC_GOOGLE_CLOUD'].map(
+    (provider) => `CLAUDE_CODE_USE_${provider}`,
+  ),
+];
+
+export const CLAUDE: Agent = {
+  install: 'npm install -g @anthropic-ai/claude-code',
+  // CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST makes Claude Code ignore what settings files say about providers,
+  // base URLs and keys.
+  env: (place) => ({ ...claudeVariables(place), CLAUDE_CODE_PROVIDER_MANAGED_BY_HOST: '1' }),
+  // In versions that do not know that variable, these settings win over the files.
+  args: (place) => [
+    '--settings',
+    literal({
+      apiKeyHelper: '',
+      permissions: { deny: ['WebSearch'] }, // the service has no such tool, and refuses requests with it
+      skipWebFetchPreflight: true, // WebFetch would ask api.anthropic.com about each host first
+      env: {
+        ...claudeVariables(place),
+        ...Object.fromEntries(CLAUDE_UNSET.map((name) => [name, ''])),
+        ...place.direct,
+      },
+    }),
+  ],
+  refused: [
+    [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
+    [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
+  ],
+  firstRequest: 12_000,
+  ownModel: 'claude-sonnet-4-5',
+  goOn: ['--continue', 'claude alone sends the whole conversation to its own service.'],
+};

@@ -1,0 +1,40 @@
+/** Codex under `run`: settings by `-c`, which win over config.toml. */
+import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+
+const CODEX_KEY = 'LOCAL_PROXY_KEY';
+
+export const CODEX: Agent = {
+  install: 'npm install -g @openai/codex',
+  needs: ['POST /v1/responses', '--responses-api'],
+  env: () => ({ [CODEX_KEY]: KEY }),
+  args: ({ url, model: { name: model, limits }, provider: name }) => {
+    const api = { name: 'privatemode', base_url: `${url}/v1`, wire_api: 'responses', env_key: CODEX_KEY };
+    const provider = Object.entries(api).map(([member, value]) => `${member}=${literal(value)}`);
+    const settings = {
+      model: literal(model),
+      ...(limits !== undefined && { model_context_window: `${limits.context}` }),
+      model_provider: literal(name),
+      [`model_providers.${name}`]: `{${provider.join(',')}}`,
+      'analytics.enabled': 'false',
+      check_for_update_on_startup: 'false',
+      // Telemetry can be configured to send prompts.
+      'otel.log_user_prompt': 'false',
+      ...{ 'otel.exporter': '"none"', 'otel.trace_exporter': '"none"', 'otel.metrics_exporter': '"none"' },
+    };
+    return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
+  },
+  refused: [
+    [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
+    [/^--remote(?:=|$)/, ELSEWHERE],
+  ],
+  firstRequest: 10_000,
+  hasNoOutputLimit: true,
+  goOn: [
+    'resume --last',
+    'codex alone does not use the proxy: "codex exec resume --last" begins a new conversation at OpenAI.',
+  ],
+  refusedSettings: [
+    /^(?:model_providers?|profiles?|otel)$/,
+    'Leave it out: run sets the provider and switches off telemetry',
+  ],
+};

@@ -1,0 +1,32 @@
+/** opencode under `run`: a configuration with one provider. */
+import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+
+export const OPENCODE: Agent = {
+  install: 'npm install -g opencode-ai',
+  env: ({ url, model, models, provider: name }) => {
+    const baseURL = `${url}/v1`;
+    const npm = '@ai-sdk/openai-compatible';
+    // opencode merges this with a configuration file that uses the same provider name; such a file could add
+    // members that are missing here.
+    const provider = {
+      ...{ npm, api: baseURL, options: { baseURL, apiKey: KEY } },
+      whitelist: models.map((each) => each.name),
+      models: Object.fromEntries(
+        models.map(({ name: id, limits: limit }) => [id, { id, provider: { npm, api: baseURL }, limit }]),
+      ),
+    };
+    const chosen = { model: `${name}/${model.name}`, small_model: `${name}/${model.name}` };
+    const own = { share: 'disabled', autoupdate: false, experimental: { openTelemetry: false } };
+    const config = { ...chosen, ...own, enabled_providers: [name] };
+    return {
+      OPENCODE_CONFIG_CONTENT: literal({ ...config, provider: { [name]: provider } }),
+      OPENCODE_DISABLE_MODELS_FETCH: '1',
+    };
+  },
+  args: () => [],
+  refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
+  goOn: [
+    '--continue',
+    'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
+  ],
+};

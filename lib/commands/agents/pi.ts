@@ -1,0 +1,49 @@
+/** pi under `run`: an extension that registers a provider and keeps the session on it. */
+import { type Agent, ELSEWHERE, KEY, literal } from './agent.ts';
+
+const PROVIDER = 'LOCAL_PROXY_PROVIDER';
+
+/** What pi itself assumes for a model without limits; its configuration needs numbers. */
+const ASSUMED = { context: 128_000, output: 16_384 };
+
+/**
+ * The text of the extension is the same for every session; the variable holds what differs. In pi, users can
+ * switch to any provider that they are logged in to. The extension then switches back, and empties a request
+ * that would go elsewhere.
+ */
+const EXTENSION = `export default (pi) => {
+  const { name, model, config } = JSON.parse(process.env.${PROVIDER});
+  pi.registerProvider(name, config);
+  pi.on('model_select', async (event, ctx) => {
+    if (event.model.provider === name) return;
+    const ours = event.previousModel?.provider === name ? event.previousModel : ctx.modelRegistry.find(name, model);
+    if (ours !== undefined) await pi.setModel(ours);
+    ctx.ui.notify('privatemode-proxy run keeps this session on the proxy', 'warning');
+  });
+  pi.on('before_provider_request', (event, ctx) => (ctx.model?.provider === name ? undefined : {}));
+};
+`;
+
+export const PI: Agent = {
+  install: 'npm install -g @earendil-works/pi-coding-agent',
+  oldest: '0.79.0', // before it, pi ran the extensions of a repository without asking
+  file: { name: 'pi-extension.ts', text: EXTENSION },
+  env: ({ url, model, models, provider: name }) => {
+    const config = {
+      ...{ name: 'privatemode', baseUrl: url, apiKey: KEY, api: 'anthropic-messages' },
+      models: models.map(({ name: id, limits: { context, output } = ASSUMED }) => ({
+        ...{ id, name: id, reasoning: false, input: ['text', 'image'] },
+        ...{ contextWindow: context, maxTokens: output },
+        cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 },
+        compat: { supportsEagerToolInputStreaming: false },
+      })),
+    };
+    return { [PROVIDER]: literal({ name, model: model.name, config }), PI_OFFLINE: '1', PI_TELEMETRY: '0' };
+  },
+  args: ({ file, model, provider }) => ['-e', file, '--provider', provider, '--model', model.name],
+  refused: [
+    [/^--(?:provider|model|models)(?:=|$)/, 'Choose the model in front of --, with --model'],
+    [/^--api-key(?:=|$)/, ELSEWHERE],
+  ],
+  goOn: ['--continue', 'pi alone goes on with another provider, and sends the whole conversation there.'],
+};

@@ -1,0 +1,78 @@
+/**
+ * Rewrites errors about a full context window into the ones that agents act on. The model server (vLLM) gives
+ * these errors no code of their own, so this table recognizes its sentences. What each agent does at which
+ * sentence was measured: docs/agent-errors.md.
+ */
+import type { ErrorFormat } from '../api/error-response.ts';
+
+/** The part that all of vLLM's sentences about a full window share. */
+const LIMIT = /maximum context length is (?<window>\d+) tokens/;
+
+/**
+ * `output`: the tokens that the request asks for. `prompt`: the tokens of the prompt, if vLLM counted all of
+ * them.
+ */
+const PARTS = [
+  /you requested (?<output>\d+) output tokens and your prompt contains /,
+  /\((?<prompt>\d+) in the messages, (?<output>\d+) in the completion\)/,
+  /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
+];
+
+/**
+ * Tokens that the prompt must leave free. Claude Code asks for 1,000 fewer than the sentence leaves free, and
+ * for at least 3,000.
+ */
+const LEAST_ROOM = 4000;
+
+/** Bytes. A longer error is not about the window. */
+const LONGEST = 64 * 1024;
+
+/**
+ * The body to show in place of an error of the service; undefined: the body stays. The error must be
+ * authentic: a forged one would make agents drop what they remember.
+ *
+ * In OpenAI's format the error gets the code `context_length_exceeded`, at which Codex compacts. In
+ * Anthropic's format it gets Anthropic's own sentence if less output may be enough: at vLLM's sentence,
+ * Claude Code would compact for nothing.
+ */
+export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
+  if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
+  const parsed = errorIn(body);
+  const { message } = parsed?.error ?? {};
+  if (parsed === undefined || typeof message !== 'string') return undefined;
+  const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
+  if (window === 0) return undefined;
+  const changed =
+    format === 'openai'
+      ? { type: 'invalid_request_error', code: 'context_length_exceeded' }
+      : outputTooLarge(message, window);
+  return changed && Buffer.from(JSON.stringify({ ...parsed, error: { ...parsed.error, ...changed } }));
+}
+
+/**
+ * Anthropic's error for an output that does not fit behind the prompt. Undefined if the prompt leaves fewer
+ * than LEAST_ROOM tokens, or if the output does fit.
+ */
+function outputTooLarge(message: string, window: number): { type: string; message: string } | undefined {
+  const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
+  const output = Number(parts?.['output'] ?? 0);
+  // If vLLM stopped counting the prompt, our sentence leaves half of the output free. So an agent needs few
+  // requests, and the last one gets vLLM's sentence. More than two windows would leave a negative prompt.
+  const prompt = Number(parts?.['prompt'] ?? Math.max(1, window - Math.floor(output / 2)));
+  if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
+  return {
+    type: 'invalid_request_error',
+    message: `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`,
+  };
+}
+
+type ErrorBody = Record<string, unknown> & { readonly error: Record<string, unknown> };
+
+function errorIn(body: Uint8Array): ErrorBody | undefined {
+  try {
+    const value = JSON.parse(new TextDecoder().decode(body)) as Partial<ErrorBody> | null;
+    return typeof value?.error === 'object' && value.error !== null ? (value as ErrorBody) : undefined;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,90 @@
+/**
+ * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
+ * most once, whatever the reason. Nothing else is ever sent twice: a retry can run the inference twice.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import { UpstreamFailure } from '../network/upstream-failure.ts';
+import { untilAborted } from './until-aborted.ts';
+
+export interface RetryRow {
+  readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
+  readonly why: string;
+  /** ms to wait before the second attempt. */
+  readonly delay: number;
+  /** Replace the secret first: the service has forgotten it. */
+  readonly renew: boolean;
+  /** Send the second attempt over a connection of its own. */
+  readonly fresh: boolean;
+}
+
+const AT_ONCE = { delay: 0, renew: false, fresh: true } as const;
+
+export const RETRIES: readonly RetryRow[] = [
+  { ...AT_ONCE, id: 'no_secret', why: 'the service does not know the secret', renew: true, fresh: false },
+  { ...AT_ONCE, id: 'connection_reset', why: 'the connection was reset while reading', delay: 50 },
+  { ...AT_ONCE, id: 'stale_connection', why: 'an idle connection had been closed' },
+];
+
+/**
+ * Calls `attempt` and, if a row of RETRIES asks for it, calls it once more with that row. Resolves with the
+ * result of the last attempt. `plainBody`: the text of an error that may ask for a retry. `verified` waits
+ * for a usable epoch, `renewed` for the epoch that replaces a rejected secret.
+ *
+ * Rejects with the failure of the last attempt, with what `renewed` throws, with secret_denied if the service
+ * denies the second attempt too, and with the reason of `signal`. A client never gets the service's "no
+ * secret for ID", because it can do nothing about it.
+ */
+export async function withOneRetry<
+  Epoch extends { readonly secretId: string },
+  Answer extends { readonly plainBody: Uint8Array | undefined },
+>(
+  epoch: Epoch,
+  sources: {
+    readonly verified: () => Promise<Epoch>;
+    readonly renewed: (rejected: string) => Promise<Epoch>;
+    readonly signal: AbortSignal;
+  },
+  attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>,
+): Promise<Answer> {
+  const { verified, renewed, signal } = sources;
+  const first = attempt(epoch);
+  const id = await first.then(
+    ({ plainBody }) => retryOf(plainBody),
+    (thrown: unknown) => (thrown instanceof UpstreamFailure ? thrown.retry : undefined),
+  );
+  const row = RETRIES.find((each) => each.id === id);
+  if (row === undefined) return first;
+
+  signal.throwIfAborted();
+  let next: Epoch;
+  if (row.renew) next = await untilAborted(renewed(epoch.secretId), signal);
+  else {
+    try {
+      next = await untilAborted(verified(), signal); // the first attempt may have outlived its epoch
+      if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
+    } catch {
+      signal.throwIfAborted();
+      return first; // the application gets the failure of the first attempt
+    }
+  }
+  const second = await attempt(next, row);
+  if (retryOf(second.plainBody) !== 'no_secret') return second;
+  // Replace the secret for the next request; this one had its retry.
+  if (!row.renew) await untilAborted(renewed(next.secretId), signal);
+  throw new PrivatemodeError(
+    'secret_denied',
+    'the service does not know the secret, and the request was tried twice',
+  );
+}
+
+/**
+ * Whether the body of a response may ask for a retry. `encrypted`: the value of its header
+ * Privatemode-Encrypted.
+ */
+export const mayAskForRetry = (status: number | undefined, encrypted: unknown): boolean =>
+  status === 500 && encrypted === 'false';
+
+const NO_SECRET = 'no secret for ID';
+
+const retryOf = (plainBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
+  plainBody && new TextDecoder('latin1').decode(plainBody).includes(NO_SECRET) ? 'no_secret' : undefined;

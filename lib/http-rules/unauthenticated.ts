@@ -1,0 +1,74 @@
+/**
+ * What the application sees of a response that nothing authenticates: an error in plain text, or one whose
+ * text could not be decrypted.
+ */
+import { PROTECTION_HEADERS } from '../envelope/protection.ts';
+import { PrivatemodeError } from '../errors.ts';
+
+/**
+ * Headers that mark such a response, and forbid caches to store it. `encrypted`: whether its endpoint's
+ * responses are encrypted.
+ */
+export const plainMarks = (encrypted: boolean): Record<string, string> => ({
+  'cache-control': 'no-store',
+  'privatemode-proxy-unauthenticated': 'true',
+  ...(encrypted ? { [PROTECTION_HEADERS.encrypted.toLowerCase()]: 'false' } : {}),
+});
+
+/**
+ * Our own content type for a body that the service sent in plain text, by the type it declares: JSON, or text
+ * that no browser renders and no client reads as events.
+ */
+export function plainContentType(declared: string | undefined): string {
+  const type = declared?.split(';', 1)[0]?.trim().toLowerCase() ?? '';
+  return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
+}
+
+const MOST_SHOWN = 1024 * 1024;
+
+/**
+ * Reads the body of a plain error. If it is longer than 1 MiB, the rest is cut off and the connection ends.
+ * Throws what reading the chunks throws.
+ */
+export async function readPlainError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of chunks) {
+    pieces.push(chunk);
+    size += chunk.length;
+    if (size > MOST_SHOWN) break;
+  }
+  return Buffer.concat(pieces).subarray(0, MOST_SHOWN);
+}
+
+/** What to do about an error of which only the status is known, by that status. */
+const REMEDIES: Readonly<Record<number, string>> = {
+  401: 'Check the API key that the request was sent with.',
+  429: 'Wait as long as Retry-After says, or a minute, then try again.',
+  503: 'Wait as long as Retry-After says, or a minute, then try again.',
+};
+const ANY_4XX = 'Check the request before you repeat it; report this if nothing is wrong with it.';
+const ANY_5XX = 'Try again, and report it if it persists.';
+
+/**
+ * The error to show in place of an error that holds nothing encrypted, although it is not marked as plain. A
+ * gateway before the service answers so (docs/protocol/inference.md 6.1), so it says nothing of tampering: it
+ * is no failure to decrypt. Nothing authenticates its text, which is not shown.
+ */
+export class ForeignError extends PrivatemodeError {
+  constructor(failure: PrivatemodeError, status: number) {
+    const message = `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown`;
+    const remedy = REMEDIES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
+    const code = failure.code === 'response_not_authentic' ? 'response_malformed' : failure.code;
+    super(code, message, { cause: failure, remedy });
+  }
+}
+
+/**
+ * The error to show in place of an error of the service whose text could not be decrypted. The response keeps
+ * the status and the hint for a retry, not the text.
+ */
+export function unreadError(failure: PrivatemodeError, status: number): PrivatemodeError {
+  const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
+  return new PrivatemodeError(failure.code, message, { cause: failure });
+}

@@ -1,0 +1,49 @@
+/**
+ * Ends a listener: responses under way may finish in time; the others get an error and lose their connection.
+ */
+import { PrivatemodeError } from '../errors.ts';
+import type { Logger } from '../observe/log.ts';
+import type { Listener } from './listen.ts';
+
+/** ms for the error event of an ended stream to reach its client. */
+const FAREWELL = 2_000;
+
+/**
+ * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms. Then it
+ * aborts `terminate`, upon which the remaining exchanges send their clients an error. Two seconds later it
+ * cuts off the clients that have not read that error. Resolves when all connections are gone and their
+ * exchanges have settled; for the latter it waits at most two seconds.
+ */
+export async function drain(
+  listener: Listener,
+  options: {
+    readonly active: () => number;
+    /** Resolves when each exchange has its log line and its receipt. */
+    readonly settled: () => Promise<void>;
+    readonly grace: number;
+    readonly terminate: AbortController;
+    readonly log: Logger;
+  },
+): Promise<void> {
+  const { active, settled, grace, terminate, log } = options;
+  const unfinished = active();
+  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
+  else {
+    const graceSeconds = grace / 1000;
+    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  }
+  const drained = listener.drain();
+  const graceOver = setTimeout(() => {
+    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
+    const message = 'the proxy was shut down before the response was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', message));
+  }, grace);
+  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
+  await drained;
+  clearTimeout(graceOver);
+  clearTimeout(last);
+  const { promise: late, resolve } = Promise.withResolvers<void>();
+  const patience = setTimeout(resolve, FAREWELL);
+  await Promise.race([settled(), late]);
+  clearTimeout(patience);
+}

@@ -1,0 +1,120 @@
+/**
+ * How the listener refuses bytes that are no HTTP request, among them TLS on a plain port and plain HTTP on a
+ * TLS port.
+ */
+import type { Server } from 'node:http';
+import type { Socket } from 'node:net';
+import type { ConnectionTable } from './connections.ts';
+
+const STATUS: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: '431 Request Header Fields Too Large',
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: '413 Content Too Large',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+};
+
+/**
+ * ms that a refusal gets to arrive before the connection closes: closing with unread bytes sends a reset,
+ * which may overtake it.
+ */
+const LINGER = 1_000;
+/**
+ * Bytes of a plain HTTP request that the TLS port reads before it closes: a client that writes its whole
+ * request before it reads would otherwise get a reset in place of the response. Node keeps these bytes in
+ * memory until the close, so there is a limit for them, and for the connections that wait at the same time.
+ */
+const MOST_UNREAD = 8 * 1024 * 1024;
+const MOST_WAITING = 8;
+/** ms between two checks of how many bytes were read, and for how long. */
+const CHECK_INTERVAL = 20;
+
+/** Advice for the reader of the log, by what the client speaks. */
+const WRONG_SCHEME = {
+  http: 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://',
+  https:
+    'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path',
+} as const;
+/** ms between two reports of a wrong scheme: a client that retries must not fill the log. */
+const WRONG_SCHEME_INTERVAL = 60_000;
+
+const errorBody = (message: string): string =>
+  JSON.stringify({ error: { message, type: 'invalid_request_error', code: 'malformed_request' } });
+const USE_HTTPS = errorBody(
+  'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
+);
+const NO_REQUEST = errorBody(
+  'this is no valid HTTP/1.1 request: a part of it is malformed, or its headers contradict each other about its length',
+);
+const JSON_TYPE = 'Content-Type: application/json\r\n';
+const refusal = (status: string, type = '', body = ''): string =>
+  `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n${type}` +
+  `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+const BAD_REQUEST = '400 Bad Request';
+/** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
+const TLS_HANDSHAKE = 0x16;
+
+/**
+ * Refuses bytes that are no HTTP request: sends a status, and neither keeps nor echoes any of the bytes. If a
+ * response is already on its way, the status would end up in the middle of it, so the connection just ends.
+ */
+export function refuseMalformed(
+  server: Server,
+  connections: ConnectionTable,
+  onWrongScheme: ((advice: string) => void) | undefined,
+): void {
+  let reportedAt = Number.NEGATIVE_INFINITY;
+  const reportScheme = (scheme: keyof typeof WRONG_SCHEME): void => {
+    const now = performance.now();
+    if (now - reportedAt < WRONG_SCHEME_INTERVAL) return;
+    reportedAt = now;
+    onWrongScheme?.(WRONG_SCHEME[scheme]);
+  };
+  const refused = new WeakSet<Socket>();
+
+  const refuse = (socket: Socket, status: string): void => {
+    if (refused.has(socket)) return;
+    refused.add(socket);
+    if (!socket.writable || connections.hasBegunResponse(socket)) return void socket.destroy();
+    socket.end(status === BAD_REQUEST ? refusal(status, JSON_TYPE, NO_REQUEST) : refusal(status));
+    const deadline = setTimeout(() => socket.destroy(), LINGER);
+    socket.once('close', () => clearTimeout(deadline));
+  };
+
+  let waiting = 0;
+
+  /** Responds in plain HTTP on the connection under the TLS socket, whose handshake has failed. */
+  const respondPlainly = (socket: Socket): void => {
+    const raw = connections.acceptedUnder(socket);
+    if (raw === undefined || !raw.writable) return void socket.destroy();
+    raw.on('error', () => {});
+    raw.end(refusal(BAD_REQUEST, JSON_TYPE, USE_HTTPS));
+    if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
+    waiting++;
+    const allowDestroy = (): Socket => {
+      Reflect.deleteProperty(raw, 'destroy');
+      return raw;
+    };
+    raw.destroy = allowDestroy; // the failed TLS socket calls destroy once: skip that call
+    const end = performance.now() + LINGER;
+    const check = setInterval(() => {
+      if (raw.bytesRead > MOST_UNREAD || performance.now() > end) allowDestroy().destroy();
+    }, CHECK_INTERVAL);
+    raw.once('close', () => {
+      waiting--;
+      clearInterval(check);
+    });
+  };
+
+  server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
+    const code = error.code ?? '';
+    if (code === 'ERR_SSL_HTTP_REQUEST') {
+      reportScheme('http');
+      return respondPlainly(socket as Socket);
+    }
+    if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) reportScheme('https');
+    if (code === 'HPE_CLOSED_CONNECTION') return; // bytes after the last request belong to no request
+    // Failed TLS handshakes and resets arrive here too; no client is left to respond to.
+    if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? BAD_REQUEST);
+    else socket.destroy();
+  });
+  server.on('connect', (_req, socket) => refuse(socket as Socket, '405 Method Not Allowed'));
+}

@@ -1,0 +1,84 @@
+/** What systemd gives to a service and wants from it: an open socket, readiness, keep-alives. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { PrivatemodeError } from '../errors.ts';
+
+/**
+ * Sends one message (`READY=1`, …). The unit needs NotifyAccess=all, because a child process sends the
+ * message.
+ */
+const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
+  promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
+
+/**
+ * Tells the service manager what it wants to know of a running service (sd_notify(3)), if NOTIFY_SOCKET names
+ * one. Node cannot open a datagram socket in the file system, so systemd's own `systemd-notify` sends the
+ * messages. If that fails, `onFailure` gets the reason, once until a message has arrived again. The functions
+ * never reject: a service that runs need not end because its manager cannot be reached.
+ */
+export function serviceManager(
+  env: NodeJS.ProcessEnv,
+  onFailure: (reason: string) => void,
+  notify = systemdNotify,
+  pid = process.pid,
+) {
+  let failed = false;
+  const tell = async (...variables: string[]): Promise<void> => {
+    if (!env['NOTIFY_SOCKET']) return;
+    try {
+      await notify(variables);
+      failed = false;
+    } catch (thrown) {
+      if (!failed) onFailure((thrown as Error).message);
+      failed = true;
+    }
+  };
+  const interval = watchdogInterval(env, pid);
+  let timer: NodeJS.Timeout | undefined;
+  return {
+    /**
+     * Called when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives, if the
+     * manager wants any.
+     */
+    async ready(status: string): Promise<void> {
+      await tell('READY=1', `STATUS=${status}`);
+      if (interval === undefined) return;
+      // A timer that fires is the proof of life: it needs the event loop that everything else needs.
+      timer = setInterval(() => void tell('WATCHDOG=1'), interval).unref();
+    },
+    /** Called when the proxy accepts no new connections any more. Ends the keep-alives. */
+    async stopping(): Promise<void> {
+      clearInterval(timer);
+      await tell('STOPPING=1');
+    },
+  };
+}
+
+/**
+ * ms between keep-alives, half of what the watchdog allows (sd_watchdog_enabled(3)); undefined: it does not
+ * watch this process.
+ */
+function watchdogInterval(env: NodeJS.ProcessEnv, pid: number): number | undefined {
+  const microseconds = Number(env['NOTIFY_SOCKET'] && env['WATCHDOG_USEC']);
+  if (!Number.isInteger(microseconds) || microseconds <= 0) return undefined;
+  if (env['WATCHDOG_PID'] !== undefined && env['WATCHDOG_PID'] !== String(pid)) return undefined;
+  return Math.max(microseconds / 2_000, 1);
+}
+
+/** The descriptor of the first inherited socket (sd_listen_fds(3)). */
+const FIRST_SOCKET = 3;
+
+/**
+ * The listening socket that the service manager opened for this process (socket activation): its file
+ * descriptor, or undefined where there is none. Sockets of another process, such as the parent, do not count.
+ * Throws config_invalid.
+ */
+export function inheritedSocket(env: NodeJS.ProcessEnv, pid: number = process.pid): number | undefined {
+  const count = env['LISTEN_FDS'];
+  if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
+  if (count !== '1') {
+    const message = `LISTEN_FDS is ${JSON.stringify(count)}: one socket can be inherited, so give the socket unit one ListenStream=`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
+  return FIRST_SOCKET;
+}

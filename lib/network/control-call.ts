@@ -1,0 +1,127 @@
+/** One HTTPS request on the control path, with its limits, and its failures as our errors. */
+import type { Dispatcher } from 'undici';
+import { PrivatemodeError } from '../errors.ts';
+import { ERRNO } from './errno.ts';
+import { describeHttp2Only } from './http2-only.ts';
+import { describeTlsFailure } from './tls-failure.ts';
+
+/** One HTTPS request on the control path, with its limits. */
+export interface HttpRequest {
+  readonly method: 'GET' | 'POST';
+  readonly url: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+  /** Bytes of the response's body; one more is an error. */
+  readonly maxBytes: number;
+  /** ms until the whole response must be here; wall clock. */
+  readonly timeout: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+export interface HttpResponse {
+  readonly status: number;
+  /** Names in lower case. */
+  readonly headers: Readonly<Record<string, string | string[] | undefined>>;
+  readonly body: Uint8Array;
+}
+
+export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
+
+/**
+ * Makes a function that sends requests by `send`, and holds it to the limits of each request. If the body is
+ * left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a body
+ * over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ */
+export function limitedControlCall(
+  send: (
+    request: HttpRequest,
+    host: string,
+    signal: AbortSignal,
+  ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
+  failureOf: (host: string, thrown: unknown) => unknown,
+): ControlCall {
+  return async (request) => {
+    const { url, maxBytes, timeout, signal: caller } = request;
+    const { host } = new URL(url);
+    caller?.throwIfAborted();
+    const limit = new AbortController();
+    const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
+    const message = `${host} did not answer within ${timeout / 1000} s`;
+    const timer = setTimeout(
+      () => limit.abort(new PrivatemodeError('upstream_connect_timeout', message)),
+      timeout,
+    );
+    try {
+      const { body, ...head } = await send(request, host, signal);
+      return { ...head, body: await readAll(host, body, maxBytes) };
+    } catch (thrown) {
+      throw signal.aborted ? signal.reason : failureOf(host, thrown);
+    } finally {
+      clearTimeout(timer);
+    }
+  };
+}
+
+/**
+ * Sends requests over `dispatcher`; resolves with a response of any status but a redirect. Throws
+ * upstream_unreachable, upstream_connect_timeout (also for a response that takes too long),
+ * upstream_tls_untrusted, upstream_http2_only, upstream_reset, upstream_redirect (credentials follow no
+ * redirect), control_api_failed for a response over its limit or in an encoding nobody asked for, and the
+ * signal's reason. No message quotes the query or anything that was sent.
+ */
+export const createControlCall = (dispatcher: Dispatcher): ControlCall =>
+  limitedControlCall(async ({ method, url, headers, body = null }, host, signal) => {
+    const { origin, pathname, search } = new URL(url);
+    const response = await dispatcher.request({
+      origin,
+      path: pathname + search,
+      method,
+      headers: { 'accept-encoding': 'identity', ...headers },
+      body,
+      signal,
+      // The wall-clock timer of limitedControlCall replaces undici's, which start anew with every byte.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+    });
+    refuseUnexpected(host, response);
+    return { status: response.statusCode, headers: response.headers, body: response.body };
+  }, transportError);
+
+/** Throws for redirects and content encodings, after dropping the body. */
+function refuseUnexpected(host: string, { statusCode, headers, body }: Dispatcher.ResponseData): void {
+  const redirect = statusCode >= 300 && statusCode < 400;
+  if (!redirect && (headers['content-encoding'] ?? 'identity') === 'identity') return;
+  body.on('error', () => {}).destroy();
+  const redirected = `${host} answered with a redirect (status ${statusCode})`;
+  if (redirect) throw new PrivatemodeError('upstream_redirect', redirected);
+  const encoded = `${host} answered in a content encoding that was not asked for`;
+  throw new PrivatemodeError('control_api_failed', encoded);
+}
+
+async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    // Leaving the loop destroys the body, and with it the connection.
+    if (size > maxBytes) {
+      throw new PrivatemodeError('control_api_failed', `the answer of ${host} exceeds ${maxBytes} bytes`);
+    }
+    chunks.push(chunk);
+  }
+  return new Uint8Array(Buffer.concat(chunks));
+}
+
+/**
+ * Turns an error that node:tls, undici or another fetch reported before a response into one of ours. An error
+ * without a code stays as it is.
+ */
+export function transportError(host: string, thrown: unknown): unknown {
+  if (thrown instanceof PrivatemodeError) return thrown;
+  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
+  if (refused !== undefined) return refused;
+  const errno = thrown instanceof Error ? (thrown as NodeJS.ErrnoException).code : undefined;
+  if (typeof errno !== 'string') return thrown;
+  const [code, what] = ERRNO[errno]?.host ?? ['upstream_unreachable', `cannot be reached (${errno})`];
+  return new PrivatemodeError(code, `${host} ${what}`, { cause: thrown });
+}

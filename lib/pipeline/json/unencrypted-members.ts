@@ -1,0 +1,230 @@
+/**
+ * Which values the unencrypted members of a request may hold, and what they say about the response. Any other
+ * value is refused here: text of a client would travel in clear, and a value that the service reads in
+ * another way than this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
+ */
+import { PrivatemodeError } from '../../errors.ts';
+import type { ByteChain } from './byte-chain.ts';
+import type { JsonKind, JsonMember, JsonVisitor } from './json-index.ts';
+
+/**
+ * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no
+ * chunk. The closing chunk is then left out, because it says nothing else.
+ */
+export type UsageWanted = 'every' | 'last' | 'none';
+
+/**
+ * Most bytes of a plain value, or of a form field that is read here, that are decoded. No accepted value is
+ * longer.
+ */
+export const MAX_DECODED_BYTES = 4096;
+
+/**
+ * The count that `text`, JSON of that kind, stands for: an integer from 0 (`2.0` and `1e3` are integers), a
+ * string of 1 to 10 digits, or null, which counts as 0. Undefined for any other value.
+ */
+function countIn(kind: JsonKind, text: string): number | undefined {
+  const value: unknown = JSON.parse(text);
+  if (kind === 'string') return /^[0-9]{1,10}$/.test(value as string) ? Number(value) : undefined;
+  if (kind !== 'number') return kind === 'null' ? 0 : undefined;
+  return Number.isSafeInteger(value) && (value as number) >= 0 ? (value as number) : undefined;
+}
+
+const isFlag = (kind: JsonKind): boolean => kind === 'true' || kind === 'false';
+
+const STREAM_OPTIONS = ['include_usage', 'continuous_usage_stats', 'include_obfuscation'];
+
+/**
+ * Whether the object, which is valid JSON, holds only flags with known names, each once. Its text then has
+ * one colon per flag; a repeated name would add another.
+ */
+function areStreamOptions(text: string): boolean {
+  const options = Object.entries(JSON.parse(text) as object);
+  return (
+    options.every(([name, value]) => STREAM_OPTIONS.includes(name) && typeof value === 'boolean') &&
+    text.split(':').length - 1 === options.length
+  );
+}
+
+/** The end of a message "… must be …", and whether JSON text of that kind is as it says. */
+type PlainRule = readonly [accepted: string, holds: (kind: JsonKind, text: string) => boolean];
+
+const COUNT: PlainRule = [
+  'an integer from 0, a string of at most 10 digits, or null',
+  (kind, text) => countIn(kind, text) !== undefined,
+];
+const FLAG: PlainRule = ['true, false or null', (kind) => isFlag(kind) || kind === 'null'];
+const OPTIONS: PlainRule = [
+  `null, or an object of ${STREAM_OPTIONS.join(', ')}, each at most once and true or false`,
+  (kind, text) => kind === 'null' || (kind === 'object' && areStreamOptions(text)),
+];
+
+/**
+ * The rule of each plain member. `model` is not here: checkModelName checks it, because it leaves as a header
+ * too.
+ */
+const RULES: ReadonlyMap<string, PlainRule> = new Map([
+  ['n', COUNT],
+  ['max_tokens', COUNT],
+  ['max_completion_tokens', COUNT],
+  ['stream', FLAG],
+  ['stream_options', OPTIONS],
+]);
+
+/** The flags of a form. checkModelName checks `model` here too. */
+const FORM_FLAGS = ['stream', 'stream_include_usage', 'stream_continuous_usage_stats'] as const;
+
+const JUDGED = { json: ['model', ...RULES.keys()], multipart: ['model', ...FORM_FLAGS] };
+
+/**
+ * Throws `internal` if a member of `plain` has no rule here: it may leave unencrypted, but nothing says what
+ * it may hold.
+ */
+export function demandRules(codec: keyof typeof JUDGED, plain: ReadonlySet<string>): void {
+  for (const name of plain) {
+    if (!JUDGED[codec].includes(name)) {
+      throw new PrivatemodeError('internal', `no rule says what the plain member "${name}" may hold`);
+    }
+  }
+}
+
+const refused = (name: string, accepted: string): PrivatemodeError =>
+  new PrivatemodeError('invalid_plain_member', `"${name}" must be ${accepted}`);
+
+const textOf = (chain: ByteChain, { start, end }: JsonMember): string =>
+  chain.bytes(start, end).toString('utf8');
+
+const MODEL_BYTES = 256;
+/** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
+const MODEL_TEXT_BYTES = 2048;
+
+/**
+ * Returns the model name, which leaves as a header. Throws missing_model if it is absent or empty. Throws
+ * invalid_model if it is not a string, is longer than 256 bytes of UTF-8, or holds control characters or lone
+ * surrogates.
+ */
+function checkModelName(model: unknown): string {
+  if (model === undefined || model === '') {
+    throw new PrivatemodeError('missing_model', 'no model is named in the request');
+  }
+  if (typeof model !== 'string')
+    throw new PrivatemodeError('invalid_model', 'the model is not a short string');
+  // C1 controls are not header characters either. They pass, because they travel as the UTF-8 bytes C2 80 to
+  // C2 9F, which are.
+  if (/[\x00-\x1f\x7f]/.test(model) || !model.isWellFormed() || Buffer.byteLength(model) > MODEL_BYTES) {
+    throw new PrivatemodeError('invalid_model', 'the model name is too long or holds control characters');
+  }
+  return model;
+}
+
+/**
+ * The model name of a JSON object, checked by checkModelName. A text that is far too long is not decoded but
+ * refused.
+ */
+export function modelIn(chain: ByteChain, members: readonly JsonMember[]): string {
+  const member = members.find(({ name }) => name === 'model');
+  if (member === undefined) return checkModelName(undefined);
+  const isShort = member.kind === 'string' && member.end - member.start <= MODEL_TEXT_BYTES;
+  return checkModelName(isShort ? JSON.parse(textOf(chain, member)) : null);
+}
+
+/**
+ * Counts the prompts in the value of `member` while the index scans it. A string is one prompt, and so is an
+ * array of token ids; any other array has as many prompts as elements. Arrays that mix kinds, and values of
+ * other kinds, get some count. It does not matter, because the service refuses them. `count` is final after
+ * the last byte.
+ */
+function createPromptCount(member: string) {
+  let depth = 0;
+  let isList = false;
+  let prompts = 0;
+  const began = (): void => {
+    if (depth === 0 || (depth === 1 && isList)) prompts += 1;
+  };
+  return {
+    member,
+    opened(isObject) {
+      if (depth === 0) isList = !isObject;
+      else began();
+      depth += 1;
+    },
+    closed(empty) {
+      depth -= 1;
+      // The visitor gets no numbers. So an array that is not empty, and in which it counted nothing, holds
+      // token ids.
+      if (depth === 0 && isList && prompts === 0 && !empty) prompts = 1;
+    },
+    stringBegan() {
+      began();
+      return false;
+    },
+    stringBytes: () => false,
+    escaped: () => false,
+    stringEnded() {},
+    count: () => prompts,
+  } satisfies JsonVisitor & { count(): number };
+}
+
+/** Counts the prompts of a completions request, each of which gets `n` choices. */
+export const createPromptCounts = () => ['prompt', 'prompt_embeds'].map(createPromptCount);
+
+/** Which chunks have their usage. The flag for continuous usage has no effect alone. */
+const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
+  included ? (continuous ? 'every' : 'last') : 'none';
+
+/** The usage that `stream_options` asks for. Its value has passed the rule for it. */
+function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
+  if (options?.kind !== 'object') return 'none';
+  const values = JSON.parse(textOf(chain, options)) as Readonly<Record<string, boolean>>;
+  return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
+}
+
+/**
+ * What the plain members of a JSON body ask for. `prompts` are the counters that visited the body during the
+ * scan. Throws missing_model and invalid_model, and invalid_plain_member if the value of a member of `plain`
+ * breaks its rule.
+ */
+export function askedInJson(
+  chain: ByteChain,
+  members: readonly JsonMember[],
+  plain: ReadonlySet<string>,
+  prompts: ReturnType<typeof createPromptCounts>,
+) {
+  const model = modelIn(chain, members);
+  for (const member of members) {
+    const { name, kind, start, end } = member;
+    const rule = plain.has(name) ? RULES.get(name) : undefined;
+    if (rule === undefined) continue;
+    const isShort = end - start <= MAX_DECODED_BYTES;
+    const [accepted, holds] = rule;
+    if (!isShort || !holds(kind, textOf(chain, member))) throw refused(name, accepted);
+  }
+  const named = (wanted: string) => members.find(({ name }) => name === wanted);
+  const n = plain.has('n') ? named('n') : undefined;
+  // `n` of 0 or null means 1, and a body without a prompt counts as one prompt.
+  const perPrompt = (n && countIn(n.kind, textOf(chain, n))) || 1;
+  return {
+    model,
+    streaming: named('stream')?.kind === 'true',
+    choices: perPrompt * (prompts.reduce((sum, { count }) => sum + count(), 0) || 1),
+    usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
+  };
+}
+
+/**
+ * What a transcription form asks for. `text` returns a field as text: null if it is longer than
+ * MAX_DECODED_BYTES, undefined if it is absent. Throws missing_model and invalid_model, and
+ * invalid_plain_member if a flag is neither `true` nor `false`, in any letter case. By the text of these
+ * flags the server decides whether it sends the closing chunk, so each text must have one meaning only.
+ */
+export function askedInForm(text: (name: string) => string | null | undefined) {
+  const model = checkModelName(text('model'));
+  const flag = (name: (typeof FORM_FLAGS)[number]): boolean => {
+    const value = text(name);
+    if (value !== undefined && !/^(?:true|false)$/i.test(value ?? '')) throw refused(name, 'true or false');
+    return value?.toLowerCase() === 'true';
+  };
+  const streaming = flag('stream');
+  const usage = usageWanted(flag('stream_include_usage'), flag('stream_continuous_usage_stats'));
+  return { model, streaming, choices: 1, usage };
+}

@@ -1,0 +1,267 @@
+/**
+ * Which members of a Responses request are taken, and what becomes of each in the chat request and in the
+ * Response object.
+ */
+import type { ByteChain } from '../pipeline/json/byte-chain.ts';
+import type { JsonKind } from '../pipeline/json/json-index.ts';
+import {
+  invalid,
+  isSet,
+  isString,
+  objectAt,
+  type PlainObject,
+  passedOnAt,
+  stringAt,
+  unsupported,
+} from './request-refusal.ts';
+import { type Span, tooLarge } from './value-reader.ts';
+
+type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
+
+interface MemberRule {
+  readonly kind: Kind;
+  /**
+   * The member's name in chat. Undefined: the member does not leave under a name of its own; it is translated
+   * below or in request.ts, or stays here.
+   */
+  readonly chat?: string;
+}
+
+const same = (kind: Kind, ...names: string[]): [string, MemberRule][] =>
+  names.map((name) => [name, { kind, chat: name }]);
+const here = (kind: Kind, ...names: string[]): [string, MemberRule][] =>
+  names.map((name) => [name, { kind }]);
+
+/** Every member that is taken. An unknown one is refused, a null counts as absent. */
+const MEMBERS: ReadonlyMap<string, MemberRule> = new Map([
+  ...same('string', 'model', 'user', 'safety_identifier', 'service_tier', 'cache_salt'),
+  ...same('boolean', 'stream', 'parallel_tool_calls'),
+  ...same('number', 'temperature', 'top_p', 'top_logprobs'),
+  ['max_output_tokens', { kind: 'number', chat: 'max_completion_tokens' }],
+  ...here('string', 'instructions', 'prompt_cache_key', 'prompt_cache_retention', 'truncation'),
+  ...here('boolean', 'store', 'background'),
+  ...here(
+    'object',
+    'text',
+    'reasoning',
+    'metadata',
+    'prompt_cache_options',
+    'client_metadata',
+    'stream_options',
+  ),
+  ...here('object', 'moderation'),
+  ...here('array', 'tools', 'include'),
+]);
+
+/** Members whose values may be of more than one kind; request.ts translates them. */
+const OTHERS = new Set(['input', 'tool_choice']);
+
+/** The names of all members that are taken. */
+export const NAMES: readonly string[] = [...MEMBERS.keys(), ...OTHERS];
+
+/** Members whose objects and lists are read. `input` is not among them: request.ts reads it item by item. */
+export const READ: ReadonlySet<string> = new Set(['text', 'reasoning', 'tools', 'include', 'tool_choice']);
+
+const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
+
+/** What a client should do instead, by the member that asks for something the service does not have. */
+const REFUSED: ReadonlyMap<string, string> = new Map([
+  ['previous_response_id', KEEP_ALL],
+  ['conversation', KEEP_ALL],
+  ['prompt', 'Send the text of the prompt as instructions or input.'],
+  ['background', 'Leave it out, and read the response as it comes.'],
+  ['truncation', 'Leave it out, and shorten the input yourself.'],
+  ['context_management', 'Leave it out, and shorten the input yourself.'],
+  ['max_tool_calls', 'Leave it out, and count the calls yourself.'],
+  ['access_programs', 'Leave it out.'],
+]);
+
+const OTHER_REMEDY = 'Leave it out; docs/protocol/responses.md lists the members that are translated.';
+/**
+ * Names of members that an error may repeat. They come from the application, so a longer or stranger one is
+ * not repeated.
+ */
+const QUOTABLE = /^\w{1,64}$/;
+
+const refused = (name: string) => {
+  const param = QUOTABLE.test(name) ? name : 'request';
+  return unsupported(param, `the member ${param} is not supported`, REFUSED.get(name) ?? OTHER_REMEDY);
+};
+
+/** The service's words for reasoning effort, by those of the API. */
+const EFFORTS: ReadonlyMap<unknown, string> = new Map([
+  ['none', 'low'],
+  ['minimal', 'low'],
+  ['low', 'low'],
+  ['medium', 'medium'],
+  ['high', 'high'],
+  ['xhigh', 'high'],
+  ['max', 'high'],
+]);
+
+const kindOf = (kind: JsonKind): string => (kind === 'true' || kind === 'false' ? 'boolean' : kind);
+
+/**
+ * Whether the member is set; null counts as absent. Throws a RequestRefusal if the member is not taken, or if
+ * its value is of another kind.
+ */
+export function isTaken(name: string, kind: JsonKind): boolean {
+  const rule = MEMBERS.get(name);
+  const isNull = kind === 'null';
+  if (rule === undefined && !OTHERS.has(name) && !(isNull && REFUSED.has(name))) throw refused(name);
+  if (isNull || rule === undefined || kindOf(kind) === rule.kind) return !isNull;
+  throw invalid(name, `${rule.kind === 'array' || rule.kind === 'object' ? 'an' : 'a'} ${rule.kind}`);
+}
+
+/**
+ * Throws a RequestRefusal if the value of `background` or `truncation` asks for something that the service
+ * does not do.
+ */
+export function demandSupported(members: ReadonlyMap<string, unknown>): void {
+  if (members.get('background') === true) throw refused('background');
+  const truncation = members.get('truncation');
+  if (truncation !== undefined && truncation !== 'disabled') throw refused('truncation');
+}
+
+/** Chat's `response_format`; undefined for plain text. */
+function formatOf(format: unknown): PlainObject | undefined {
+  if (!isSet(format)) return undefined;
+  const { type, name, description, schema, strict } = objectAt('text.format', format);
+  if (type === 'text') return undefined;
+  if (type === 'json_object') return { type };
+  if (type !== 'json_schema') throw invalid('text.format.type', '"text", "json_object" or "json_schema"');
+  const json_schema = {
+    name: stringAt('text.format.name', name),
+    ...(isString(description) && { description }),
+    schema: passedOnAt('text.format.schema', schema),
+    ...(typeof strict === 'boolean' && { strict }),
+  };
+  return { type, json_schema };
+}
+
+function effortOf(effort: unknown): string | undefined {
+  if (!isSet(effort)) return undefined;
+  const known = EFFORTS.get(effort);
+  if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
+  return known;
+}
+
+/** Members of the Response object that the request does not set, or that never repeat it (NOT_REPEATED). */
+const DEFAULTS = {
+  access_programs: null,
+  background: false,
+  conversation: null,
+  instructions: null,
+  max_output_tokens: null,
+  max_tool_calls: null,
+  metadata: {},
+  moderation: null,
+  parallel_tool_calls: true,
+  previous_response_id: null,
+  prompt: null,
+  prompt_cache_key: null,
+  prompt_cache_retention: null,
+  reasoning: { effort: null, summary: null },
+  safety_identifier: null,
+  service_tier: 'default',
+  store: false,
+  temperature: 1,
+  text: { format: { type: 'text' } },
+  tool_choice: 'auto',
+  tools: [],
+  top_logprobs: 0,
+  top_p: 1,
+  truncation: 'disabled',
+};
+/**
+ * Members that the Response object shows with their defaults whatever the request says: nothing is stored,
+ * and what `moderation` asks for is not done.
+ */
+const NOT_REPEATED = new Set(['store', 'background', 'moderation']);
+const BLANK = 0x20;
+/**
+ * Bytes that the Response object may repeat of the request. Each event with this object writes all of them at
+ * once.
+ */
+const MOST_REPEATED = 32 * 1024 * 1024;
+/** Bytes. echoOf yields after a part of this length; shorter parts are copied together. */
+const WORTH_A_TURN = 4 * 1024;
+
+/**
+ * The members of the Response object that repeat the request or have defaults, as JSON text without the
+ * braces, on one line. It is a copy, because the request is freed before its response has ended. `hold`
+ * reserves memory for it first, or throws. Yields after each part of 4 KiB or more. Throws body_too_large
+ * beyond 32 MiB.
+ */
+export function* echoOf(
+  chain: ByteChain,
+  spans: ReadonlyMap<string, Span>,
+  hold: (bytes: number) => void,
+): Generator<void, Buffer> {
+  const parts: Uint8Array[] = [];
+  for (const [name, value] of [...Object.entries(DEFAULTS), ['user', undefined] as const]) {
+    const span = NOT_REPEATED.has(name) ? undefined : spans.get(name);
+    const text = span === undefined ? JSON.stringify(value) : '';
+    if (text === undefined) continue;
+    parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}"${name}":${text}`));
+    if (span !== undefined) parts.push(...chain.slices(span.start, span.end));
+  }
+  const length = parts.reduce((sum, part) => sum + part.length, 0);
+  if (length > MOST_REPEATED) throw tooLarge('request', `more than ${MOST_REPEATED} bytes beside its input`);
+  hold(length);
+  const echo = Buffer.allocUnsafe(length);
+  let at = 0;
+  for (const part of parts) {
+    echo.set(part, at);
+    // An event may hold no line ends. Here they stand between values only, because JSON strings have none.
+    for (const end of ['\n', '\r']) {
+      for (let i = part.indexOf(end.charCodeAt(0)); i >= 0; i = part.indexOf(end.charCodeAt(0), i + 1)) {
+        echo[at + i] = BLANK;
+      }
+    }
+    at += part.length;
+    if (part.length >= WORTH_A_TURN) yield;
+  }
+  return echo;
+}
+
+/** Digits of a number, without sign, point, leading zeros and exponent. */
+const digitsOf = (text: string): string => text.replace(/e.*/i, '').replace(/[-.]/g, '').replace(/^0+/, '');
+const MOST_DIGITS = 100;
+
+/**
+ * Whether every reader gets the same value from this JSON number: it is finite, has at most 100 digits, and
+ * its double has the digits that are written.
+ */
+function isKept(text: string): boolean {
+  const digits = digitsOf(text);
+  const value = Number(text);
+  if (!Number.isFinite(value) || digits.length > MOST_DIGITS) return false;
+  return digits === '' || digits === digitsOf(value.toPrecision(digits.length));
+}
+
+/**
+ * Throws a RequestRefusal if the number `text`, the value of the member `name`, is not finite, or if some
+ * readers would read another value.
+ */
+export function demandKept(name: string, text: string): void {
+  if (!isKept(text))
+    throw invalid(name, 'a number that has an exact place among 64-bit floating-point numbers');
+}
+
+/** The members of the chat request, except messages, tools and `tool_choice`. */
+export function chatOf(members: ReadonlyMap<string, unknown>, logprobs: boolean): PlainObject {
+  const { format } = objectAt('text', members.get('text') ?? {});
+  const { effort } = objectAt('reasoning', members.get('reasoning') ?? {});
+  const chat: Record<string, unknown> = {};
+  for (const [name, { chat: chatName }] of MEMBERS) {
+    if (chatName !== undefined && members.has(name)) chat[chatName] = members.get(name);
+  }
+  if (members.get('stream') === true) chat['stream_options'] = { include_usage: true };
+  if (logprobs) chat['logprobs'] = true;
+  const responseFormat = formatOf(format);
+  if (responseFormat !== undefined) chat['response_format'] = responseFormat;
+  const reasoningEffort = effortOf(effort);
+  if (reasoningEffort !== undefined) chat['reasoning_effort'] = reasoningEffort;
+  return chat;
+}

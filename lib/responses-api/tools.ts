@@ -1,0 +1,269 @@
+/**
+ * Translates the tools of a request into the functions of a chat completion, under names that lead back to
+ * the tools.
+ */
+
+import {
+  invalid,
+  isPassedOn,
+  isSet,
+  isString,
+  listAt,
+  objectAt,
+  type PlainObject,
+  passedOnAt,
+  stringAt,
+  unsupported,
+  wordAt,
+} from './request-refusal.ts';
+import { Joined } from './request-writer.ts';
+
+/** A tool of the application, as its calls name it. */
+export interface ToolOrigin {
+  readonly kind: 'function' | 'custom' | 'tool_search';
+  readonly name: string;
+  readonly namespace?: string | undefined;
+}
+
+/** Names that the service accepts. */
+const VALID_NAME = /^[\w-]{1,64}$/;
+const LONGEST_NAME = 64;
+const DIGEST_LENGTH = 8;
+
+/**
+ * Tools of one request, including the types of hosted tools and the tools that only earlier calls name. Each
+ * is kept until the response has ended.
+ */
+const MOST_TOOLS = 1024;
+/** Bytes of a namespace, and of a name; both are hashed and compared. */
+const MOST_NAME_BYTES = 256;
+/** Characters of the number that tells equal names apart: `_1024`. */
+const NUMBER_LENGTH = 5;
+
+/** The one parameter of a custom tool. */
+const CUSTOM_PARAMETERS = {
+  type: 'object',
+  properties: { input: { type: 'string' } },
+  required: ['input'],
+  additionalProperties: false,
+};
+
+/** Choices that name no tool. */
+const CHOICES: ReadonlySet<unknown> = new Set(['auto', 'none', 'required']);
+
+const SEARCH: ToolOrigin = { kind: 'tool_search', name: 'tool_search' };
+
+const keyOf = ({ kind, name, namespace }: ToolOrigin): string =>
+  JSON.stringify([kind, namespace ?? null, name]);
+
+function demandShort(param: string, word: string): void {
+  if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw invalid(param, `at most ${MOST_NAME_BYTES} bytes`);
+}
+
+/**
+ * FNV-1a, in hexadecimal. The same tool needs the same name in every request, or the prompt cache of the
+ * service misses. The digest protects no secret.
+ */
+function digest(text: string): string {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return (hash >>> 0).toString(16).padStart(DIGEST_LENGTH, '0');
+}
+
+export class Tools {
+  /** Function tools of the chat request, in the order in which they were added. */
+  readonly functions: PlainObject[] = [];
+  /** The tools by their names in chat, including those that only earlier calls name. */
+  readonly origins = new Map<string, ToolOrigin>();
+  /** Types of the hosted tools that were left out. */
+  readonly hosted = new Set<string>();
+  readonly #names = new Map<string, string>(); // by keyOf
+  readonly #added = new Set<string>(); // by their names in chat
+  readonly #numbers = new Map<string, number>(); // the next number, by the beginning of a name and its digest
+
+  /**
+   * Adds the tools at `param`, and returns their names in chat. If a tool is defined twice, the first
+   * definition counts.
+   */
+  add(param: string, value: unknown): readonly string[] {
+    const list = listAt(param, value).map((tool, at) => objectAt(`${param}[${at}]`, tool));
+    // Functions get their names first, so that they can keep them.
+    for (const [at, { type, name }] of list.entries()) {
+      if (type === 'function' && typeof name === 'string')
+        this.nameOf(`${param}[${at}].name`, { kind: 'function', name });
+    }
+    return list.flatMap((tool, at) => this.#addOne(`${param}[${at}]`, tool));
+  }
+
+  #addOne(param: string, tool: PlainObject, namespace?: string): string[] {
+    const type = wordAt(`${param}.type`, tool['type']);
+    if (type === 'function' || type === 'custom') {
+      const name = wordAt(`${param}.name`, tool['name']);
+      if (name === '') throw invalid(`${param}.name`, 'a name');
+      const origin = { kind: type, name, namespace } as const;
+      const definition = type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool);
+      return [this.#push(`${param}.name`, origin, definition)];
+    }
+    if (namespace !== undefined) {
+      throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
+    }
+    if (type === 'namespace') {
+      const name = wordAt(`${param}.name`, tool['name']);
+      return listAt(`${param}.tools`, tool['tools']).flatMap((inner, at) => {
+        const place = `${param}.tools[${at}]`;
+        return this.#addOne(place, objectAt(place, inner), name);
+      });
+    }
+    if (type === 'tool_search' && tool['execution'] === 'client') {
+      const { description, parameters } = tool;
+      return [this.#push(param, SEARCH, { description, parameters })];
+    }
+    if (!this.hosted.has(type)) {
+      demandShort(`${param}.type`, type);
+      this.#demandRoom(param);
+      this.hosted.add(type);
+    }
+    return [];
+  }
+
+  #push(param: string, origin: ToolOrigin, { description, parameters, strict }: PlainObject): string {
+    const name = this.nameOf(param, origin);
+    if (this.#added.has(name)) return name;
+    this.#added.add(name);
+    const definition = {
+      name,
+      ...((isString(description) || description instanceof Joined) && { description }),
+      ...((isPassedOn(parameters) || parameters === CUSTOM_PARAMETERS) && { parameters }),
+      ...(typeof strict === 'boolean' && { strict }),
+    };
+    this.functions.push({ type: 'function', function: definition });
+    return name;
+  }
+
+  /** Throws a RequestRefusal if the request has as many tools as it may have. */
+  #demandRoom(param: string): void {
+    if (this.#names.size + this.hosted.size < MOST_TOOLS) return;
+    throw invalid(param, `at most ${MOST_TOOLS} different tools, those that earlier calls name among them`);
+  }
+
+  /**
+   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names `param`
+   * if the request has too many tools, or if the name or namespace is too long.
+   */
+  nameOf(param: string, origin: ToolOrigin): string {
+    const { name, namespace } = origin;
+    demandShort(param, name);
+    if (namespace !== undefined) demandShort(param, namespace);
+    const key = keyOf(origin);
+    const known = this.#names.get(key);
+    if (known !== undefined) return known;
+    this.#demandRoom(param);
+    const plain = namespace === undefined ? name : `${namespace}__${name}`;
+    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : this.#digested(plain, key);
+    this.#names.set(key, chosen);
+    this.origins.set(chosen, origin);
+    return chosen;
+  }
+
+  /**
+   * A name that no tool has: the beginning of `plain`, a digest and, if that name is taken, a number. A
+   * client can make many names with the same digest. So the numbers continue where they ended the last time,
+   * and no name is tried twice.
+   */
+  #digested(plain: string, key: string): string {
+    const readable = plain.slice(0, LONGEST_NAME - DIGEST_LENGTH - 1).replace(/[^\w-]/g, '_');
+    const behind = `_${digest(`0${key}`)}`;
+    const first = readable + behind;
+    if (!this.origins.has(first)) return first;
+    const stem = readable.slice(0, LONGEST_NAME - behind.length - NUMBER_LENGTH) + behind;
+    let number = this.#numbers.get(stem) ?? 2;
+    while (this.origins.has(`${stem}_${number}`)) number += 1;
+    this.#numbers.set(stem, number + 1);
+    return `${stem}_${number}`;
+  }
+
+  nameOfSearch(param: string): string {
+    return this.nameOf(param, SEARCH);
+  }
+
+  /** `tools` and `tool_choice` of the chat request. The caller asks once, when all tools have been added. */
+  chosen(choice: unknown): PlainObject {
+    const { functions } = this;
+    if (!isSet(choice) || CHOICES.has(choice)) {
+      if (functions.length === 0 && choice === 'required') {
+        throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
+      }
+      if (functions.length === 0) return {};
+      return { tools: functions, ...(typeof choice === 'string' && { tool_choice: choice }) };
+    }
+    const wanted = objectAt('tool_choice', choice);
+    if (wanted['type'] !== 'allowed_tools') {
+      return {
+        tools: functions,
+        tool_choice: { type: 'function', function: { name: this.#find('tool_choice', wanted) } },
+      };
+    }
+    const { mode } = wanted;
+    if (mode !== 'auto' && mode !== 'required') throw invalid('tool_choice.mode', '"auto" or "required"');
+    const names = new Set<string>();
+    const namespaces = new Set<unknown>();
+    for (const [at, tool] of listAt('tool_choice.tools', wanted['tools']).entries()) {
+      const place = `tool_choice.tools[${at}]`;
+      const named = objectAt(place, tool);
+      if (named['type'] === 'namespace') namespaces.add(wordAt(`${place}.name`, named['name']));
+      else names.add(this.#find(place, named));
+    }
+    const allowed = functions.filter((tool) => {
+      const { name } = tool['function'] as { name: string };
+      return names.has(name) || namespaces.has(this.origins.get(name)?.namespace);
+    });
+    if (allowed.length === 0) throw invalid('tool_choice.tools', 'tools that are in "tools"');
+    return { tools: allowed, tool_choice: mode };
+  }
+
+  /**
+   * The name in chat of the tool that a choice names. Throws a RequestRefusal if no such tool was added, or
+   * if the tool is hosted.
+   */
+  #find(param: string, { type, name, namespace }: PlainObject): string {
+    const isOurs = type === 'function' || type === 'custom' || type === 'tool_search';
+    if (!isOurs || (type === 'tool_search' && !this.#added.has(this.#names.get(keyOf(SEARCH)) ?? ''))) {
+      throw unsupported(
+        param,
+        'the service runs no hosted tools',
+        'Choose a function or a custom tool, or "auto".',
+      );
+    }
+    const origin: ToolOrigin =
+      type === 'tool_search'
+        ? SEARCH
+        : {
+            kind: type,
+            name: wordAt(`${param}.name`, name),
+            namespace: typeof namespace === 'string' ? namespace : undefined,
+          };
+    const found = this.#names.get(keyOf(origin));
+    if (found === undefined || !this.#added.has(found))
+      throw invalid(param, 'the name of a tool that is in "tools"');
+    return found;
+  }
+}
+
+function ofFunction(param: string, { description, parameters, strict }: PlainObject): PlainObject {
+  if (isSet(parameters)) passedOnAt(`${param}.parameters`, parameters);
+  return { description, parameters, strict };
+}
+
+function ofCustom(param: string, { description, format }: PlainObject): PlainObject {
+  const texts = isString(description) ? [description] : [];
+  if (isSet(format)) {
+    const { type, syntax, definition } = objectAt(`${param}.format`, format);
+    if (type === 'grammar') {
+      const language = stringAt(`${param}.format.syntax`, syntax);
+      const grammar = stringAt(`${param}.format.definition`, definition);
+      if (texts.length > 0) texts.push('\n\n');
+      texts.push('The input has to match this ', language, ' grammar:\n', grammar);
+    } else if (type !== 'text') throw invalid(`${param}.format.type`, '"text" or "grammar"');
+  }
+  return { description: new Joined(texts), parameters: CUSTOM_PARAMETERS, strict: undefined };
+}

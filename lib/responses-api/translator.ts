@@ -1,0 +1,114 @@
+/**
+ * The Responses API along one exchange: for each step of the chain, the part that replaces that of a chat
+ * request.
+ */
+import type { PrivatemodeError } from '../errors.ts';
+import type { Decrypter } from '../pipeline/decrypter.ts';
+import type { RequestBody } from '../pipeline/request-body.ts';
+import { isObject } from './request-refusal.ts';
+import type { ResponseContext } from './response-object.ts';
+import { ChatTranslation, malformed } from './translate-chunks.ts';
+import { RequestTranslation, type TranslatedRequest } from './translate-request.ts';
+import { ResponseStream } from './translate-stream.ts';
+
+export type Translator = ReturnType<typeof createTranslator>;
+
+/**
+ * Most copies that are in memory at a time: `echo`, which repeats the request, and the text of the response.
+ * Of each, the response keeps one copy, and the events that repeat it have the others.
+ */
+const COPIES = { echo: 3, text: 5 };
+
+/**
+ * Types of hosted tools that may be named to the client. Any other type is the client's own word, and is not
+ * repeated.
+ */
+const HOSTED =
+  /^(?:web_search|file_search|computer|code_interpreter|mcp|image_generation|local_shell|shell)(?=_|$)/;
+
+const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
+
+/** Makes the translator of one exchange. Its request must be complete before any other member is used. */
+export function createTranslator(requestId: string) {
+  let request: TranslatedRequest | undefined;
+  let stream: ResponseStream | undefined;
+
+  const context = (): ResponseContext => (request as TranslatedRequest).context;
+
+  return {
+    /**
+     * Returns a body that scans the request while it arrives and, once it is complete, translates it into
+     * `chat` piece by piece. It calls `pause` between two pieces and waits for it, so that other exchanges
+     * can run. Throws as RequestTranslation does. The translated request stays in memory until it is sealed;
+     * the texts and schemas that are passed on are in memory once.
+     */
+    request(chat: RequestBody, pause: () => Promise<void> | undefined = () => undefined): RequestBody {
+      const translation = new RequestTranslation();
+      return {
+        feed: (chunk) => translation.feed(chunk),
+        async finish(hold) {
+          const pieces = translation.pieces(hold);
+          for (;;) {
+            const { done, value } = pieces.next();
+            if (done) {
+              request = value;
+              return chat.finish(hold);
+            }
+            chat.feed(value);
+            const turn = pause();
+            if (turn !== undefined) await turn;
+          }
+        },
+      };
+    },
+    /**
+     * For a header of the response: the kinds of hosted tools that were left out, `other` for those that
+     * HOSTED lacks. Undefined if none was left out.
+     */
+    leftOut: (): string | undefined =>
+      [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
+    /** Returns a decrypter that takes the place of the event stream's own. */
+    decrypter(chat: Decrypter): Decrypter {
+      stream = new ResponseStream(chat, context(), requestId);
+      return stream;
+    },
+    /** Bytes that the translation of the stream holds, its last events included. */
+    held: (): number => COPIES.echo * context().echo.length + COPIES.text * (stream?.held ?? 0),
+    /**
+     * Returns the bytes that end the stream because of this failure; none if its last event has been
+     * delivered already.
+     */
+    fail: (failure: PrivatemodeError): Uint8Array => (stream as ResponseStream).fail(failure),
+    /** How many events the Response has so far; the number of chat events differs. */
+    events: (): number => stream?.events ?? 0,
+    /**
+     * Translates the whole body of a success. Throws errors that `failure` of a decrypter may be
+     * (translateBody).
+     */
+    body: (chat: Uint8Array): Buffer => translateBody(chat, context()),
+  };
+}
+
+/**
+ * Translates the body of a success, which has been decrypted and checked. It is treated as a stream of one
+ * chunk, so that bodies and streams have the same items. Throws response_malformed, response_too_large, or
+ * stream_unfinished if the service cut the arguments of a call or ended the response in a way that the API
+ * does not know.
+ */
+export function translateBody(body: Uint8Array, context: ResponseContext): Buffer {
+  let chat: unknown;
+  try {
+    chat = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body));
+  } catch {
+    throw malformed('the response is not JSON');
+  }
+  const choices = isObject(chat) ? chat['choices'] : undefined;
+  const choice: unknown = Array.isArray(choices) ? choices[0] : undefined;
+  if (!isObject(chat) || !isObject(choice) || !isObject(choice['message'])) {
+    throw malformed('the response has no message');
+  }
+  const translation = new ChatTranslation(context, false);
+  translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
+  translation.accept();
+  return translation.response;
+}

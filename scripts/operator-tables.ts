@@ -1,0 +1,286 @@
+/**
+ * Writes the tables of error codes, conditions, log fields and metrics into their pages of docs, from what
+ * the code knows.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
+import type { Stage } from '../lib/gateway/accounts.ts';
+import type { RequestLine, RequestOutcome } from '../lib/gateway/request-log.ts';
+import { CONDITIONS } from '../lib/observe/conditions.ts';
+import { createCounters } from '../lib/observe/counters.ts';
+import { createMetrics } from '../lib/observe/metrics.ts';
+import { replaceSection } from './marked-section.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+
+const WHOSE: Readonly<Record<Blame, string>> = {
+  client: 'the request',
+  operator: 'the set-up',
+  upstream: 'the service',
+  network: 'the network',
+  attestation: 'the verification',
+  internal: 'this program',
+};
+
+/** What has happened, for whoever finds the code in a log. */
+const MEANING: Readonly<Record<ErrorCode, string>> = {
+  invalid_json: 'The body is not one JSON object.',
+  duplicate_member: 'The body names a member twice.',
+  unsupported_member_name: 'The body has a member whose name the encryption cannot address.',
+  invalid_plain_member: 'A member that is sent unencrypted has a value that its API does not know.',
+  missing_model: 'The body names no model.',
+  invalid_model: 'The name of the model is not valid.',
+  salt_too_short: 'The `cache_salt` of the request has fewer than 32 bytes.',
+  context_too_large: 'The prompt is too long for a shared prompt cache.',
+  invalid_multipart: 'The form cannot be read.',
+  repeated_form_field: 'The form has a field twice.',
+  unsupported_response_format: 'A transcript was asked for in a format other than JSON.',
+  media_url_refused: 'The request points to media that the service does not fetch.',
+  hosted_tool_refused:
+    'The request has a tool that Anthropic itself runs, and this service does not; nothing was sent.',
+  invalid_path: 'The path of the request could be read in two ways.',
+  ambiguous_header: 'A header that may occur only once was sent twice.',
+  invalid_host: 'The `Host` header is missing, empty, or not one host name with an optional port.',
+  malformed_request:
+    'The bytes are not a valid HTTP/1.1 request, or came too slowly. The status is 4xx or 505; the response header names the code, and with 400 the body too.',
+  too_many_headers: 'The request has too many headers.',
+  unsupported_encoding: 'The body is compressed, so that its members cannot be encrypted.',
+  origin_forbidden: 'The request came from a web page that may not use the proxy.',
+  client_forbidden: 'The file of `--clients` does not allow this client the endpoint or the model.',
+  client_unknown:
+    'The request has no token, one that is not in the file of `--clients`, or one that has expired.',
+  client_throttled: 'More than 20 requests without a known token came from one address within a minute.',
+  requests_per_minute_reached:
+    'The client began as many requests within a minute as its entry in `--clients` allows.',
+  tokens_per_day_reached:
+    'The client used up the tokens that its entry in `--clients` allows for a day (UTC).',
+  max_concurrent_reached: 'As many requests of the client run as its entry in `--clients` allows.',
+  max_in_flight_reached: 'As many requests run as `--max-in-flight` allows, and none ended in time.',
+  unknown_path: 'There is no such endpoint; nothing was sent to the service.',
+  method_not_allowed: 'The endpoint exists, with another method.',
+  websocket_unsupported:
+    'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
+  upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
+  body_too_large:
+    'The body is larger than `--max-body-bytes`, than all of `--max-buffered-bytes`, or (for counting tokens) than 8 MiB.',
+  response_not_read:
+    'The client read less than 1 KiB a minute of a waiting response for ten minutes; the proxy closed its connection.',
+  not_supported: 'The service has no Responses API; nothing was sent to it.',
+  upstream_unreachable: 'No connection to the service: name, route, port, firewall or TLS handshake.',
+  upstream_tls_untrusted:
+    'The certificate of the service is not signed by an authority that is trusted here.',
+  upstream_reset: 'The service closed the connection before it answered.',
+  upstream_closed_during_upload: 'The service closed the connection while the request was sent.',
+  upstream_http2_only: 'The service speaks HTTP/2 only; the proxy speaks HTTP/1.1.',
+  upstream_redirect: 'The service answered with a redirect.',
+  response_not_encrypted: 'A successful response came in plain text; the attested service never sends one.',
+  response_malformed:
+    'The response does not have the expected format. With another status than 502: the service, or a gateway before it, answered with that status, and its text is neither encrypted nor marked as plain.',
+  response_not_authentic: 'The response, or a part of it, does not come from the attested service.',
+  response_too_large: 'The response, or one event of it, is larger than the memory for it.',
+  stream_unfinished: 'The stream ended before the response was complete.',
+  upstream_connect_timeout: 'The service did not accept a connection within `--connect-timeout`.',
+  first_byte_timeout: 'No response began within `--first-byte-timeout`.',
+  stream_idle_timeout: 'The response paused for longer than `--stream-idle-timeout`.',
+  resources_exhausted: 'This machine has no file descriptor, local port or process left.',
+  too_many_uploads: 'Other request bodies fill `--max-buffered-bytes`.',
+  too_many_responses: 'Other responses that are kept whole fill the memory that `--max-buffered-bytes` sets.',
+  limits_unavailable: 'The store of the limits (`--limits-store`) could not be reached.',
+  shutting_down: 'The proxy was told to stop, and the response did not end within `--shutdown-grace`.',
+  not_ready:
+    'The remote is not verified yet, does not answer, or differs from its published manifest for now; the message says which.',
+  api_key_missing:
+    'Neither the proxy nor the request has a key. Once the service is verified, its own 401 comes instead, without a code.',
+  api_key_rejected:
+    'The service does not know the key. Once the service is verified, its own 401 comes instead if the key is that of the request.',
+  attestation_failed: 'The remote failed a check of its evidence; nothing was sent to it.',
+  evidence_malformed: 'The evidence of the remote cannot be read.',
+  manifest_mismatch: 'The remote is not what the manifest describes.',
+  service_key_rejected:
+    'The service does not accept the key of the gateway, which a client with a valid token has no part in.',
+  client_too_old: 'The service says, in clear text that nothing authenticates, that it wants a newer client.',
+  manifest_unsupported: 'The manifest is newer than this program.',
+  manifest_invalid: 'The manifest contradicts itself or its format.',
+  manifest_unavailable: 'The manifest could not be fetched.',
+  manifest_log_failed: 'The manifest could not be written to the workspace.',
+  collateral_unavailable:
+    "The vendor's certificates or revocation lists could not be fetched, or cannot be used.",
+  secret_exchange_failed: 'The proxy and the attested remote could not agree on a secret.',
+  control_api_failed: 'The service refused to send its evidence or a secret.',
+  secret_denied:
+    'The service denies the secret of a request, and a second attempt or a new secret did not help.',
+  config_invalid: 'A flag, a variable or a file that it names is wrong; the message says which.',
+  unsafe_roots_refused: "A flag asks to trust a simulator's hardware roots for the real service.",
+  verify_input_invalid: 'A file for `verify` cannot be used.',
+  listen_failed: 'The port cannot be opened, mostly because another program has it.',
+  receipts_unavailable: 'Receipts are switched on but cannot be written.',
+  receipts_unreadable: 'The receipts, or the key to check them with, cannot be read.',
+  internal: 'A defect of this program.',
+};
+
+type FieldRow = readonly [type: 'text' | 'number' | 'integer', meaning: string];
+
+const COMMON_FIELDS = {
+  time: ['text', 'when the line was written, UTC'],
+  level: ['text', '`DEBUG`, `INFO`, `WARN` or `ERROR`'],
+  msg: ['text', 'what happened: `Request ended`, `Request stage`, or another sentence'],
+  requestId: [
+    'text',
+    "the request, as in the response's `x-request-id` (or `request-id`) and in the receipt",
+  ],
+  clientRequestId: ['text', "the client's own `x-request-id`"],
+  client: [
+    'text',
+    'the name of the client, with `--clients`; absent where its token was not known, or was not looked at: a path or method that is refused to everybody',
+  ],
+  worker: ['integer', 'the process, with `--workers`'],
+} as const satisfies Readonly<Record<string, FieldRow>>;
+
+/** Of the line at the end; the compiler asks for one row per field. */
+const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
+  method: ['text', 'the method'],
+  path: [
+    'text',
+    'the endpoint (`/v1/models/{id}`); for an unknown path its first segment if that is a plain word (`/openai/*`), else `unknown`',
+  ],
+  outcome: ['text', 'how it ended, see below'],
+  durationMs: ['integer', 'from the head of the request to the end of the response'],
+  status: ['integer', 'the status that the client got; absent where no response began'],
+  firstTokenMs: ['integer', 'to the first event of a stream'],
+  tokensIn: ['integer', "tokens of the prompt, by the service's count; not authenticated"],
+  tokensCached: [
+    'integer',
+    "those of `tokensIn` that came from the service's prompt cache, likewise; absent where it does not say",
+  ],
+  tokensOut: ['integer', 'tokens of the response, likewise'],
+  model: ['text', 'the requested model; with `alias`, the model that the alias stands for'],
+  alias: ['text', 'with `--model-alias`: the configured NAME that matched the requested model'],
+  toolsLeftOut: ['text', 'with `--responses-api`: the kinds of hosted tools removed from the request'],
+  code: ['text', 'the error, see [error codes](error-codes.md)'],
+  reason: ['text', 'why the request was refused, or cut off because of the client'],
+  origin: [
+    'text',
+    'the origin of the web page whose request was refused; `unknown` if no browser would send such an origin',
+  ],
+  phase: ['text', 'when the client left: `before_headers`, `before_first_token` or `mid_stream`'],
+};
+
+const OTHER_FIELDS = {
+  stage: ['text', 'with `Request stage`: see below'],
+  ms: ['number', 'with `Request stage`: milliseconds since the head of the request'],
+  attempt: ['integer', 'with `Request stage`: 1, or 2 after a retry'],
+  retry: [
+    'text',
+    'with `Request failed, trying once more`: `no_secret`, `connection_reset` or `stale_connection`',
+  ],
+  why: ['text', 'the same in words'],
+  remedy: ['text', 'what to do about the error or the condition, where that is for the operator'],
+  condition: ['text', 'the [condition](conditions.md) that begins or is over'],
+  err: ['text', 'for a failure of the program itself: the place in the code'],
+} as const satisfies Readonly<Record<string, FieldRow>>;
+
+const OUTCOMES: Readonly<Record<RequestOutcome, string>> = {
+  answered: 'the client got the whole response',
+  service_error:
+    'the same, but the response is an error of the service, or (with status 200) of its model inside a stream',
+  refused: 'the request was wrong or not allowed; `code` and `reason` say what',
+  failed: "the proxy answered with an error that is not the client's; a line at level error has the message",
+  broken_off: 'the response had begun, and the proxy cut it off; `code` says why',
+  client_aborted: 'the client left before the response was complete',
+};
+
+const STAGES: Readonly<Record<Stage, string>> = {
+  queued: 'the head of the request was read',
+  received: 'the body of the request has arrived',
+  epoch: 'the secret of a verified remote is ready (before or after `received`)',
+  sealed: 'a fresh key stream is ready; the body is encrypted while it is sent',
+  sent: 'the whole request has been sent',
+  head: 'the head of the response has arrived',
+  first_event: 'the first event of a stream is sent to the client',
+  done: 'the whole response was handed to the client',
+};
+
+const logFields = (): string =>
+  [
+    '| Field | Type | Meaning |',
+    '| --- | --- | --- |',
+    ...Object.entries({ ...COMMON_FIELDS, ...LINE_FIELDS, ...OTHER_FIELDS }).map(
+      ([name, [type, meaning]]) => `| \`${name}\` | ${type} | ${meaning} |`,
+    ),
+    '',
+    '| Outcome | Means |',
+    '| --- | --- |',
+    ...Object.entries(OUTCOMES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
+    '',
+    '| Stage | Means |',
+    '| --- | --- |',
+    ...Object.entries(STAGES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
+  ].join('\n');
+
+/** What `/metrics` has with --clients, but for what prom-client adds of the process. */
+function metricsTable(): string {
+  const { all } = createMetrics({
+    counters: createCounters(),
+    protection: () => undefined,
+    verified: () => true,
+    serverAddress: '',
+    maxBufferedBytes: 1,
+    clients: true,
+    processMetrics: false,
+  });
+  const rows = all().map((metric) => {
+    const { name, type, help, labelNames } = metric as unknown as {
+      readonly name: string;
+      readonly help: string;
+      readonly type: string;
+      readonly labelNames: readonly string[];
+    };
+    const labels = labelNames.map((label) => `\`${label}\``).join(', ');
+    return `| \`${name}\` | ${type} | ${labels} | ${help} |`;
+  });
+  return ['| Metric | Type | Labels | Meaning |', '| --- | --- | --- | --- |', ...rows].join('\n');
+}
+
+const conditionsTable = (): string =>
+  [
+    '| Condition | Severity | What is wrong | What to do |',
+    '| --- | --- | --- | --- |',
+    ...Object.entries(CONDITIONS).map(
+      ([id, { severities, meaning, remedy }]) =>
+        `| \`${id}\` | ${severities.join(', ')} | ${meaning} | ${remedy} |`,
+    ),
+  ].join('\n');
+
+function errorsTable(): string {
+  const rows = Object.entries(ERRORS).map(
+    ([code, { status, blame, remedies }]) =>
+      `| \`${code}\` | ${status || '–'} | ${MEANING[code as ErrorCode]} | ${WHOSE[blame]} | ${remedies.operator} |`,
+  );
+  return [
+    '| Code | Status | What has happened | Cause | What to do |',
+    '| --- | --- | --- | --- | --- |',
+    ...rows,
+  ].join('\n');
+}
+
+/** Each table: its page, and the name of the marked section there. */
+const TABLES = [
+  { page: 'docs/error-codes.md', section: 'errors', render: errorsTable },
+  { page: 'docs/conditions.md', section: 'conditions', render: conditionsTable },
+  { page: 'docs/logs.md', section: 'log', render: logFields },
+  { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
+] as const;
+
+/** The pages as they should be, by their path in the repository. */
+export const renderOperatorTables = (): ReadonlyMap<string, string> =>
+  new Map(
+    TABLES.map(({ page, section, render }) => [
+      page,
+      replaceSection(readFileSync(join(ROOT, page), 'utf8'), section, render()),
+    ]),
+  );
+
+if (import.meta.main) {
+  for (const [page, text] of renderOperatorTables()) writeFileSync(join(ROOT, page), text);
+}

@@ -1,0 +1,697 @@
+/**
+ * Certificates in place of tokens, over real TLS connections: who is a client, who is not, and until when.
+ */
+import assert from 'node:assert/strict';
+import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import { once } from 'node:events';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import type { ServerResponse } from 'node:http';
+import { connect as connectTcp, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
+import { certificateNames, createCertificates } from '../../lib/access/certificates.ts';
+import { parseConfig } from '../../lib/config/config.ts';
+import { contextTag } from '../../lib/crypto/der.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { startGatewayServer } from '../../lib/gateway-server.ts';
+import { listen } from '../../lib/listener/listen.ts';
+import { loadClientCas } from '../../lib/listener/tls.ts';
+import { createOutbound } from '../../lib/network/outbound.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
+import { createCounters } from '../../lib/observe/counters.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
+import { element, sequence } from '../../simulator/pki/der.ts';
+import {
+  basicConstraints,
+  type EncodedExtension,
+  extendedKeyUsage,
+  keyUsage,
+  vendorExtension,
+} from '../../simulator/pki/extensions.ts';
+import { fakeSession } from '../support/doors/gateway.ts';
+import { answerTo } from '../support/doors/gateway-fixture.ts';
+import { rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { startRemote } from '../support/remote/remote.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
+
+const DAY = 86_400_000;
+const server = createTestAuthority('servers').issue(['localhost']);
+const newKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+interface Issuer {
+  readonly name: Name;
+  readonly key: KeyObject;
+  readonly pem: string;
+}
+
+function authority(commonName: string, issuer?: Issuer, days = 10): Issuer {
+  const key = newKey();
+  const name: Name = [['CN', commonName]];
+  const der = issueCertificate({
+    ...{ issuer: issuer ?? { name, key }, subject: name, key },
+    notBefore: new Date(Date.now() - 2 * DAY),
+    notAfter: new Date(Date.now() + days * DAY),
+    extensions: [basicConstraints(true), keyUsage('keyCertSign')],
+  });
+  return { name, key, pem: toPem(der) };
+}
+
+const TEAM = authority('the team');
+const OTHERS = authority('others');
+/** Of the same name as the team's, with a key of its own. */
+const NAMESAKE = authority('the team');
+
+const KINDS = { email: 1, dns: 2, uri: 6, other: 8 } as const;
+type Names = readonly (readonly [kind: keyof typeof KINDS, text: string])[];
+const alternativeNames = (names: Names): EncodedExtension =>
+  vendorExtension(
+    '2.5.29.17',
+    sequence(
+      ...names.map(([kind, text]) => element(contextTag(KINDS[kind], false), Buffer.from(text, 'latin1'))),
+    ),
+  );
+
+interface Wish {
+  readonly subject?: Name;
+  /** Undefined: no alternative names at all. */
+  readonly names?: Names;
+  readonly purpose?: 'serverAuth' | 'clientAuth';
+  readonly from?: number;
+  readonly to?: number;
+}
+
+const der = (issuer: Issuer, key: KeyObject, wish: Wish): Uint8Array =>
+  issueCertificate({
+    ...{ issuer, key, subject: wish.subject ?? [['O', 'team']] },
+    notBefore: new Date(wish.from ?? Date.now() - DAY),
+    notAfter: new Date(wish.to ?? Date.now() + DAY),
+    extensions: [
+      basicConstraints(false),
+      keyUsage('digitalSignature'),
+      ...(wish.purpose === undefined ? [] : [extendedKeyUsage(wish.purpose)]),
+      ...(wish.names === undefined ? [] : [alternativeNames(wish.names)]),
+    ],
+  });
+
+type Identity = Required<Pick<ConnectionOptions, 'cert' | 'key'>>;
+
+function issue(wish: Wish, issuer = TEAM, above: readonly Issuer[] = []): Identity {
+  const key = newKey();
+  const chain = [toPem(der(issuer, key, wish)), ...above.map(({ pem }) => pem)];
+  return { cert: chain.join(''), key: key.export({ type: 'pkcs8', format: 'pem' }) as string };
+}
+
+const named = (name: string): Wish => ({ names: [['dns', name]] });
+const ANN = issue(named('ann'));
+
+const client = (name: string, members: object = {}): object => ({
+  ...{ name, tokens: [sha256(`token of ${name}`)] },
+  ...members,
+});
+const TEAM_FILE = [client('ann'), client('bob'), { name: 'carl' }, client('dora@team.example')];
+
+/** The real application side; the files as they are written again. */
+async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } = {}) {
+  const directory = temporaryDirectory('privatemode-mtls-');
+  const path = (name: string): string => join(directory, name);
+  const write = (name: string, text: string): void => writeFileSync(path(name), text);
+  const writeClients = (entries: readonly object[]): void =>
+    write('clients.json', JSON.stringify({ clients: entries }));
+  write('cert.pem', server.cert);
+  write('key.pem', server.key);
+  write('ca.pem', cas);
+  writeClients(clients);
+  const { config } = parseConfig(
+    [
+      ...[`--tls-cert-path=${path('cert.pem')}`, `--tls-key-path=${path('key.pem')}`],
+      ...[`--tls-client-ca=${path('ca.pem')}`, `--clients=${path('clients.json')}`],
+      ...['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=localhost:1', '--shutdown-grace=100ms'],
+    ],
+    {},
+  );
+  const lines: string[] = [];
+  const outbound = createOutbound({}, 10_000);
+  const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
+  const service = await startGatewayServer(config, {
+    ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
+    ...{ log, conditions: createConditions({ log }) },
+    key: { value: () => 'key of the gateway' },
+    ...{ salt: { shared: undefined }, fd: undefined },
+  });
+  t.after(async () => {
+    await service.close();
+    await outbound.close();
+  });
+  const connection = (identity: ConnectionOptions = {}) => {
+    const opened = rawClient(service.port, {
+      servername: 'localhost',
+      rejectUnauthorized: false,
+      ...identity,
+    });
+    t.after(() => opened.socket.destroy());
+    return opened;
+  };
+  return {
+    ...{ service, path, write, writeClients, connection },
+    log: () => lines.join(''),
+    /** Who asks, in the words of the log, or the message of the refusal. */
+    async ask(identity: ConnectionOptions = {}, headers: readonly string[] = []): Promise<string> {
+      const asking = connection(identity);
+      asking.send(estimate(headers));
+      return outcome(await answerTo(asking));
+    },
+  };
+}
+
+const BODY = '{"model":"m","messages":[{"role":"user","content":"x"}]}';
+/** A request that is answered without the service. */
+const estimate = (headers: readonly string[] = []): string =>
+  [
+    'POST /v1/messages/count_tokens HTTP/1.1',
+    ...[
+      'Host: localhost:8080',
+      'Content-Type: application/json',
+      `Content-Length: ${BODY.length}`,
+      ...headers,
+    ],
+    `\r\n${BODY}`,
+  ].join('\r\n');
+
+function outcome({ status, body }: { readonly status: number; readonly body: string }): string {
+  if (status === 200) return 'in';
+  const { error } = JSON.parse(body) as { error: { code: string; message: string } };
+  return `${status} ${error.code ?? ''} ${error.message.replace(/ \(request id .*\)$/, '')}`;
+}
+
+const IN = /^in$/;
+const NAMELESS = /401.*names no client of this gateway/;
+const FOREIGN = /401.*does not come from a CA that this gateway trusts/;
+
+/** How the name of a test says what is expected. */
+const accepted = (expected: RegExp): string =>
+  expected === IN ? 'accepted' : `refused: ${expected.source.replace('401.*', '')}`;
+
+describe('a gateway with --tls-client-ca', { concurrency: true }, () => {
+  const intermediate = authority('second floor', TEAM);
+  const cases: [what: string, identity: Identity, expected: RegExp][] = [
+    ['with a DNS name', ANN, IN],
+    ['with an email address', issue({ names: [['email', 'dora@team.example']] }), IN],
+    ['with a URI', issue({ names: [['uri', 'ann']] }), IN],
+    ['with a common name and no alternative one', issue({ subject: [['CN', 'ann']] }), IN],
+    ['of a client without tokens', issue(named('carl')), IN],
+    ['with the purpose clientAuth', issue({ ...named('ann'), purpose: 'clientAuth' }), IN],
+    ['from an intermediate CA, sent with it,', issue(named('ann'), intermediate, [intermediate]), IN],
+    [
+      'with a name twice',
+      issue({
+        names: [
+          ['dns', 'ann'],
+          ['uri', 'ann'],
+        ],
+      }),
+      IN,
+    ],
+    [
+      'with the name of a client and the name of no client',
+      issue({
+        names: [
+          ['dns', 'zoe'],
+          ['email', 'ann'],
+        ],
+      }),
+      IN,
+    ],
+    ['from an intermediate CA, not sent with it,', issue(named('ann'), intermediate), FOREIGN],
+    ['from an unknown CA', issue(named('ann'), OTHERS), FOREIGN],
+    ['from an unknown CA, sent with it,', issue(named('ann'), OTHERS, [OTHERS]), FOREIGN],
+    ['from an unknown CA with the name of a known one', issue(named('ann'), NAMESAKE, [NAMESAKE]), FOREIGN],
+    [
+      'signed in the name of the known CA with another key',
+      issue(named('ann'), { ...TEAM, key: newKey() }),
+      FOREIGN,
+    ],
+    ['that has expired', issue({ ...named('ann'), to: Date.now() - 60_000 }), /401.*has expired/],
+    ['that is not valid yet', issue({ ...named('ann'), from: Date.now() + 60_000 }), /401.*not valid yet/],
+    [
+      'with the purpose serverAuth',
+      issue({ ...named('ann'), purpose: 'serverAuth' }),
+      /401.*not meant for clients/,
+    ],
+    ['that names no client', issue(named('zoe')), NAMELESS],
+    [
+      'whose DNS name is no client and whose common name is one',
+      issue({ ...named('zoe'), subject: [['CN', 'ann']] }),
+      NAMELESS,
+    ],
+    [
+      'with names of other kinds only',
+      issue({ names: [['other', 'x']], subject: [['CN', 'ann']] }),
+      NAMELESS,
+    ],
+    [
+      'with two common names',
+      issue({
+        subject: [
+          ['CN', 'ann'],
+          ['CN', 'zoe'],
+        ],
+      }),
+      NAMELESS,
+    ],
+    ['with the name of a client in capitals', issue(named('ANN')), NAMELESS],
+    [
+      'of two clients',
+      issue({
+        names: [
+          ['dns', 'ann'],
+          ['email', 'bob'],
+        ],
+      }),
+      /401.*more than one client/,
+    ],
+    ['with a comma in a name', issue(named('zoe, DNS:ann')), NAMELESS],
+    ['with a quote in a name', issue(named('zoe", DNS:"ann')), NAMELESS],
+    ['with a NUL in a name', issue(named('ann\0.evil.example')), NAMELESS],
+    ['with a comma in a URI', issue({ names: [['uri', 'http://x/, DNS:ann']] }), NAMELESS],
+    ['with a line break in a name', issue(named('zoe\nDNS:ann')), NAMELESS],
+    ['with a slash in the common name', issue({ subject: [['CN', 'zoe/CN=ann']] }), NAMELESS],
+    ['with a line break in the common name', issue({ subject: [['CN', 'zoe\nCN=ann']] }), NAMELESS],
+  ];
+  for (const [what, identity, expected] of cases) {
+    it(`a client certificate ${what} is ${accepted(expected)}`, async (t) => {
+      const { ask } = await gateway(t);
+      assert.match(await ask(identity), expected);
+    });
+  }
+
+  it('logs the client that the certificate names, and applies its rights and its expiry', async (t) => {
+    const { ask, log } = await gateway(t, {
+      clients: [
+        client('ann', { endpoints: ['chat'] }),
+        { name: 'bob' },
+        { name: 'eve', expires: '2020-01-01T00:00:00Z' },
+      ],
+    });
+    assert.match(await ask(ANN), /^403.*may not use this endpoint/);
+    assert.match(log(), /"client":"ann"/);
+    assert.equal(await ask(issue(named('bob'))), 'in');
+    assert.match(await ask(issue(named('eve'))), /401.*the client has expired/);
+  });
+
+  it('completes the handshake and answers /healthz without a client certificate, or with one from an unknown CA', async (t) => {
+    const { connection, ask } = await gateway(t);
+    for (const identity of [{}, issue(named('ann'), OTHERS)]) {
+      const asking = connection(identity);
+      asking.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      assert.equal((await answerTo(asking)).status, 200);
+    }
+    assert.match(await ask(), /401.*no token was sent/);
+    assert.match(
+      await ask({}, ['Authorization: Bearer x']),
+      /401.*the token in Authorization.* is not known/,
+    );
+  });
+});
+
+describe('a gateway with certificates and tokens', { concurrency: true }, () => {
+  const TOKENS = { clients: ['ann', 'bob'].map((name) => ({ name, tokens: [sha256(`t-${name}`)] })) };
+  const bearer = (name: string): string => `Authorization: Bearer t-${name}`;
+  const foreign = issue(named('ann'), OTHERS);
+  const expired = issue({ ...named('ann'), to: Date.now() - 60_000 });
+  const both = issue({
+    names: [
+      ['dns', 'ann'],
+      ['dns', 'bob'],
+    ],
+  });
+  const MIXED = /401.*the token is not one of the client that the certificate names/;
+  const cases: [what: string, identity: Identity, header: string, expected: RegExp][] = [
+    ['of the client that the certificate names', ANN, bearer('ann'), IN],
+    ['of the client that the certificate names, as x-api-key,', ANN, 'x-api-key: t-ann', IN],
+    ['of another client than the certificate names', ANN, bearer('bob'), MIXED],
+    ['of another client than the certificate names, as x-api-key,', ANN, 'x-api-key: t-bob', MIXED],
+    ['of no client, with a certificate of a client,', ANN, bearer('zoe'), MIXED],
+    [
+      'in an Authorization of another scheme, with a certificate of a client,',
+      ANN,
+      'Authorization: Basic dDp0',
+      MIXED,
+    ],
+    ['of a client, with a certificate from an unknown CA,', foreign, bearer('bob'), IN],
+    ['of a client, with an expired certificate,', expired, bearer('bob'), IN],
+    [
+      'of no client, with a certificate from an unknown CA,',
+      foreign,
+      bearer('zoe'),
+      /401.*trusts, and the token is not known/,
+    ],
+    ['of a client, with a certificate of two clients,', both, bearer('ann'), /401.*more than one client/],
+  ];
+  for (const [what, identity, header, expected] of cases) {
+    it(`a token ${what} is ${accepted(expected)}`, async (t) => {
+      const { ask } = await gateway(t, TOKENS);
+      assert.match(await ask(identity, [header]), expected);
+    });
+  }
+});
+
+describe('a connection with a client certificate', { concurrency: true }, () => {
+  it('gets 401 once its client was taken out of the clients file', async (t) => {
+    const { connection, writeClients, service, log } = await gateway(t);
+    const open = connection(ANN);
+    open.send(estimate());
+    await open.until(/200 OK/);
+    writeClients([{ name: 'bob' }]);
+    service.reload();
+    await eventually('the file to be read', () => /The clients file.*was read again/.test(log()));
+    const before = open.received().length;
+    open.send(estimate());
+    await open.until(/names no client/);
+    assert.match(open.received().slice(before), /^[\s\S]*HTTP\/1\.1 401/);
+  });
+
+  it('gets 401 once its certificate has expired', async (t) => {
+    const { connection } = await gateway(t);
+    for (const life of [2_000, 10_000]) {
+      const to = Math.ceil(Date.now() / 1000) * 1000 + life;
+      const open = connection(issue({ ...named('ann'), to }));
+      open.send(estimate());
+      const first = await open.until(/^HTTP\/1\.1 \d+ /);
+      if (life === 2_000 && first.includes(' 401 ')) continue; // the machine paused for as long
+      await open.until(/200 OK/);
+      await eventually('the next moment', () => Date.now() > to);
+      open.send(estimate());
+      await open.until(/401[\s\S]*has expired/);
+      return;
+    }
+  });
+
+  it('ends when the CAs change, while a connection without a certificate stays open', async (t) => {
+    const { connection, write, service } = await gateway(t);
+    const [open, plain] = [connection(ANN), connection()];
+    for (const each of [open, plain]) {
+      each.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      await each.until(/200 OK[\s\S]*ok\n$/);
+    }
+    write('ca.pem', OTHERS.pem);
+    service.reload();
+    await open.ended;
+    plain.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await plain.until(/200 OK[\s\S]*200 OK/);
+  });
+
+  it('finishes its current request when the CAs change, and ends without taking another request', async (t) => {
+    const { connection, write, service } = await gateway(t);
+    const open = connection(ANN);
+    const whole = estimate();
+    open.send(whole.slice(0, -10)); // admitted with its head
+    await once(open.socket, 'secureConnect');
+    const probe = connection();
+    probe.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'); // comes after it
+    await probe.until(/200 OK/);
+    write('ca.pem', OTHERS.pem);
+    service.reload();
+    open.send(whole.slice(-10) + estimate());
+    await open.ended;
+    assert.match(open.received(), /^HTTP\/1\.1 200 OK[\s\S]*Connection: close/i);
+    assert.equal(open.received().match(/200 OK/g)?.length, 1);
+  });
+});
+
+describe('a listener whose CAs are replaced', { concurrency: true }, () => {
+  const scene = async (t: TestContext) => {
+    const withdrawn: unknown[] = [];
+    const responses: ServerResponse[] = [];
+    const certificates = createCertificates();
+    const listener = await listen(
+      {
+        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, maxBodyBytes: 1, fd: undefined },
+        clientCertificates: {
+          cas: [TEAM.pem],
+          take: certificates.take,
+          withdraw(socket) {
+            certificates.withdraw(socket);
+            withdrawn.push(certificates.of(socket)?.problem);
+          },
+        },
+      },
+      (_req, res) => {
+        res.write('begun ');
+        responses.push(res);
+      },
+    );
+    t.after(async () => {
+      const drained = listener.drain();
+      listener.destroy();
+      await drained;
+    });
+    return { withdrawn, responses, listener };
+  };
+
+  it('ends a connection after the response that has begun', async (t) => {
+    const { withdrawn, responses, listener } = await scene(t);
+    const open = rawClient(listener.port, { rejectUnauthorized: false, ...ANN });
+    t.after(() => open.socket.destroy());
+    open.send('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await open.until(/begun/);
+    listener.replaceTls(server, [OTHERS.pem]);
+    assert.deepEqual(withdrawn, ['withdrawn']);
+    responses[0]?.end('whole');
+    await open.ended;
+    assert.match(open.received(), /whole/);
+  });
+
+  it('ends a connection whose handshake began before the replacement', async (t) => {
+    const { withdrawn, listener } = await scene(t);
+    const accepted = Promise.withResolvers<void>();
+    const seen = (message: unknown): void => {
+      if ((message as { readonly socket: Socket }).socket.localPort === listener.port) accepted.resolve();
+    };
+    subscribe('net.server.socket', seen);
+    t.after(() => unsubscribe('net.server.socket', seen));
+    const tcp = connectTcp(listener.port, '127.0.0.1');
+    await accepted.promise;
+    listener.replaceTls(server, [OTHERS.pem]);
+    const late = connect({ socket: tcp, rejectUnauthorized: false, ...ANN });
+    t.after(() => late.destroy());
+    const closed = new Promise((resolve) => late.on('error', () => {}).once('close', resolve));
+    late.resume();
+    await closed;
+    assert.deepEqual(withdrawn, ['withdrawn']);
+  });
+});
+
+describe('the file of --tls-client-ca', { concurrency: true }, () => {
+  it('may hold several CAs, and is read again on a reload', async (t) => {
+    const { ask, write, service, log } = await gateway(t, { cas: `# two\n${TEAM.pem}\n${OTHERS.pem}` });
+    const other = issue(named('bob'), NAMESAKE);
+    assert.deepEqual([await ask(ANN), await ask(issue(named('ann'), OTHERS))], ['in', 'in']);
+    assert.match(await ask(other), FOREIGN);
+    write('ca.pem', NAMESAKE.pem);
+    service.reload();
+    assert.match(log(), /The CAs of client certificates were replaced/);
+    assert.match(await ask(ANN), FOREIGN);
+    assert.equal(await ask(other), 'in');
+  });
+
+  it('still decides which client certificates are accepted after the server certificate is renewed', async (t) => {
+    const { ask, write, service, log } = await gateway(t);
+    write('cert.pem', `${server.cert}\n`);
+    service.reload();
+    assert.match(log(), /The TLS certificate was replaced/);
+    assert.equal(await ask(ANN), 'in');
+    assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);
+  });
+
+  const second = authority('second', TEAM);
+  const bad: [what: string, text: string, said: RegExp][] = [
+    [
+      'no content',
+      '',
+      /holds no certificate in PEM; openssl x509 -inform der -in FILE -out NEW converts one from DER/,
+    ],
+    ['a key', ANN.key as string, /holds no certificate/],
+    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /something other than complete certificates/],
+    ['half a certificate', TEAM.pem.slice(0, 200), /holds no certificate/],
+    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /something other than complete/],
+    ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be read/],
+    [
+      'the certificate of a client',
+      ANN.cert as string,
+      /does not belong to a CA; name those of the CAs that sign for clients/,
+    ],
+    ['a CA without its root', second.pem, /without its issuer/],
+  ];
+  for (const [what, text, said] of bad) {
+    it(`is refused with ${what} at the start; on a reload, the old CAs stay in force`, async (t) => {
+      const { ask, write, path, service, log } = await gateway(t);
+      write('ca.pem', text);
+      assert.throws(
+        () => loadClientCas(path('ca.pem')),
+        (error) =>
+          error instanceof PrivatemodeError && error.code === 'config_invalid' && said.test(error.message),
+      );
+      service.reload();
+      service.reload();
+      assert.equal(log().match(/The new CAs of client certificates cannot be used/g)?.length, 1);
+      assert.equal(await ask(ANN), 'in');
+    });
+  }
+});
+
+describe('the TLS session of a client', { concurrency: true }, () => {
+  for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+    it(`is not resumed with ${version}, so a client is refused once its CA is no longer in the file`, async (t) => {
+      const { ask, connection, write, service } = await gateway(t);
+      const sessions: Buffer[] = [];
+      const options = { ...ANN, minVersion: version, maxVersion: version };
+      const first = connection(options);
+      first.socket.on('session', (session: Buffer) => sessions.push(session));
+      first.send(estimate());
+      await first.until(/200 OK/);
+      const session = sessions.at(-1) ?? (first.socket as TLSSocket).getSession();
+      const again = connect({
+        ...{ port: service.port, host: '127.0.0.1', servername: 'localhost', rejectUnauthorized: false },
+        ...{ ...options, session },
+      });
+      t.after(() => again.destroy());
+      await once(again, 'secureConnect');
+      assert.equal(again.isSessionReused(), false);
+      write('ca.pem', OTHERS.pem);
+      service.reload();
+      assert.match(await ask({ ...options, session }), FOREIGN);
+    });
+  }
+});
+
+describe('names in certificates', () => {
+  it('are listed in the order DNS, email, URI', () => {
+    const names: Names = [
+      ['uri', 'u'],
+      ['email', 'e'],
+      ['other', 'o'],
+      ['dns', 'd'],
+    ];
+    assert.deepEqual(certificateNames(der(TEAM, newKey(), { names, subject: [['CN', 'c']] })), [
+      'd',
+      'e',
+      'u',
+    ]);
+  });
+
+  it('are an empty list if the bytes are no certificate', () => {
+    for (const bytes of [[], [0x30, 0], [0x30, 0x80], [1, 2, 3]])
+      assert.deepEqual(certificateNames(Uint8Array.from(bytes)), []);
+  });
+});
+
+/** The program itself in front of a simulated service, with the clients and the CA of the team. */
+async function program(t: TestContext, clients: readonly object[], more: readonly string[]) {
+  const { directory, simulator, flags, env, close } = await startRemote({ apiKey: null });
+  t.after(() => close());
+  const write = (name: string, text: string): string => {
+    writeFileSync(join(directory, name), text);
+    return join(directory, name);
+  };
+  const proxy = await startProxyProcess(
+    [
+      `--clients=${write('clients.json', JSON.stringify({ clients }))}`,
+      `--tls-client-ca=${write('team.pem', TEAM.pem)}`,
+      `--tls-cert-path=${write('server.pem', server.cert)}`,
+      `--tls-key-path=${write('server.key', server.key)}`,
+      `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
+      ...[...flags, '--port=0', ...more],
+    ],
+    env,
+  );
+  t.after(() => proxy.stop('SIGKILL'));
+  const port = Number(new URL(proxy.url).port);
+  /** The answer to a request on a connection of its own. */
+  async function ask(identity: ConnectionOptions, request: string) {
+    const asking = rawClient(port, { servername: 'localhost', rejectUnauthorized: false, ...identity });
+    asking.send(request);
+    const answer = await answerTo(asking);
+    asking.socket.destroy();
+    return answer;
+  }
+  return { directory, simulator, write, proxy, ask };
+}
+
+describe('--tls-client-ca with two workers', { timeout: 600_000 }, () => {
+  it('accepts a client in every worker, and refuses it in every worker once it is taken out of the clients file', async (t) => {
+    const clients = [{ name: 'ann' }, { name: 'bob' }];
+    const { write, proxy, ask } = await program(t, clients, ['--workers=2', '--log-level=debug']);
+    const request = estimate(['Connection: close']);
+    const outcomes = async (identity: Identity): Promise<string[]> => [
+      ...new Set(
+        await Promise.all(Array.from({ length: 8 }, async () => outcome(await ask(identity, request)))),
+      ),
+    ];
+    // The second worker may start after the first answers, and would read only the new file.
+    const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
+    await eventually('answers of both workers', async () => {
+      assert.deepEqual(await outcomes(ANN), ['in']);
+      return answering() === 2;
+    });
+    assert.match((await outcomes(issue(named('ann'), OTHERS))).join(), FOREIGN);
+    write('clients.json', '{"clients":[{"name":"bob"}]}');
+    const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
+    await eventually('the file to be read in both', () => heard() === 2);
+    const refused = await outcomes(ANN);
+    assert.equal(refused.length, 1);
+    assert.match(refused.join(), NAMELESS);
+  });
+});
+
+describe('a request of a client that a certificate names', { timeout: 600_000 }, () => {
+  const messages = [{ role: 'user', content: 'hello' }];
+  const body = JSON.stringify({ model: 'sim-echo', stream: true, messages });
+  const chat = [
+    ...['POST /v1/chat/completions HTTP/1.1', 'Host: localhost', 'Content-Type: application/json'],
+    ...[`Content-Length: ${body.length}`, '', body],
+  ].join('\r\n');
+
+  for (const workers of [1, 2]) {
+    it(`is forwarded with the gateway's key within the client's limits, and has a receipt (--workers=${workers})`, async (t) => {
+      const clients = ['ann', 'bob'].map((name) => ({ name, requestsPerMinute: 1 }));
+      const { directory, simulator, proxy, ask } = await program(t, clients, [
+        ...['--receipts', `--workers=${workers}`],
+      ]);
+      for (const identity of [ANN, issue(named('bob'))]) {
+        const served = await ask(identity, chat);
+        assert.equal(served.status, 200, served.body);
+        assert.match(served.body, /data: \[DONE\]\n\n/);
+        assert.match(outcome(await ask(identity, chat)), /^429 requests_per_minute_reached /);
+      }
+      assert.equal((await ask({}, chat)).status, 401);
+      const sent = simulator.recorder.requests().filter(({ path }) => path === '/v1/chat/completions');
+      assert.deepEqual(
+        sent.map(({ headers }) => headers['authorization']),
+        ['Bearer key-of-the-gateway', 'Bearer key-of-the-gateway'],
+      );
+
+      assert.equal(await proxy.stop('SIGTERM'), 0);
+      const folder = join(directory, 'workspace/receipts');
+      const told = readdirSync(folder)
+        .filter((name) => name.endsWith('.jsonl'))
+        .flatMap((name) => readFileSync(join(folder, name), 'utf8').trimEnd().split('\n'))
+        .map((line) => JSON.parse(line));
+      const requests = told
+        .filter(({ type }) => type === 'request')
+        .map(({ client: name, endpoint, status, code }) => [name, endpoint, status, code].join(' '));
+      assert.deepEqual(requests.toSorted(), [
+        ...['ann chat 200 ', 'ann chat 429 requests_per_minute_reached'],
+        ...['bob chat 200 ', 'bob chat 429 requests_per_minute_reached'],
+      ]);
+      const refused = told.flatMap(({ counts = [] }) => counts);
+      assert.deepEqual(refused, [{ client: null, code: 'client_unknown', count: 1 }]);
+    });
+  }
+});

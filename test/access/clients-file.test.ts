@@ -1,0 +1,294 @@
+/** The file of --clients: what is in it, what is refused, and that no error quotes a token. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { parseClientsFile } from '../../lib/access/clients-file.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+
+const DIGEST = '2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae'; // of "foo"
+const OTHER = 'fcde2b2edba56bf408601fb721fe9b5c338d25ee5ff08c1d2b1d2e3cfb0ef1a7';
+const TOKEN = 'pmp_AbCdEfGhIjKlMnOpQrStUvWxYz0123456789-_abcde';
+
+const parse = (file: unknown, needsKeys = false) =>
+  parseClientsFile(Buffer.from(typeof file === 'string' ? file : JSON.stringify(file)), { needsKeys });
+const one = (members: object) => ({ clients: [{ name: 'ann', tokens: [DIGEST], ...members }] });
+
+const ACCEPTED: [what: string, members: object, read: object][] = [
+  [
+    'a name and a token alone',
+    {},
+    { name: 'ann', cacheSalt: 'client', expires: undefined, apiKeyFile: undefined },
+  ],
+  ['a name as of mail', { name: 'ann.b_c-d@example.com' }, { name: 'ann.b_c-d@example.com' }],
+  ['a time in UTC', { expires: '2027-01-31T00:00:00Z' }, { expires: 1801353600000 }],
+  ['a time with an offset', { expires: '2027-01-31T02:00:00.5+02:00' }, { expires: 1801353600500 }],
+  ['a time in small letters', { expires: '2027-01-31t00:00:00z' }, { expires: 1801353600000 }],
+  ['a leap day', { expires: '2028-02-29T00:00:00Z' }, { expires: 1835395200000 }],
+  ['models', { models: ['gpt-*', '*'] }, { models: ['gpt-*', '*'] }],
+  ['endpoints', { endpoints: ['chat', 'models', 'model'] }, { endpoints: ['chat', 'models', 'model'] }],
+  ['a key file', { apiKey: '@keys/ann' }, { apiKeyFile: 'keys/ann' }],
+  ['a shared cache', { cacheSalt: 'shared' }, { cacheSalt: 'shared' }],
+  ['a cache by own salts', { cacheSalt: 'own' }, { cacheSalt: 'own' }],
+  [
+    'no limits',
+    {},
+    { limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined } },
+  ],
+  [
+    'limits, from the smallest to the largest',
+    { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 },
+    { limits: { requestsPerMinute: 1, tokensPerDay: 2_147_483_648, maxConcurrent: 60 } },
+  ],
+];
+
+const REFUSED: [what: string, file: unknown, words: string][] = [
+  ['no JSON', '{', 'not JSON at character 1, in line 1'],
+  [
+    'no JSON in its third line',
+    '{\n"clients":\n[}',
+    'not JSON at character 14, in line 3 (JSON has no comments, and no comma behind the last item)',
+  ],
+  ['no text', '', 'the file is empty'],
+  ['another value than an object', [], 'the file: expected an object with the member "clients"'],
+  ['no list of clients', {}, 'clients: expected a list of clients, in brackets'],
+  ['an unknown member', { clients: [], client: [] }, 'client: expected a known member'],
+  ['a client that is a text', { clients: [TOKEN] }, 'clients[0]: expected an object'],
+  ['a member twice', `{"clients":[],"clients":[]}`, 'appears twice'],
+  ['no name', { clients: [{ tokens: [DIGEST] }] }, 'clients[0].name: expected a name'],
+  ['a name with a blank', one({ name: 'ann b' }), 'clients[0].name'],
+  ['a name with a line break', one({ name: 'ann\n' }), 'clients[0].name'],
+  ['an empty name', one({ name: '' }), 'clients[0].name'],
+  ...['.ann', '_ann', '@ann', '-ann', '__proto__', 'ann\0', 'änn', 'ann/..', '{ann}', 'ann"', 'а'].map(
+    (name): (typeof REFUSED)[number] => [
+      `the name ${JSON.stringify(name)}`,
+      one({ name }),
+      'clients[0].name: expected a name of at most 64 letters',
+    ],
+  ),
+  ['a long name', one({ name: 'a'.repeat(65) }), 'clients[0].name'],
+  ['no tokens', { clients: [{ name: 'ann' }] }, 'clients[0].tokens: expected a list'],
+  [
+    'an empty list of tokens',
+    one({ tokens: [] }),
+    'clients[0].tokens: expected a list of at least one digest; to lock a client out, remove its whole entry',
+  ],
+  [
+    'a token in place of its digest',
+    one({ tokens: [DIGEST, TOKEN] }),
+    'clients[0].tokens[1]: expected the SHA-256 of a token, not the token itself; whoever read this file knows it now, so make another with "privatemode-proxy clients new"',
+  ],
+  [
+    'a digest in capitals',
+    one({ tokens: [DIGEST.toUpperCase()] }),
+    'clients[0].tokens[0]: expected the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new NAME" without --clients prints both',
+  ],
+  ['a token as the name of a member', one({ [TOKEN]: 1 }), 'clients[0].…: expected a known member'],
+  ['a digest as the name of a member', { clients: [], [DIGEST]: 1 }, '…: expected a known member'],
+  ['a digest as the name of a member, twice', `{"${DIGEST}":1,"${DIGEST}":2}`, 'appears twice'],
+  [
+    'a day without a time',
+    one({ expires: '2027-01-31' }),
+    'clients[0].expires: expected a time such as 2027-01-31T00:00:00Z (RFC 3339), not a day alone',
+  ],
+  ['a time without a zone', one({ expires: '2027-01-31T00:00:00' }), 'clients[0].expires'],
+  ['a day that does not exist', one({ expires: '2027-02-30T00:00:00Z' }), 'clients[0].expires'],
+  ['an hour that does not exist', one({ expires: '2027-02-03T24:00:00Z' }), 'clients[0].expires'],
+  ['a number for a time', one({ expires: 1 }), 'clients[0].expires'],
+  ['no models', one({ models: [] }), 'clients[0].models: expected a list of at least one, in brackets'],
+  ['an empty model', one({ models: [''] }), 'clients[0].models[0]'],
+  [
+    'an endpoint that nobody knows',
+    one({ endpoints: ['chat', 'chats'] }),
+    'clients[0].endpoints[1]: expected one of chat,',
+  ],
+  ...[
+    ['/v1/chat/completions', 'chat'],
+    ['/chat/completions', 'chat'],
+    ['chat/completions', 'chat'],
+    ['/v1/messages', 'messages'],
+    ['/v1/models/{id}', 'model'],
+  ].map(([path, id]): [string, unknown, string] => [
+    `the path ${path} in place of an endpoint`,
+    one({ endpoints: [path] }),
+    `clients[0].endpoints[0]: expected the name of an endpoint, not its path: write "${id}"`,
+  ]),
+  ...['name', 'tokens', 'apiKey'].map((name): [string, unknown, string] => [
+    `the default ${name}`,
+    { defaults: { [name]: 'x' }, clients: [] },
+    `defaults.${name}: expected a known member: expires, models, endpoints, cacheSalt, requestsPerMinute, tokensPerDay, maxConcurrent`,
+  ]),
+  [
+    'a default that is a text in place of a number',
+    { defaults: { requestsPerMinute: '7' }, clients: [] },
+    'defaults.requestsPerMinute: expected a whole',
+  ],
+  ['defaults that are a list', { defaults: [], clients: [] }, 'defaults: expected an object'],
+  ['a key in place of its file', one({ apiKey: TOKEN }), 'clients[0].apiKey: expected @ and the path'],
+  [
+    'a salt rule that nobody knows',
+    one({ cacheSalt: 'none' }),
+    'clients[0].cacheSalt: expected one of client, shared, own',
+  ],
+  ...['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'].flatMap((name) =>
+    ['0', '-1', '1.5', '1.0', '1e3', '2147483649', '99999999999999999999', '"1"', 'null', '[1]'].map(
+      (value): [string, unknown, string] => [
+        `${name} ${value}`,
+        `{"clients":[{"name":"ann","tokens":["${DIGEST}"],"${name}":${value}}]}`,
+        `clients[0].${name}: expected a whole number from 1 to 2147483648, in digits alone, without quotes; leave it out for no limit`,
+      ],
+    ),
+  ),
+  [
+    'two clients of one name',
+    {
+      clients: [
+        { name: 'ann', tokens: [DIGEST] },
+        { name: 'ann', tokens: [OTHER] },
+      ],
+    },
+    'clients[1].name: expected a name that no other client has; clients[0] is called "ann" too',
+  ],
+  [
+    'a token of two clients',
+    {
+      clients: [
+        { name: 'ann', tokens: [DIGEST] },
+        { name: 'bob', tokens: [OTHER, DIGEST] },
+      ],
+    },
+    'clients[1].tokens[1]: expected a token that is in the file once',
+  ],
+  ['more than 1,048,576 bytes', `${' '.repeat(1024 * 1024)}{"clients":[]}`, 'at most 1048576 bytes'],
+];
+
+describe('the file of --clients', () => {
+  for (const [what, members, read] of ACCEPTED) {
+    it(`may have ${what}`, () => {
+      const [entry] = parse({ $schema: './clients-file.schema.json', ...one(members) });
+      for (const [name, value] of Object.entries(read))
+        assert.deepEqual(entry?.[name as keyof typeof entry], value);
+      assert.deepEqual(
+        entry?.tokens.map((token) => Buffer.from(token).toString('hex')),
+        [DIGEST],
+      );
+    });
+  }
+
+  for (const [what, file, words] of REFUSED) {
+    it(`is refused with ${what}`, () => {
+      assert.throws(
+        () => parse(file),
+        (thrown) => {
+          assert.ok(thrown instanceof PrivatemodeError && thrown.code === 'config_invalid', `${thrown}`);
+          assert.ok(thrown.message.startsWith('--clients: '), thrown.message);
+          assert.ok(thrown.message.includes(words), thrown.message);
+          for (const secret of [DIGEST, TOKEN, OTHER]) {
+            assert.ok(!thrown.message.toLowerCase().includes(secret.slice(0, 12).toLowerCase()), 'it quotes');
+          }
+          return true;
+        },
+      );
+    });
+  }
+
+  it('may have defaults, each for the clients that do not set their own value', () => {
+    const defaults = {
+      expires: '2027-01-31T00:00:00Z',
+      models: ['m'],
+      requestsPerMinute: 7,
+      cacheSalt: 'own',
+    };
+    const clients = [
+      { name: 'ann', tokens: [DIGEST] },
+      {
+        name: 'bob',
+        tokens: [OTHER],
+        models: ['n'],
+        requestsPerMinute: 60,
+        cacheSalt: 'client',
+        maxConcurrent: 2,
+      },
+    ];
+    const [ann, bob] = parse({ defaults, clients });
+    assert.deepEqual(
+      [ann?.expires, ann?.models, ann?.limits.requestsPerMinute, ann?.limits.maxConcurrent, ann?.cacheSalt],
+      [1801353600000, ['m'], 7, undefined, 'own'],
+    );
+    assert.deepEqual(
+      [bob?.expires, bob?.models, bob?.limits.requestsPerMinute, bob?.limits.maxConcurrent, bob?.cacheSalt],
+      [1801353600000, ['n'], 60, 2, 'client'],
+    );
+    assert.ok(Object.isFrozen(ann?.models) && Object.isFrozen(ann));
+  });
+
+  it('may have at most 4,096 tokens', () => {
+    const withTokens = (count: number) =>
+      one({ tokens: Array.from({ length: count }, (_, i) => i.toString(16).padStart(64, '0')) });
+    assert.equal(parse(withTokens(4096))[0]?.tokens.length, 4096);
+    assert.throws(() => parse(withTokens(4097)), {
+      message: '--clients: clients: expected at most 4096 tokens',
+    });
+  });
+
+  it('may have an empty list of clients', () => assert.deepEqual(parse({ clients: [] }), []));
+
+  it('must name a key file for each client if there is no --api-key', () => {
+    assert.equal(parse(one({ apiKey: '@k' }), true).length, 1);
+    assert.throws(
+      () => parse(one({}), true),
+      /clients\[0\]\.apiKey: expected a key file, since there is no --api-key/,
+    );
+  });
+
+  it('is read into frozen objects', () => {
+    const entries = parse(one({ models: ['m'] }));
+    assert.ok(Object.isFrozen(entries) && Object.isFrozen(entries[0]) && Object.isFrozen(entries[0]?.models));
+  });
+
+  it('may have the content of the example in docs/clients-file.md', () => {
+    const page = readFileSync(join(import.meta.dirname, '../../docs/clients-file.md'), 'utf8');
+    const example = /# The clients file[\s\S]*?```json\n([\s\S]*?)```/.exec(page)?.[1] ?? '';
+    const names = parse(example).map(({ name }) => name);
+    assert.deepEqual(names, ['bob', 'search-service']);
+  });
+
+  it('has a JSON schema with the same members, endpoints and patterns', () => {
+    const schema = JSON.parse(
+      readFileSync(join(import.meta.dirname, '../../docs/clients-file.schema.json'), 'utf8'),
+    );
+    const { properties } = schema.$defs.client;
+    const defaults = schema.properties.defaults.properties;
+    const defaultable = Object.keys(properties).filter(
+      (name) => !['name', 'tokens', 'apiKey'].includes(name),
+    );
+    assert.deepEqual(Object.keys(defaults), defaultable);
+    for (const name of defaultable)
+      assert.deepEqual(defaults[name], { $ref: `#/$defs/client/properties/${name}` });
+    const limits = ['requestsPerMinute', 'tokensPerDay', 'maxConcurrent'];
+    const members = ['name', 'tokens', 'expires', 'models', 'endpoints', 'apiKey', 'cacheSalt', ...limits];
+    assert.deepEqual(Object.keys(properties), members);
+    for (const name of limits) {
+      const { type, minimum, maximum } = properties[name];
+      assert.equal(type, 'integer');
+      for (const value of [minimum, maximum]) parse(one({ [name]: value }));
+      for (const value of [minimum - 1, maximum + 1]) assert.throws(() => parse(one({ [name]: value })));
+    }
+    const all = {
+      name: 'a',
+      tokens: [createHash('sha256').update('t').digest('hex')],
+      expires: '2027-01-31T00:00:00Z',
+    };
+    const { enum: endpoints } = properties.endpoints.items as { enum: string[] };
+    const counts = { requestsPerMinute: 1, tokensPerDay: 1, maxConcurrent: 1 };
+    const full = { ...all, models: ['*'], endpoints, apiKey: '@k', cacheSalt: 'own', ...counts };
+    assert.deepEqual(Object.keys(full), members);
+    assert.deepEqual(parse({ clients: [full] })[0]?.endpoints, endpoints);
+    assert.throws(
+      () => parse(one({ endpoints: ['x'] })),
+      new RegExp(`expected one of ${endpoints.join(', ')}$`),
+    );
+    for (const cacheSalt of properties.cacheSalt.enum) parse(one({ cacheSalt }));
+  });
+});

@@ -1,0 +1,221 @@
+/** The program with --clients, in processes of its own, in front of a simulated deployment. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { KEY_MARK } from '../support/doors/canaries.ts';
+import { startStack } from '../support/doors/stack.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
+
+const ANN = `${KEY_MARK}token-of-ann`;
+const BOB = `${KEY_MARK}token-of-bob`;
+const SALT = 'a literal salt of 32 bytes or more, for all';
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+const client = (name: string, token: string, more: object = {}) => ({
+  name,
+  tokens: [sha256(token)],
+  ...more,
+});
+
+/** A service, and where the file of clients is. */
+async function place(): Promise<Remote & { readonly file: string }> {
+  const remote = await startRemote({ apiKey: null });
+  const file = join(remote.directory, 'clients.json');
+  return { ...remote, file, flags: [...remote.flags, `--clients=${file}`, '--port=0'] };
+}
+
+describe('--clients with two workers and no key of the proxy', { timeout: 600_000 }, () => {
+  let here: Awaited<ReturnType<typeof place>>;
+  let proxy: Program;
+  before(async () => {
+    here = await place();
+    writeFileSync(join(here.directory, 'ann.key'), 'key-of-ann');
+    writeFileSync(join(here.directory, 'bob.key'), 'key-of-bob');
+    writeFileSync(here.file, JSON.stringify({ clients: both() }));
+    const more = ['--workers=2', '--receipts', '--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`];
+    proxy = await startProxyProcess([...here.flags, ...more, '--log-level=debug'], here.env);
+    // The second worker may start after the first answers, and would read only a later file.
+    const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
+    await eventually('answers of both workers', async () => {
+      assert.deepEqual(await statuses(ANN), [200]);
+      return answering() === 2;
+    });
+  });
+  after(async () => {
+    await proxy.stop('SIGKILL');
+    await here.close();
+  });
+
+  const both = () => [client('ann', ANN, { apiKey: '@ann.key' }), client('bob', BOB, { apiKey: '@bob.key' })];
+  /** Each on a connection of its own, so that both workers get some. */
+  const ask = (token: string, stream = false): Promise<Response> =>
+    fetch(`${proxy.url}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', connection: 'close' },
+      body: JSON.stringify({ model: 'sim-echo', stream, messages: [{ role: 'user', content: 'hello' }] }),
+    });
+  const statuses = async (token: string, times = 8): Promise<number[]> => {
+    const answers = await Promise.all(Array.from({ length: times }, () => ask(token)));
+    await Promise.all(answers.map((answer) => answer.arrayBuffer()));
+    return [...new Set(answers.map(({ status }) => status))].toSorted();
+  };
+
+  it('forwards the requests of each client with the API key and the salt of that client', async () => {
+    assert.deepEqual(await statuses(ANN), [200]);
+    const salts = new Map<string, string>();
+    for (const [token, key] of [
+      [ANN, 'key-of-ann'],
+      [BOB, 'key-of-bob'],
+    ] as const) {
+      assert.match(await (await ask(token, true)).text(), /data: \[DONE\]\n\n$/);
+      const { headers } = here.simulator.recorder.requests().at(-1) as { headers: Record<string, string> };
+      assert.equal(headers['authorization'], `Bearer ${key}`);
+      const opened = JSON.parse(here.simulator.exchanges.last()?.opened ?? '') as { cache_salt: string };
+      assert.match(opened.cache_salt, /^[0-9a-f]{64}$/);
+      salts.set(token, opened.cache_salt);
+    }
+    assert.notEqual(salts.get(ANN), salts.get(BOB));
+    assert.deepEqual(await statuses('nobody', 4), [401]);
+    assert.deepEqual(here.simulator.exchanges.violations(), []);
+  });
+
+  it('refuses a client in every worker once the client was taken out of the file', async () => {
+    writeFileSync(here.file, JSON.stringify({ clients: both().slice(0, 1) }));
+    const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
+    await eventually('both workers to read the file', () => heard() === 2);
+    assert.deepEqual(await statuses(BOB), [401]);
+    assert.deepEqual(await statuses(ANN), [200]);
+  });
+
+  it('keeps its clients in every worker if the new file is bad, and logs why', async () => {
+    writeFileSync(here.file, `{"clients":[{"name":"${ANN}"}]}`);
+    proxy.process.kill('SIGHUP');
+    await eventually('the words of one for both', () =>
+      proxy.log().includes('The clients file cannot be used'),
+    );
+    assert.deepEqual(await statuses(ANN), [200]);
+    assert.match(proxy.log(), /clients\[0\]\.tokens: expected a list of at least one/);
+  });
+
+  it('reads the file again on SIGHUP', async () => {
+    writeFileSync(here.file, JSON.stringify({ clients: both().slice(1) }));
+    proxy.process.kill('SIGHUP');
+    const isKnown = async (): Promise<boolean> => (await statuses(BOB)).join() === '200';
+    await eventually('that every worker knows Bob', isKnown);
+    assert.deepEqual(await statuses(ANN), [401]);
+  });
+
+  it('names the client in the log and in receipts, and no token anywhere', async () => {
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+    const folder = join(here.directory, 'workspace/receipts');
+    const names = readdirSync(folder).filter((name) => name.endsWith('.jsonl'));
+    const text = names.map((name) => readFileSync(join(folder, name), 'utf8')).join('');
+    const lines = text
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    const receipts = lines.filter(({ type }) => type === 'request');
+    assert.deepEqual(new Set(receipts.map((receipt) => receipt.client)), new Set(['ann', 'bob']));
+    const refused = lines.flatMap(({ counts = [] }) => counts);
+    for (const { client: name, code } of refused) assert.deepEqual([name, code], [null, 'client_unknown']);
+    assert.ok(refused.length > 0);
+    assert.match(proxy.log(), /Request ended.*client="?ann/);
+    for (const written of [text, proxy.log(), JSON.stringify(here.simulator.recorder.requests())]) {
+      for (const token of [ANN, BOB]) {
+        assert.ok(!written.includes(token) && !written.includes(sha256(token)), 'a token was written down');
+      }
+    }
+  });
+});
+
+describe('clients revoke with --admin-address', { timeout: 600_000 }, () => {
+  for (const workers of [1, 2]) {
+    it(`returns once the proxy refuses the client (--workers=${workers})`, async () => {
+      const here = await place();
+      const admin = await freePort();
+      const flag = `--admin-address=127.0.0.1:${admin}`;
+      writeFileSync(here.file, JSON.stringify({ clients: [client('ann', ANN), client('bob', BOB)] }));
+      const proxy = await startProxyProcess(
+        [...here.flags, '--api-key=k', `--workers=${workers}`, flag],
+        here.env,
+      );
+      const statuses = async (token: string): Promise<number[]> => {
+        const headers = { authorization: `Bearer ${token}`, connection: 'close' };
+        const all = Array.from({ length: 6 }, () => fetch(`${proxy.url}/v1/models`, { headers }));
+        return [...new Set((await Promise.all(all)).map(({ status }) => status))];
+      };
+      try {
+        const ran = await runCommand(['clients', 'revoke', 'bob', '--clients', here.file, flag]);
+        assert.deepEqual([ran.code, ran.stderr], [0, '']);
+        assert.deepEqual(await statuses(BOB), [401]);
+        assert.deepEqual(await statuses(ANN), [200]);
+        const text = readFileSync(here.file, 'utf8');
+        const { clientsFile } = (await (await fetch(`http://127.0.0.1:${admin}/status`)).json()) as {
+          clientsFile: string[];
+        };
+        assert.deepEqual(clientsFile, Array(workers).fill(sha256(text)));
+      } finally {
+        await proxy.stop('SIGKILL');
+        await here.close();
+      }
+    });
+  }
+});
+
+describe('a file of clients that is bad at the start', { timeout: 600_000 }, () => {
+  const files: [what: string, text: string | undefined, flags: string[], words: RegExp][] = [
+    ['missing', undefined, ['--api-key=k'], /failed to read the file .* of --clients: ENOENT/],
+    ['no JSON', '{', ['--api-key=k'], /--clients: not JSON at character 1/],
+    [
+      'without API keys if there is no --api-key',
+      JSON.stringify({ clients: [client('ann', ANN)] }),
+      [],
+      /clients\[0\]\.apiKey/,
+    ],
+    [
+      'with a key file that is missing',
+      JSON.stringify({ clients: [client('ann', ANN, { apiKey: '@no' })] }),
+      [],
+      /API key file/,
+    ],
+  ];
+  for (const workers of ['--workers=1', '--workers=2']) {
+    for (const [what, text, flags, words] of files) {
+      it(`keeps the program from starting, with an error that says why (${what}, ${workers})`, async () => {
+        const here = await place();
+        try {
+          if (text !== undefined) writeFileSync(here.file, text);
+          const start = startProxyProcess([...here.flags, ...flags, workers], here.env);
+          await assert.rejects(
+            start.then((proxy) => proxy.stop('SIGKILL')),
+            words,
+          );
+        } finally {
+          await here.close();
+        }
+      });
+    }
+  }
+});
+
+describe('a gateway without --clients', () => {
+  it('forwards the tokens of clients as API keys of the service, and logs no client', async () => {
+    const stack = await startStack({ apiKey: null });
+    try {
+      const headers = { authorization: 'Bearer key-of-a-client' };
+      assert.equal((await fetch(`${stack.url}/v1/models`, { headers })).status, 200);
+      assert.equal(
+        stack.simulator.recorder.requests().at(-1)?.headers['authorization'],
+        headers.authorization,
+      );
+      assert.ok(!stack.logLines.some((line) => line.includes('"client"')));
+    } finally {
+      await stack.close();
+    }
+  });
+});

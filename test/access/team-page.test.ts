@@ -1,0 +1,139 @@
+/** docs/team.md, carried out: from nothing to three people with limits. */
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import https from 'node:https';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { program } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
+
+const PAGE = readFileSync(join(ROOT, 'docs/team.md'), 'utf8');
+/** Where the same gateway is tried in front of a simulated service. */
+const REHEARSAL = readFileSync(join(ROOT, 'docs/simulator.md'), 'utf8');
+const ERRORS = readFileSync(join(ROOT, 'docs/error-codes.md'), 'utf8');
+
+/** The block behind `<!-- MARK -->`, without the indent of its list. */
+function block(mark: string, page = PAGE): string {
+  const [, text] = page.match(new RegExp(`^ *<!-- ${mark} -->\n *\`\`\`\\w+\n([^\`]+)\`\`\`$`, 'm')) ?? [];
+  assert.ok(text !== undefined, `the page has no block ${mark}`);
+  return text;
+}
+
+const OPENSSL = program('openssl');
+
+describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
+  let directory: string;
+  let remote: Remote;
+  let proxy: Program;
+  const tokens = new Map<string, string>();
+  const inDirectory = (...names: string[]): string => join(directory, ...names);
+
+  /** What is copied from the page, with the program of this checkout. */
+  function carryOut(mark: string): string {
+    const program = `privatemode-proxy() { "${process.execPath}" "${join(ROOT, 'bin/privatemode-proxy.ts')}" "$@"; }`;
+    const script = `${program}\n${block(mark)}`;
+    const { status, stdout, stderr } = run('bash', ['--norc', '-euc', script], { cwd: directory });
+    assert.equal(status, 0, stderr);
+    return stdout;
+  }
+
+  before(async () => {
+    remote = await startRemote();
+    directory = remote.directory;
+    carryOut('block: team-certificate');
+    const made = carryOut('block: team-tokens');
+    let file = block('file: clients.json');
+    const { clients } = JSON.parse(readFileSync(inDirectory('clients.json'), 'utf8'));
+    assert.match(made, /^search-service +1 token$/m);
+    const printed = made.match(/^pmp_\S+$/gm) ?? [];
+    for (const [
+      i,
+      {
+        name,
+        tokens: [digest],
+      },
+    ] of clients.entries()) {
+      tokens.set(name, printed[i] as string);
+      file = file.replace(
+        new RegExp(`("name": "${name}", "tokens": \\[")[0-9a-f]{64}`),
+        (_, head: string) => head + digest,
+      );
+    }
+    assert.deepEqual([...tokens.keys()], ['ann', 'bob', 'search-service']);
+    writeFileSync(inDirectory('clients.json'), file);
+    writeFileSync(inDirectory('key.txt'), 'a-key');
+    proxy = await start();
+  });
+  after(async () => {
+    await proxy?.stop('SIGKILL');
+    await remote?.close();
+  });
+
+  /** With the flags of the page, on a port of loopback, in front of the simulated service. */
+  function start(): Promise<Program> {
+    const words = block('flags: team').replaceAll('\\\n', ' ').trim().split(/\s+/).slice(1);
+    const flags = words.map((word) =>
+      word.replace(/^(@?)([\w.-]+\.(?:json|txt|crt|key)|workspace)$/, `$1${directory}/$2`),
+    );
+    const here = [
+      '--listen-address=127.0.0.1',
+      '--port=0',
+      `--api-endpoint=localhost:${remote.simulator.port}`,
+      `--manifest-path=${inDirectory('manifest.json')}`,
+      `--unsafe-trust-roots=${inDirectory('roots')}`,
+    ];
+    const kept = flags.join('\n').replace('--listen-address\n0.0.0.0\n--port\n8080', here.join('\n'));
+    return startProxyProcess(kept.split('\n'), remote.env);
+  }
+
+  it('and the rehearsal in docs/simulator.md have the same flags but for API key, address and roots', () => {
+    const wordsOf = (mark: string, page?: string): string =>
+      block(mark, page).replaceAll('\\\n', ' ').trim().replace(/\s+/g, ' ');
+    const rehearsed = wordsOf('flags: team').replace('@key.txt', 'any').replace('0.0.0.0', '127.0.0.1');
+    assert.equal(wordsOf('flags: team-rehearsal', REHEARSAL), `${rehearsed} --unsafe-trust-roots sim/roots`);
+  });
+
+  /** Status, code and Retry-After of the response. */
+  function ask(name: string | undefined, path = '/v1/chat/completions') {
+    const { promise, resolve, reject } = Promise.withResolvers<[number, string | undefined, boolean]>();
+    const request = https.request(new URL(path, proxy.url), {
+      ...{ method: 'POST', agent: false, ca: readFileSync(inDirectory('tls.crt')), timeout: 30_000 },
+      servername: 'gateway.example',
+      headers: {
+        'content-type': 'application/json',
+        ...(name !== undefined && { authorization: `Bearer ${tokens.get(name)}` }),
+      },
+    });
+    request.on('timeout', () => request.destroy(new Error('no response')));
+    request.on('error', reject);
+    request.on('response', async (response) => {
+      const body = Buffer.concat(await response.toArray()).toString();
+      const { error } = JSON.parse(body) as { error?: { code: string } };
+      resolve([response.statusCode as number, error?.code, response.headers['retry-after'] !== undefined]);
+    });
+    request.end(JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }));
+    return promise;
+  }
+
+  it('describes a gateway that admits clients within their limits, also after a restart, and refuses as the page says', async () => {
+    assert.deepEqual(await ask('bob'), [200, undefined, false]);
+    assert.deepEqual(await ask('bob'), [200, undefined, false]);
+    assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
+    assert.deepEqual(await ask('ann'), [200, undefined, false]);
+    assert.deepEqual((await ask('search-service')).slice(0, 2), [403, 'client_forbidden']);
+    assert.deepEqual((await ask(undefined)).slice(0, 2), [401, 'client_unknown']);
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+    proxy = await start();
+    assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
+    assert.deepEqual(await ask('ann'), [200, undefined, false]);
+  });
+
+  it('lists only error codes that docs/error-codes.md has with the same status', () => {
+    const table = [...PAGE.matchAll(/^ {3}\| (\d{3}) \| `(\w+)` \|/gm)];
+    assert.ok(table.length >= 8);
+    for (const [, status, code] of table)
+      assert.ok(ERRORS.includes(`\n| \`${code}\` | ${status} | `), String(code));
+  });
+});

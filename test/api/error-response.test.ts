@@ -1,0 +1,151 @@
+/** How an error is written in each API style. What clients make of it: test/applications/errors.test.ts. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type ErrorFormat, errorEvent, errorResponse } from '../../lib/api/error-response.ts';
+import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+
+const ID = 'proxy_0199';
+const answerTo = (code: ErrorCode, format: ErrorFormat, accept?: string) =>
+  errorResponse(new PrivatemodeError(code, 'what happened'), { format, requestId: ID, accept });
+const CODES = (Object.keys(ERRORS) as ErrorCode[]).filter((code) => ERRORS[code].status !== 0);
+
+const SENTENCE = 'what happened. Send one JSON object as the request body. (request id proxy_0199)';
+const OPENAI = `{"error":{"message":"${SENTENCE}","type":"invalid_request_error","param":null,"code":"invalid_json"}}`;
+const ANTHROPIC = `{"type":"error","error":{"type":"invalid_request_error","message":"${SENTENCE}","code":"invalid_json"},"request_id":"proxy_0199"}`;
+
+describe('an error response', () => {
+  const EVENTS = 'text/event-stream';
+  const BOTH = 'application/json, text/event-stream';
+  const shapes: [format: ErrorFormat, accept: string | undefined, type: string, body: string][] = [
+    ['openai', undefined, 'application/json', OPENAI],
+    ['openai', BOTH, 'application/json', OPENAI],
+    ['openai', EVENTS, EVENTS, `data: ${OPENAI}\n\n`],
+    ['anthropic', undefined, 'application/json', ANTHROPIC],
+    ['anthropic', EVENTS, EVENTS, `event: error\ndata: ${ANTHROPIC}\n\n`],
+    ['plain', undefined, 'text/plain; charset=utf-8', `${SENTENCE}\n`],
+    ['plain', EVENTS, 'text/plain; charset=utf-8', `${SENTENCE}\n`],
+  ];
+  for (const [format, accept, type, text] of shapes) {
+    it(`in the ${format} form has the content type ${type} for a client that accepts ${accept ?? 'anything'}`, () => {
+      const { status, headers, body } = answerTo('invalid_json', format, accept);
+      assert.deepEqual([status, body.toString()], [400, text]);
+      assert.deepEqual(headers, {
+        'content-type': type,
+        'content-length': String(text.length),
+        'cache-control': 'no-store',
+        'privatemode-encrypted': 'false',
+        'privatemode-proxy-error': 'invalid_json',
+        'x-content-type-options': 'nosniff',
+        'content-security-policy': 'sandbox',
+        [format === 'anthropic' ? 'request-id' : 'x-request-id']: ID,
+      });
+    });
+  }
+
+  for (const code of CODES) {
+    it(`for ${code} has the status of that code, names it in privatemode-proxy-error, and says what to do`, () => {
+      const { status, remedies } = ERRORS[code];
+      const { body, ...answer } = answerTo(code, 'openai');
+      const { error } = JSON.parse(body.toString());
+      assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [status, code]);
+      assert.deepEqual(
+        [error.message, error.code],
+        [`what happened. ${remedies.operator} (request id ${ID})`, code],
+      );
+    });
+  }
+
+  const types: [code: ErrorCode, openai: string, anthropic: string][] = [
+    ['invalid_json', 'invalid_request_error', 'invalid_request_error'],
+    ['attestation_failed', 'invalid_request_error', 'policy_blocked'],
+    ['manifest_mismatch', 'invalid_request_error', 'policy_blocked'],
+    ['api_key_missing', 'authentication_error', 'authentication_error'],
+    ['origin_forbidden', 'permission_error', 'permission_error'],
+    ['unknown_path', 'invalid_request_error', 'not_found_error'],
+    ['method_not_allowed', 'invalid_request_error', 'invalid_request_error'],
+    ['upload_too_slow', 'invalid_request_error', 'invalid_request_error'],
+    ['websocket_unsupported', 'invalid_request_error', 'invalid_request_error'],
+    ['body_too_large', 'invalid_request_error', 'request_too_large'],
+    ['unsupported_encoding', 'invalid_request_error', 'invalid_request_error'],
+    ['too_many_headers', 'invalid_request_error', 'invalid_request_error'],
+    ['internal', 'server_error', 'api_error'],
+    ['upstream_reset', 'server_error', 'api_error'],
+    ['client_throttled', 'rate_limit_error', 'rate_limit_error'],
+    ['not_ready', 'server_error', 'overloaded_error'],
+    ['first_byte_timeout', 'server_error', 'timeout_error'],
+  ];
+  for (const [code, openai, anthropic] of types) {
+    it(`for ${code} has the type ${openai} in the openai form, ${anthropic} in the anthropic form`, () => {
+      assert.equal(JSON.parse(answerTo(code, 'openai').body.toString()).error.type, openai);
+      assert.equal(JSON.parse(answerTo(code, 'anthropic').body.toString()).error.type, anthropic);
+    });
+  }
+
+  it('has its type tested here for every status', () => {
+    const statuses = new Set(CODES.map((code) => ERRORS[code].status));
+    const chosen = new Set(types.map(([code]) => ERRORS[code].status));
+    assert.deepEqual(statuses, chosen);
+  });
+
+  /** The header by code, for all codes whose answers have it. */
+  const having = (name: string): Record<string, string> =>
+    Object.fromEntries(
+      CODES.map((code) => [code, answerTo(code, 'openai').headers[name] ?? '']).filter(([, value]) => value),
+    );
+
+  it('has Retry-After for exactly the codes whose cause passes by itself', () => {
+    assert.deepEqual(having('retry-after'), {
+      not_ready: '2',
+      shutting_down: '2',
+      manifest_unavailable: '5',
+      collateral_unavailable: '5',
+      secret_exchange_failed: '5',
+      control_api_failed: '5',
+      secret_denied: '5',
+      too_many_uploads: '2',
+      too_many_responses: '2',
+      limits_unavailable: '2',
+    });
+  });
+
+  it('takes Retry-After from the error, if the error states one, rather than from its code', () => {
+    const late = new PrivatemodeError('requests_per_minute_reached', 'so it is', { retryAfter: 17 });
+    const { headers } = errorResponse(late, { format: 'openai', requestId: ID });
+    assert.equal(headers['retry-after'], '17');
+  });
+
+  it('has x-should-retry: false for exactly the codes whose cause stays as it is', () => {
+    assert.deepEqual(having('x-should-retry'), {
+      api_key_missing: 'false',
+      api_key_rejected: 'false',
+      client_unknown: 'false',
+      tokens_per_day_reached: 'false',
+      upstream_tls_untrusted: 'false',
+      upstream_http2_only: 'false',
+      upstream_redirect: 'false',
+      attestation_failed: 'false',
+      evidence_malformed: 'false',
+      manifest_mismatch: 'false',
+      service_key_rejected: 'false',
+      client_too_old: 'false',
+      manifest_unsupported: 'false',
+      manifest_invalid: 'false',
+      manifest_log_failed: 'false',
+    });
+  });
+
+  it('has WWW-Authenticate: Bearer with status 401, and the allowed methods in Allow with status 405', () => {
+    assert.equal(answerTo('api_key_missing', 'openai').headers['www-authenticate'], 'Bearer');
+    const error = new PrivatemodeError('method_not_allowed', 'no');
+    const { headers } = errorResponse(error, { format: 'openai', requestId: ID, allow: ['GET', 'HEAD'] });
+    assert.equal(headers['allow'], 'GET, HEAD');
+  });
+});
+
+it('an error event has its data on one line, even if its message has several lines', () => {
+  const error = new PrivatemodeError('response_not_authentic', 'a line\nand another');
+  const openai = errorEvent(error, { format: 'openai', requestId: ID }).toString();
+  const anthropic = errorEvent(error, { format: 'anthropic', requestId: ID }).toString();
+  assert.match(openai, /^data: \{"error":\{.*"code":"response_not_authentic"\}\}\n\n$/);
+  assert.match(anthropic, /^event: error\ndata: \{"type":"error",.*\}\n\n$/);
+});

@@ -1,0 +1,148 @@
+/**
+ * Dates in verdicts: what lies ahead of the local clock names that clock, and lists of revocation say their
+ * age.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { period } from '../../lib/attestation/certificate-findings.ts';
+import type { Check } from '../../lib/attestation/check.ts';
+import { verify } from '../../lib/attestation/verify-evidence.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
+import {
+  attestedBy,
+  issueArkCrl,
+  issueMeshCa,
+  issueVcek,
+  type Changes as SnpChanges,
+} from '../support/evidence/snp-platform.ts';
+import { FUTURE, judge, PAST } from '../support/evidence/tdx-cases.ts';
+import { type Changes, NOW } from '../support/evidence/tdx-platform.ts';
+
+const BEHIND = /not valid yet at 2026-12-01T00:00:00\.000Z: the local clock is probably behind$/;
+const failedBy = (checks: readonly Check[], id: string): Check | undefined =>
+  checks.find((check) => check.id === id && check.outcome === 'fail');
+const foundBy = (checks: readonly Check[], id: string): string =>
+  failedBy(checks, id)?.found ?? 'did not fail';
+
+describe('a period', () => {
+  const [from, to] = [new Date('2026-11-01T00:00:00Z'), new Date('2026-12-01T00:00:00Z')];
+  const range = '2026-11-01T00:00:00.000Z to 2026-12-01T00:00:00.000Z';
+
+  it('is shown with "over" or "not valid yet" if now is outside it; both ends count as inside', () => {
+    for (const [now, words] of [
+      ['2026-11-01T00:00:00.000Z', range],
+      ['2026-12-01T00:00:00.000Z', range],
+      ['2026-12-01T00:00:00.001Z', `${range}, over at 2026-12-01T00:00:00.001Z`],
+      [
+        '2026-10-31T23:59:59.999Z',
+        `${range}, not valid yet at 2026-10-31T23:59:59.999Z: the local clock is probably behind`,
+      ],
+    ] as const) {
+      assert.equal(period(from, to, new Date(now)), words);
+    }
+    assert.equal(period(from, undefined, to), '2026-11-01T00:00:00.000Z to no date');
+  });
+});
+
+describe('a local clock that is behind', () => {
+  const soon = '2026-12-01T00:00:01Z';
+  const tdx: readonly (readonly [id: string, changes: Changes])[] = [
+    ['tdx.tcb_info.dates', { tcbInfo: (j) => ({ ...j, issueDate: soon }) }],
+    ['tdx.qe_identity.dates', { qeIdentity: (j) => ({ ...j, issueDate: soon }) }],
+    ['tdx.tcb_info.signer', { tcbSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
+    ['tdx.qe_identity.signer', { qeSigning: (r) => ({ ...r, notBefore: FUTURE }) }],
+    ['tdx.root_crl.dates', { rootCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
+    ['tdx.pck_crl.dates', { pckCrl: (r) => ({ ...r, thisUpdate: FUTURE }) }],
+    ['tdx.pck.validity', { pck: (r) => ({ ...r, notBefore: FUTURE }) }],
+  ];
+  for (const [id, changes] of tdx) {
+    it(`is named as the probable cause by ${id}`, async () => {
+      const checks = await judge(changes);
+      assert.match(foundBy(checks, id), BEHIND);
+      assert.deepEqual(failedBy(checks, id)?.detail, { clock: 'early' });
+    });
+  }
+
+  const ahead = new Date(soon);
+  const early = issueArkCrl({ thisUpdate: ahead });
+  const snp: readonly (readonly [id: string, changes: SnpChanges])[] = [
+    ['snp.chain.validity', { vcek: issueVcek({ notBefore: ahead }) }],
+    ['snp.crl.current', { crl: early, collateral: { amdCrl: async () => ({ crl: early }) } }],
+    ['document.mesh_ca', { meshCaPem: toPem(issueMeshCa({ notBefore: ahead })) }],
+  ];
+  for (const [id, changes] of snp) {
+    it(`is named as the probable cause by ${id}`, async () => {
+      const { checks } = await verify(attestedBy(changes));
+      assert.match(foundBy(checks, id), BEHIND);
+      assert.deepEqual(failedBy(checks, id)?.detail, { clock: 'early' });
+    });
+  }
+
+  it('is not named as the cause if something has expired', async () => {
+    const expired = await judge({ tcbInfo: (j) => ({ ...j, nextUpdate: '2026-11-30T23:59:59Z' }) });
+    assert.match(foundBy(expired, 'tdx.tcb_info.dates'), /, over at 2026-12-01T00:00:00\.000Z$/);
+    assert.deepEqual(failedBy(expired, 'tdx.tcb_info.dates')?.detail, { clock: 'late' });
+    const pck = await judge({ pck: (r) => ({ ...r, notAfter: PAST }) });
+    assert.doesNotMatch(foundBy(pck, 'tdx.pck.validity'), /clock/);
+    assert.deepEqual(failedBy(pck, 'tdx.pck.validity')?.detail, { clock: 'late' });
+  });
+
+  it('is named as the cause if one certificate is not valid yet and another has expired', async () => {
+    const both = await judge({
+      pck: (r) => ({ ...r, notBefore: FUTURE }),
+      platformCa: (r) => ({ ...r, notAfter: PAST }),
+    });
+    assert.deepEqual(failedBy(both, 'tdx.pck.validity')?.detail, { clock: 'early' });
+  });
+
+  for (const [what, crl, detail] of [
+    ['is not valid yet', issueArkCrl({ thisUpdate: ahead }), { clock: 'early' }],
+    ['has expired', issueArkCrl({ nextUpdate: new Date('2026-11-30T00:00:00Z') }), undefined],
+  ] as const) {
+    it(`${detail === undefined ? 'is not named' : 'is named'} as the cause if no CRL can be fetched and the list of the document ${what}`, async () => {
+      const amdCrl = async () => {
+        throw new PrivatemodeError('collateral_unavailable', 'CRL: the fetch failed');
+      };
+      const { checks } = await verify(attestedBy({ crl, collateral: { amdCrl } }));
+      const failure = failedBy(checks, 'snp.crl.available');
+      assert.match(
+        failure?.found ?? '',
+        /^CRL: the fetch failed \(needed, the one in the document being not current/,
+      );
+      assert.deepEqual(failure?.detail, detail);
+    });
+  }
+});
+
+describe("the age of Intel's revocation lists", () => {
+  it('is in the verdict, which says when a list was stored and why a stored list is used', async () => {
+    const listsOf = (checks: readonly Check[]) =>
+      ['tdx.root_crl.format', 'tdx.pck_crl.format'].map((wanted) => {
+        const { age, found } = checks.find(({ id }) => id === wanted) ?? {};
+        return [age, found];
+      });
+    const day = 86_400;
+    assert.deepEqual(listsOf(await judge({})), [
+      [11 * day, 'as expected; number 01, issued 11 days ago'],
+      [11 * day, 'as expected; number 01, issued 11 days ago'],
+    ]);
+    const stored = { fetchedAt: NOW.getTime() - 90 * 60_000, because: 'the host is down' };
+    const checks = await judge({
+      context: (context) => ({
+        ...context,
+        collateral: {
+          ...context.collateral,
+          intelRootCrl: async (query) => ({ ...(await context.collateral.intelRootCrl(query)), stored }),
+          intelPckCrl: async () => ({ ...(await context.collateral.intelPckCrl()), stored }),
+        },
+      }),
+    });
+    const instead =
+      'stored 90 min ago, because it could not be fetched now (the host is down); number 01, issued 11 days ago';
+    assert.deepEqual(listsOf(checks), [
+      [11 * day, instead],
+      [11 * day, instead],
+    ]);
+  });
+});

@@ -1,0 +1,110 @@
+/** Which models the user of an agent can change to under `run`, and which one it begins with. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, it } from 'node:test';
+import { runCommand } from '../support/processes/command.ts';
+import { standInAgents } from '../support/processes/stand-in-agents.ts';
+
+/** Ports that `fetch` refuses to use. */
+const FORBIDDEN = [10_080, 6_666, 6_667, 6_668, 6_669, 6_000, 5_060, 5_061, 4_190];
+
+describe('privatemode-proxy run', { timeout: 600_000 }, () => {
+  const { proxy, environment, run: runAside, started } = standInAgents();
+
+  it('asks a proxy on a port that fetch refuses to use', async (t) => {
+    const server = createServer((req, res) => proxy.answer(req, res));
+    t.after(() => server.close());
+    for (const port of FORBIDDEN) {
+      const listening = once(server, 'listening').catch(() => {}); // another program may have the port
+      server.listen(port, '127.0.0.1');
+      await listening;
+      if (server.listening) break;
+    }
+    const { port } = server.address() as AddressInfo;
+    const { code, stdout, stderr } = await runAside(['claude', '--model=model-a', `--port=${port}`], {
+      WHAT: 'ask',
+    });
+    assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+  });
+
+  it('asks the proxy itself where the environment makes fetch use an HTTP proxy', async () => {
+    const env = { NODE_USE_ENV_PROXY: '1', http_proxy: 'http://127.0.0.1:1', WHAT: 'ask' };
+    const { code, stdout, stderr } = await runAside(['claude', '--model=model-a'], env);
+    assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+  });
+
+  it('says so in one line if the proxy is ready but gives no answer', async () => {
+    proxy.answer = (req, res) => (req.url === '/readyz' ? proxy.own(req, res) : res.destroy());
+    const { code, stderr } = await runAside(['claude', '--model=model-a']);
+    const url = `http://127.0.0.1:${proxy.port}`;
+    const line = `Error: the proxy on ${url} cannot be used: GET /v1: socket hang up\n`;
+    assert.deepEqual([code, stderr], [1, line]);
+  });
+
+  it('says why there is no list if the proxy breaks off the list of models', async () => {
+    proxy.answer = (req, res) => proxy.own(req, res) || res.destroy();
+    const { code, stderr } = await runAside(['claude']);
+    const why = 'the proxy lists none (GET /v1/models: socket hang up)';
+    assert.deepEqual([code, stderr], [1, `Error: choose the model for the agent with --model: ${why}\n`]);
+  });
+
+  async function run(agent: string, flags: readonly string[] = []) {
+    const argv = ['run', agent, ...flags];
+    const { code, stderr } = await runCommand(argv, { env: environment({ WHAT: 'look' }) });
+    assert.equal(code, 0, stderr);
+    return started();
+  }
+  const openCodeConfig = async (flags: readonly string[]) => {
+    const { env } = await run('opencode', flags);
+    const config = JSON.parse(env['OPENCODE_CONFIG_CONTENT'] as string);
+    const [name] = config.enabled_providers as [string];
+    return { name, config, ...config.provider[name] };
+  };
+
+  it('offers in opencode the chosen model and the listed ones with plain names, each with its limits', async () => {
+    const forged = ['{env:GITHUB_TOKEN}', '-c', '__proto__', 'a b', '', 'a'.repeat(257), 7, null];
+    const listed = [
+      { id: 'one', max_model_len: 40_000 },
+      { id: 'maker/two:v2', max_model_len: 200_000 },
+      { id: 'three', max_model_len: '1' },
+      { id: 'one' },
+    ];
+    proxy.models = { data: [...forged.map((id) => ({ id })), ...listed] };
+    const { name, config, models, whitelist } = await openCodeConfig([
+      '--model=three',
+      '--context-window=9000',
+    ]);
+    assert.deepEqual([config.model, config.small_model], [`${name}/three`, `${name}/three`]);
+    const limits = Object.entries(models as Record<string, { limit?: object }>).map(([model, { limit }]) => [
+      model,
+      limit,
+    ]);
+    assert.deepEqual(Object.fromEntries(limits), {
+      three: { context: 9_000, output: 2_250 },
+      one: { context: 40_000, output: 10_000 },
+      'maker/two:v2': { context: 200_000, output: 32_000 },
+    });
+    assert.deepEqual(whitelist.toSorted(), Object.keys(models).toSorted());
+  });
+
+  it('offers in opencode at most 100 models, the chosen one first', async () => {
+    proxy.models = { data: Array.from({ length: 5_000 }, (_, i) => ({ id: `m${i}` })) };
+    const { models } = await openCodeConfig(['--model=m4000']);
+    assert.deepEqual([Object.keys(models).length, Object.keys(models)[0]], [100, 'm4000']);
+  });
+
+  for (const [what, names, discovers] of [
+    ['if an alias begins with claude', ['model-a', 'claude-sonnet-5'], true],
+    ['if it has a name of Anthropic', ['anthropic/x'], true],
+    ['if it has no name like those of Anthropic', ['model-a', 'gpt-4o'], false],
+  ] as const) {
+    it(`${discovers ? 'lets' : 'does not let'} Claude Code discover the models of the list ${what}`, async () => {
+      proxy.models = { data: names.map((id) => ({ id, max_model_len: 50_000 })) };
+      const { args, env } = await run('claude', ['--model', names[0]]);
+      for (const variables of [env, JSON.parse(args[1] as string).env])
+        assert.equal(variables['CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY'], discovers ? '1' : undefined);
+    });
+  }
+});

@@ -1,0 +1,227 @@
+/**
+ * The port that `run` opens for an agent, in front of a server that stands in for the proxy, dies and
+ * returns.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { startRelay } from '../../lib/commands/run-relay.ts';
+import { eventually } from '../support/processes/eventually.ts';
+
+const NAMED = '{"name":"privatemode-proxy"}';
+
+describe('the port that privatemode-proxy run opens for an agent', { timeout: 600_000 }, () => {
+  let proxy: Server;
+  let port: number;
+  let relay: Awaited<ReturnType<typeof startRelay>>;
+  /** Method and path of what the proxy got, without GET /v1. */
+  let got: string[];
+  let gotRaw: string[];
+  let gotBody: string;
+
+  async function listen(answer: RequestListener, name = NAMED, at = 0): Promise<void> {
+    proxy = createServer(async (req, res) => {
+      if (req.url === '/v1') return res.end(name);
+      got.push(`${req.method} ${req.url}`);
+      gotRaw = req.rawHeaders;
+      gotBody = Buffer.concat(await req.toArray()).toString();
+      return answer(req, res);
+    });
+    proxy.listen(at, '127.0.0.1');
+    await once(proxy, 'listening');
+    port = (proxy.address() as AddressInfo).port;
+  }
+  async function stop(): Promise<void> {
+    const closed = proxy.listening ? once(proxy, 'close') : undefined;
+    proxy.close();
+    proxy.closeAllConnections();
+    await closed;
+  }
+  beforeEach(async () => {
+    got = [];
+    await listen((_, res) => res.end('answered'));
+    relay = await startRelay({ host: '127.0.0.1', port });
+  });
+  afterEach(async () => {
+    relay.close();
+    await stop();
+  });
+
+  const post = (path = '/v1/messages', body = '{}') => fetch(`${relay.url}${path}`, { method: 'POST', body });
+  async function refusal(path?: string) {
+    const response = await post(path);
+    assert.equal(response.headers.get('content-type'), 'application/json');
+    const { type, error } = (await response.json()) as {
+      type: string;
+      error: { type: string; message: string };
+    };
+    assert.deepEqual([response.status, type, error.type], [503, 'error', 'api_error']);
+    return { message: error.message, retryAfter: response.headers.get('retry-after') };
+  }
+  const gone = () =>
+    `the proxy on http://127.0.0.1:${port} does not answer: start it again, and this session goes on`;
+
+  it('passes a request and its response on unchanged', async () => {
+    await stop();
+    await listen(
+      (_, res) => {
+        res.writeHead(418, 'Short And Stout', [
+          ...['X-Twice', '1', 'X-Twice', '2', 'Date', 'then'],
+          ...['content-type', 'text/plain'],
+        ]);
+        res.end('b\u00e4ck');
+      },
+      NAMED,
+      port,
+    );
+    const headers = { 'X-Case': 'Kept', 'content-type': 'application/json', 'content-length': '4' };
+    const asked = request(`${relay.url}/v1/messages?beta=true&x=%2F`, { method: 'POST', headers });
+    const [response] = (await once(asked.end('"\u00e4"'), 'response')) as [IncomingMessage];
+    assert.equal(Buffer.concat(await response.toArray()).toString(), 'b\u00e4ck');
+    assert.deepEqual([response.statusCode, response.statusMessage], [418, 'Short And Stout']);
+    assert.deepEqual(response.headersDistinct['x-twice'], ['1', '2']);
+    assert.deepEqual(response.headersDistinct['date'], ['then']);
+    assert.deepEqual([got, gotBody], [['POST /v1/messages?beta=true&x=%2F'], '"\u00e4"']);
+    assert.equal(gotRaw[gotRaw.indexOf('X-Case') + 1], 'Kept');
+    assert.deepEqual([relay.prompts(), relay.failed()], [1, 0]);
+  });
+
+  it('passes an upload of unknown length on, and counts only requests with a prompt', async () => {
+    const asked = request(`${relay.url}/v1/messages`, { method: 'POST' });
+    asked.write('one ');
+    const [response] = (await once(asked.end('two'), 'response')) as [IncomingMessage];
+    await response.toArray();
+    assert.equal(gotBody, 'one two');
+    assert.equal(await (await fetch(`${relay.url}/v1/models`)).text(), 'answered');
+    assert.deepEqual(got, ['POST /v1/messages', 'GET /v1/models']);
+    assert.deepEqual([relay.prompts(), relay.failed()], [1, 0]);
+  });
+
+  it('passes on the head and each event before the response has ended', async () => {
+    await stop();
+    const going = Promise.withResolvers<void>();
+    await listen(
+      async (_, res) => {
+        res.flushHeaders();
+        await going.promise;
+        res.write('event');
+        await once(res, 'close');
+      },
+      NAMED,
+      port,
+    );
+    const response = await post();
+    assert.equal(response.status, 200);
+    going.resolve();
+    const { value } = (await response.body?.getReader().read()) ?? {};
+    assert.equal(Buffer.from(value ?? '').toString(), 'event');
+  });
+
+  it('ends the request to the proxy if the agent hangs up, and counts no failure', async () => {
+    await stop();
+    const ended = Promise.withResolvers<void>();
+    await listen(
+      (_, res) => {
+        res.once('close', ended.resolve);
+        if (got.length === 1) res.write('event');
+        else res.end('event');
+      },
+      NAMED,
+      port,
+    );
+    const abort = new AbortController();
+    await fetch(`${relay.url}/v1/messages`, { method: 'POST', body: '{}', signal: abort.signal });
+    abort.abort();
+    await ended.promise;
+    assert.equal(await (await post('/v1/models')).text(), 'event');
+    assert.equal(relay.failed(), 0);
+  });
+
+  for (const [path, retryAfter] of [
+    ['/v1/messages', null],
+    ['/v1/chat/completions', null],
+    ['/v1/responses', '5'],
+  ] as const) {
+    it(`answers ${path} with 503 while no proxy listens, and passes requests on again once one does`, async () => {
+      await stop();
+      assert.deepEqual(await refusal(path), { message: gone(), retryAfter });
+      assert.deepEqual(await refusal(path), { message: gone(), retryAfter });
+      await listen((_, res) => res.end('back'), NAMED, port);
+      assert.equal(await (await post(path)).text(), 'back');
+      assert.deepEqual([got, relay.prompts(), relay.failed()], [[`POST ${path}`], 3, 2]);
+    });
+  }
+
+  it('says that the proxy is gone if the proxy dies before it answers', async () => {
+    await stop();
+    await listen(() => void stop(), NAMED, port);
+    assert.equal((await refusal()).message, gone());
+    assert.equal(relay.failed(), 1);
+  });
+
+  it('points to the log of the proxy if the proxy ends a connection without a response and still listens', async () => {
+    await stop();
+    await listen((_, res) => res.destroy(), NAMED, port);
+    const words = `the proxy on http://127.0.0.1:${port} ended the connection without a response: its log says why`;
+    assert.equal((await refusal()).message, words);
+  });
+
+  it('breaks off a response that has begun if the proxy dies', async () => {
+    await stop();
+    await listen((_, res) => res.write('half', () => void stop()), NAMED, port);
+    const response = await post();
+    assert.equal(response.status, 200);
+    await assert.rejects(response.text());
+    assert.equal(relay.failed(), 1);
+  });
+
+  for (const [what, name] of [
+    ['of another name', '{"name":"other"}'],
+    ['that speaks no JSON', '<html>'],
+    ['whose JSON is no object', 'null'],
+  ] as const) {
+    it(`gives no prompt to a program ${what} that listens in the place of the proxy after a failure`, async () => {
+      await stop();
+      await refusal();
+      await listen((_, res) => res.end('stolen'), name, port);
+      const words = `another program than the proxy answers on http://127.0.0.1:${port}: end it and start the proxy again`;
+      assert.equal((await refusal()).message, `${words}, and this session goes on`);
+      assert.deepEqual(got, []);
+    });
+  }
+
+  it('gives no prompt to a program that took over the port of the proxy while the agent was idle', async () => {
+    assert.equal(await (await post()).text(), 'answered');
+    await stop();
+    await listen((_, res) => res.end('stolen'), '{}', port);
+    // The end of a connection takes its moment to arrive.
+    await eventually('the end of the connection', async () => {
+      const { status } = await fetch(`${relay.url}/v1/models`);
+      return status === 503;
+    });
+    assert.equal((await post()).status, 503);
+    got = got.filter((request) => request !== 'GET /v1/models');
+    assert.deepEqual(got, ['POST /v1/messages']);
+  });
+
+  it('answers a path that is not ASCII with 400, and passes on the next request', async () => {
+    const path = Buffer.from('/v1/m\u00e9ssages').toString('latin1');
+    const asked = request(relay.url, { method: 'POST', path }).end('{}');
+    const [response] = (await once(asked, 'response')) as [IncomingMessage];
+    await response.toArray();
+    assert.equal(response.statusCode, 400);
+    assert.equal(await (await post()).text(), 'answered');
+    assert.deepEqual(got, ['POST /v1/messages']);
+  });
+
+  it('breaks the connection of a request that cannot be passed on, and passes on the next one', async () => {
+    // Node accepts a Trailer beside a Content-Length, but sends none.
+    const asked = connect(Number(new URL(relay.url).port), '127.0.0.1');
+    asked.write('POST /v1/chat HTTP/1.1\r\nHost: a\r\nTrailer: x\r\nContent-Length: 2\r\n\r\n{}');
+    assert.equal(Buffer.concat(await asked.toArray()).toString(), '');
+    assert.equal(await (await post()).text(), 'answered');
+    assert.deepEqual(got, ['POST /v1/messages']);
+  });
+});

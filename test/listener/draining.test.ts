@@ -1,0 +1,164 @@
+/** From SIGTERM until the port closes: the proxy says that it goes, and still serves (--shutdown-delay). */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { listen } from '../../lib/listener/listen.ts';
+import { get, post } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { createActivatedService } from '../support/processes/activated-service.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { freePort } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
+
+describe('a listener that announces its end', () => {
+  const listening = async (t: TestContext) => {
+    const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined };
+    const held = Promise.withResolvers<void>();
+    const listener = await listen(options, async (req, res) => {
+      if (req.url === '/late') await held.promise;
+      res.end('answered');
+    });
+    t.after(() => {
+      listener.destroy();
+      return listener.drain();
+    });
+    const clients: RawClient[] = [];
+    t.after(() => {
+      for (const { socket } of clients) socket.destroy();
+    });
+    const client = (request = ''): RawClient => {
+      const opened = rawClient(listener.port);
+      clients.push(opened);
+      opened.send(request);
+      return opened;
+    };
+    return { listener, client, answer: held.resolve };
+  };
+
+  it('ends each connection after its next response, and still accepts new connections', async (t) => {
+    const { listener, client } = await listening(t);
+    const idle = client(get('/'));
+    assert.match(await idle.until(/answered/), /connection: keep-alive/i);
+    listener.announceEnd();
+    await delay(100); // it could be ended meanwhile
+    idle.send(get('/'));
+    await idle.until(/connection: close[\s\S]*answered$/i);
+    assert.equal(await idle.ended, 'end');
+    const late = client(get('/'));
+    await late.until(/200 OK[\s\S]*connection: close[\s\S]*answered$/i);
+    assert.equal(await late.ended, 'end');
+  });
+
+  it('sends Connection: close also in the response to an earlier request', async (t) => {
+    const { listener, client, answer } = await listening(t);
+    const asking = client(get('/late'));
+    await delay(50);
+    listener.announceEnd();
+    answer();
+    await asking.until(/connection: close[\s\S]*answered$/i);
+  });
+});
+
+describe('a proxy after SIGTERM', { concurrency: true, timeout: 600_000 }, () => {
+  let remote: Remote;
+  before(async () => {
+    remote = await startRemote();
+  });
+  after(() => remote.close());
+
+  const ANNOUNCED = /msg="The port closes after the delay; a second signal closes it now" delaySeconds=/;
+  const chat = (stream: boolean): Buffer =>
+    post(
+      JSON.stringify({
+        model: 'sim-2x10',
+        stream,
+        messages: [{ role: 'user', content: 'x' }],
+      }),
+    );
+
+  async function started(t: TestContext, ...flags: string[]): Promise<{ proxy: Program; port: number }> {
+    const workspace = join(remote.directory, `workspace-${crypto.randomUUID()}`);
+    const proxy = await startProxyProcess(
+      [...remote.flags, '--port=0', `--workspace=${workspace}`, ...flags],
+      remote.env,
+    );
+    t.after(() => proxy.stop('SIGKILL'));
+    return { proxy, port: Number(new URL(proxy.url).port) };
+  }
+
+  /** The whole response on a connection of its own. */
+  async function asked(port: number, request: string | Buffer): Promise<string> {
+    const client = rawClient(port);
+    client.send(request);
+    const ended = await Promise.race([client.ended, delay(10_000, 'open')]);
+    client.socket.destroy();
+    assert.equal(ended, 'end', `the connection is ${ended}: ${client.received()}`);
+    return client.received();
+  }
+
+  for (const workers of [1, 2]) {
+    it(`answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers ${workers})`, async (t) => {
+      const admin = Number(await freePort());
+      const { proxy, port } = await started(
+        t,
+        ...[`--workers=${workers}`, `--admin-address=127.0.0.1:${admin}`, '--shutdown-delay=60s'],
+      );
+      const kept = rawClient(port);
+      t.after(() => kept.socket.destroy());
+      kept.send(get('/healthz'));
+      await kept.until(/keep-alive/i);
+      const ready = async (): Promise<boolean> => (await fetch(`http://127.0.0.1:${admin}/readyz`)).ok;
+      await eventually('a verified service', ready, 20_000);
+
+      const stopped = proxy.stop('SIGTERM');
+      await eventually('the announcement', () => ANNOUNCED.test(proxy.log()));
+      const notReady = (text: string): boolean => /^HTTP\/1\.1 503[\s\S]*ended: /.test(text);
+      await eventually('all workers to know', async () => {
+        const seen = await Promise.all(Array.from({ length: 6 }, () => asked(port, get('/readyz'))));
+        return seen.every(notReady);
+      });
+      const adminSays = await asked(admin, get('/readyz'));
+      assert.match(adminSays, /^HTTP\/1\.1 503[\s\S]*privatemode-proxy-error: shutting_down[\s\S]*ended: /i);
+      assert.match(await asked(port, get('/healthz')), /^HTTP\/1\.1 200/);
+      for (const stream of [false, true]) {
+        const response = await asked(port, chat(stream));
+        assert.match(response, /^HTTP\/1\.1 200[\s\S]*\r\nconnection: close\r\n/i);
+        if (stream) assert.match(response, /data: \[DONE\]/);
+      }
+      kept.send(get('/healthz'));
+      await kept.until(/connection: close/i);
+      assert.equal(await kept.ended, 'end');
+
+      const begun = performance.now();
+      proxy.process.kill('SIGTERM');
+      assert.equal(await stopped, 0, proxy.log());
+      assert.ok(performance.now() - begun < 10_000, 'the delay was waited for');
+    });
+  }
+
+  it('keeps the port open for --shutdown-delay, and then closes it by itself', async (t) => {
+    const { proxy, port } = await started(t, '--shutdown-delay=2s');
+    const begun = performance.now();
+    const stopped = proxy.stop('SIGTERM');
+    await eventually('the announcement', () => ANNOUNCED.test(proxy.log()));
+    await asked(port, get('/healthz'));
+    assert.equal(await stopped, 0, proxy.log());
+    const took = performance.now() - begun;
+    assert.ok(took >= 2_000 && took < 10_000, `${took} ms`);
+  });
+
+  it('does not wait for --shutdown-delay if systemd holds the socket', async (t) => {
+    const program = [process.execPath, join(import.meta.dirname, '../../bin/privatemode-proxy.ts')];
+    const flags = [...remote.flags, '--port=1', '--shutdown-delay=60s'];
+    const workspace = `--workspace=${join(remote.directory, 'workspace-activated')}`;
+    const service = await createActivatedService([...program, ...flags, workspace], remote.env);
+    t.after(() => service.close());
+    await service.start();
+    // It says that it listens a moment before it heeds signals.
+    assert.ok((await fetch(`http://127.0.0.1:${service.port}/healthz`)).ok);
+    assert.equal(await service.stop(), 0);
+    assert.doesNotMatch(service.log(), ANNOUNCED);
+  });
+});

@@ -1,0 +1,216 @@
+/** `--listen-address unix:PATH`: a socket in the file system in place of a port. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import {
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { request } from 'node:http';
+import { connect, createServer } from 'node:net';
+import { dirname, join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { claimSocket, listen, removeStale } from '../../lib/listener/listen.ts';
+import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { program as foreign, runBeside, waitFor } from '../support/processes/foreign-programs.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { ROOT } from '../support/processes/tools.ts';
+import { type Remote, startRemote } from '../support/remote/remote.ts';
+
+const ACTIVATE = foreign('systemd-socket-activate', { from: 'scripts/install-system-tools.sh' });
+const QUESTION = JSON.stringify({
+  model: 'sim-echo',
+  messages: [{ role: 'user', content: 'through a file' }],
+});
+
+async function ask(
+  socketPath: string,
+  path: string,
+  { body, authorization }: { readonly body?: string; readonly authorization?: string } = {},
+): Promise<{ readonly status: number | undefined; readonly body: string }> {
+  const headers = {
+    'content-type': 'application/json',
+    ...(authorization === undefined ? {} : { authorization }),
+  };
+  const sent = request({
+    socketPath,
+    path,
+    method: body === undefined ? 'GET' : 'POST',
+    headers,
+    agent: false,
+  });
+  sent.end(body);
+  const [response] = await once(sent, 'response');
+  return { status: response.statusCode, body: await text(response) };
+}
+
+/** Leaves the file of a socket behind on which nobody answers any more, as a process does that is killed. */
+async function leaveStale(path: string): Promise<void> {
+  const script = `require('net').createServer().listen(${JSON.stringify(path)}, () => process.kill(process.pid, 'SIGKILL'))`;
+  await promisify(execFile)(process.execPath, ['-e', script]).catch(() => {});
+  assert.ok(statSync(path).isSocket());
+}
+
+describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
+  let remote: Remote;
+  let path: string;
+  let proxy: Program | undefined;
+  const start = async (...flags: readonly string[]): Promise<Program> => {
+    proxy = await startProxyProcess([...remote.flags, `--listen-address=unix:${path}`, ...flags], remote.env);
+    return proxy;
+  };
+  before(async () => {
+    remote = await startRemote();
+    path = join(temporaryDirectory('privatemode-socket-'), 'proxy.sock');
+  });
+  after(async () => {
+    await proxy?.stop('SIGKILL');
+    await remote.close();
+  });
+
+  it('takes over the file of a killed proxy, answers, passes the health check, and removes the file at its end', async () => {
+    await leaveStale(path);
+    const { url, log, stop } = await start();
+    assert.equal(url, `unix:${path}`);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
+    const { status, body } = await ask(path, '/v1/chat/completions', { body: QUESTION });
+    assert.deepEqual([status, JSON.parse(body).choices[0].message.content], [200, 'through a file']);
+    assert.ok(log().includes(`openai=http://localhost/v1 anthropic=http://localhost socket=${path}`), log());
+    const healthy = await runCommand(['healthcheck', `--listen-address=unix:${path}`]);
+    assert.deepEqual(healthy, { code: 0, stdout: 'ready\n', stderr: '' });
+    assert.equal(await stop(), 0);
+    assert.equal(existsSync(path), false);
+    const { code, stderr } = await runCommand(['healthcheck', `--listen-address=unix:${path}`]);
+    assert.equal(code, 1);
+    assert.equal(stderr, `nothing listens on ${path} (ENOENT); give the --listen-address of the proxy\n`);
+  });
+
+  it('creates the file with the mode of --listen-mode, and never with a wider one, also if workers open it', async () => {
+    const { process: child, children, log, stop } = await start('--workers=2', '--listen-mode=0660');
+    assert.equal(statSync(path).mode & 0o777, 0o660);
+    assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
+    const umaskOf = (pid: number | undefined): string | undefined =>
+      /^Umask:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+    const own = umaskOf(process.pid);
+    const umaskBecomes = async (umask: string | undefined): Promise<void> => {
+      await eventually(`the umask ${umask}`, () => umaskOf(child.pid) === umask, 120_000);
+    };
+    assert.notEqual(own, '0077');
+    await umaskBecomes(own);
+    const died = children();
+    assert.deepEqual(died.map(umaskOf), [own, own]);
+    for (const pid of died) process.kill(pid, 'SIGKILL');
+    await umaskBecomes('0077'); // while workers start, one of which opens it
+    await umaskBecomes(own);
+    await eventually('the end of both', () => log().split('A worker ended').length >= 3, 120_000);
+    const answers = async (): Promise<boolean> => {
+      const { status } = await ask(path, '/v1/models').catch(() => ({ status: undefined }));
+      return status === 200;
+    };
+    await eventually('an answer, since the socket was opened again', answers, 120_000, 50);
+    assert.equal(statSync(path).mode & 0o777, 0o660);
+    assert.equal(await stop(), 0);
+    assert.equal(existsSync(path), false);
+  });
+
+  it('creates the file with its mode, whatever the umask, and changes no mode through a link in its place', async () => {
+    const own = process.umask(0o022);
+    const options = { listenAddress: '', port: 0, tls: undefined, fd: undefined };
+    const opening = listen({ ...options, socketFile: { path, mode: 0o662 } }, () => {});
+    assert.deepEqual([statSync(path).mode & 0o777, process.umask(own)], [0o662, 0o022]);
+    const victim = `${path}.victim`;
+    writeFileSync(victim, 'secret', { mode: 0o600 });
+    renameSync(path, `${path}.moved`);
+    symlinkSync(victim, path);
+    const listener = await opening;
+    assert.equal(statSync(victim).mode & 0o777, 0o600);
+    await listener.drain();
+    for (const left of [victim, `${path}.moved`]) rmSync(left, { force: true });
+  });
+
+  it('removes a stale socket file only once the file is a second old', async () => {
+    await leaveStale(path);
+    const created = Math.floor(statSync(path).mtimeMs); // whole milliseconds, as Date.now() counts
+    await claimSocket(path);
+    assert.equal(existsSync(path), false);
+    const age = Date.now() - created;
+    assert.ok(age >= 1_000, `${age} ms`);
+  });
+
+  it('does not remove the socket of another proxy that has replaced the stale one meanwhile', async () => {
+    await leaveStale(path);
+    const stale = statSync(path, { bigint: true });
+    const first = createServer((socket) => socket.end('first'));
+    await removeStale(path, stale);
+    await once(first.listen(path), 'listening');
+    await assert.rejects(removeStale(path, stale), { code: 'listen_failed', message: /EADDRINUSE/ });
+    assert.equal(await text(connect(path)), 'first');
+    assert.deepEqual(readdirSync(dirname(path)), ['proxy.sock']);
+    first.close();
+    await once(first, 'close');
+    await removeStale(path, stale); // somebody else has removed it
+  });
+
+  it('uses a socket file that systemd opened, and does not remove it', { skip: ACTIVATE.skip }, async (t) => {
+    const environment = Object.entries(remote.env).map(([name, value]) => `--setenv=${name}=${value}`);
+    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...remote.flags];
+    const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
+    await waitFor('systemd', () => service.output().includes('Listening on'), service);
+    assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
+    assert.match(service.output(), /endpoint=unix: /);
+    await service.stop();
+    assert.ok(statSync(path).isSocket());
+  });
+
+  it('counts all wrong tokens as those of one peer: the 21st request gets 429', async () => {
+    const clients = join(remote.directory, 'clients.json');
+    writeFileSync(clients, JSON.stringify({ clients: [{ name: 'ann', tokens: ['a'.repeat(64)] }] }));
+    const { stop } = await start(`--clients=${clients}`);
+    const statuses: (number | undefined)[] = [];
+    for (let i = 0; i < 21; i++)
+      statuses.push((await ask(path, '/v1/models', { authorization: 'Bearer guessed' })).status);
+    assert.deepEqual([statuses[0], statuses[19], statuses[20]], [401, 401, 429]);
+    assert.equal(await stop(), 0);
+  });
+
+  const refusedWith = (words: string) => (error: Error) => {
+    assert.equal(error.message.trimEnd().split('\n').at(-2), `Error: listening on ${path}: ${words}`);
+    return true;
+  };
+
+  it('does not start if another program answers on the path, and leaves that socket alone', async () => {
+    const other = createServer((socket) => socket.end()).listen(path);
+    await once(other, 'listening');
+    const who = `EADDRINUSE; another program answers there, and this shows which: lsof ${path}`;
+    await assert.rejects(start(), refusedWith(who));
+    assert.ok(statSync(path).isSocket());
+    other.close();
+    await once(other, 'close');
+  });
+
+  it('does not start if the path is another file, a link or in no directory, and keeps what is there', async () => {
+    writeFileSync(path, 'notes');
+    const words = 'EEXIST; another file has that name; remove it, or choose another path';
+    await assert.rejects(start(), refusedWith(words));
+    assert.equal(readFileSync(path, 'utf8'), 'notes');
+    const link = `${path}.link`;
+    symlinkSync(path, link);
+    path = link;
+    await assert.rejects(start(), refusedWith(words));
+    path = join(link, '../nowhere/proxy.sock');
+    await assert.rejects(
+      start(),
+      refusedWith('EACCES; that directory does not exist, or this user may not use it'),
+    );
+  });
+});

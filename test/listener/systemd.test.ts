@@ -1,0 +1,113 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { inheritedSocket, serviceManager } from '../../lib/listener/systemd.ts';
+import { refused } from '../support/doors/config.ts';
+
+const PID = 42;
+
+function recorded(env: Record<string, string>, notify?: () => Promise<void>) {
+  const messages: string[] = [];
+  const failures: string[] = [];
+  const manager = serviceManager(
+    env,
+    (reason) => failures.push(reason),
+    async (variables) => {
+      messages.push(variables.join(' '));
+      await notify?.();
+    },
+    PID,
+  );
+  return { manager, messages, failures };
+}
+
+const SOCKET = { NOTIFY_SOCKET: '/run/systemd/notify' };
+
+describe('the service manager', () => {
+  it('is told when the port is open and when it closes', async () => {
+    const { manager, messages } = recorded(SOCKET);
+    await manager.ready('listening on http://127.0.0.1:8080');
+    await manager.stopping();
+    assert.deepEqual(messages, ['READY=1 STATUS=listening on http://127.0.0.1:8080', 'STOPPING=1']);
+  });
+
+  it('is told nothing if NOTIFY_SOCKET is not set', async () => {
+    const { manager, messages } = recorded({ WATCHDOG_USEC: '1000' });
+    await manager.ready('x');
+    await manager.stopping();
+    assert.deepEqual(messages, []);
+  });
+
+  it('gets two keep-alives per watchdog interval until the proxy stops', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { manager, messages } = recorded({
+      ...SOCKET,
+      WATCHDOG_USEC: '30000000',
+      WATCHDOG_PID: String(PID),
+    });
+    t.mock.timers.tick(60_000);
+    assert.deepEqual(messages, []);
+    await manager.ready('x');
+    t.mock.timers.tick(30_000);
+    assert.deepEqual(messages.slice(1), ['WATCHDOG=1', 'WATCHDOG=1']);
+    await manager.stopping();
+    t.mock.timers.tick(60_000);
+    assert.deepEqual(messages.slice(3), ['STOPPING=1']);
+  });
+
+  it('gets no keep-alives if it did not ask this process for them', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    for (const env of [
+      {},
+      { WATCHDOG_USEC: '0' },
+      { WATCHDOG_USEC: 'x' },
+      { WATCHDOG_USEC: '1000000', WATCHDOG_PID: '1' },
+    ]) {
+      const { manager, messages } = recorded({ ...SOCKET, ...env });
+      await manager.ready('x');
+      t.mock.timers.tick(60_000);
+      assert.equal(messages.length, 1);
+      await manager.stopping();
+    }
+  });
+
+  it('does not end the proxy if it cannot be reached, which is reported once each time', async () => {
+    let reached = false;
+    const { manager, failures } = recorded(SOCKET, async () => {
+      if (!reached) throw new Error('spawn systemd-notify ENOENT');
+    });
+    await manager.ready('x');
+    await manager.stopping();
+    assert.deepEqual(failures, ['spawn systemd-notify ENOENT']);
+    reached = true;
+    await manager.stopping();
+    reached = false;
+    await manager.stopping();
+    assert.equal(failures.length, 2);
+  });
+});
+
+describe('socket activation', () => {
+  it('finds the socket that was opened for this process', () => {
+    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '42' }, 42), 3);
+  });
+
+  it('ignores a socket that was passed to another process', () => {
+    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '41' }, 42), undefined);
+    assert.equal(inheritedSocket({ LISTEN_FDS: '1' }, 42), undefined);
+  });
+
+  it('finds no socket if none was passed', () => {
+    assert.equal(inheritedSocket({}, 42), undefined);
+    assert.equal(inheritedSocket({ LISTEN_PID: '42' }, 42), undefined);
+    assert.equal(inheritedSocket({ LISTEN_FDS: '0', LISTEN_PID: '42' }, 42), undefined);
+  });
+
+  it('refuses a LISTEN_FDS that is neither 0 nor 1', () => {
+    for (const count of ['2', '-1', '1x', '']) {
+      refused(
+        () => inheritedSocket({ LISTEN_FDS: count, LISTEN_PID: '42' }, 42),
+        ['LISTEN_FDS', 'ListenStream'],
+      );
+    }
+  });
+});

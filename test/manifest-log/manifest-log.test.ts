@@ -1,0 +1,383 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import fs, { type FileHandle } from 'node:fs/promises';
+import { join, relative } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
+import { breakFs, errno } from '../support/processes/broken-file-system.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+/** What a history holds of these manifests. */
+const texts = (...all: readonly Uint8Array[]): string[] => all.map((bytes) => String(Buffer.from(bytes)));
+
+const A = new Uint8Array(Buffer.from('{"manifest":"A"}\n'));
+const B = new Uint8Array(Buffer.from('{"manifest":"B"}\n'));
+const AT = Date.parse('2026-11-21T04:16:07.999Z');
+
+const workspace = (): string => temporaryDirectory('manifest-log-');
+
+function inTimeZone(t: TestContext, zone: string): void {
+  const before = process.env['TZ'];
+  process.env['TZ'] = zone;
+  t.after(() => {
+    if (before === undefined) delete process.env['TZ'];
+    else process.env['TZ'] = before;
+  });
+}
+
+const manifests = (space: string): string => join(space, 'manifests');
+const logText = (space: string): string => readFileSync(join(manifests(space), 'log.txt'), 'utf8');
+const names = (space: string): string[] => readdirSync(manifests(space)).sort();
+/** What a third party reads: `<time> <path>/<N>.json`, N.json resolved beside the log. */
+const history = (space: string): string[] =>
+  logText(space)
+    .split('\n')
+    .flatMap((line) => /^\S+ .*?(\d+\.json)$/.exec(line)?.slice(1) ?? [])
+    .map((name) => readFileSync(join(manifests(space), name), 'utf8'));
+
+async function logAll(space: string, ...sequence: Uint8Array[]): Promise<void> {
+  const log = createManifestLog(space);
+  for (const manifest of sequence) await log.record(manifest, AT);
+}
+
+const logFailed = (words: RegExp) => (error: unknown) =>
+  error instanceof PrivatemodeError && error.code === 'manifest_log_failed' && words.test(error.message);
+
+describe('manifest log', () => {
+  it('writes one line per manifest, with local time to the second, and the manifest byte for byte', async (t) => {
+    inTimeZone(t, 'Asia/Kolkata');
+    const space = workspace();
+    const record = await createManifestLog(space).record(A, AT);
+    assert.deepEqual(record, { appended: true, path: `${space}/manifests/1.json` });
+    assert.equal(logText(space), `2026-11-21T09:46:07+05:30 ${space}/manifests/1.json\n`);
+    assert.deepEqual(new Uint8Array(readFileSync(record.path)), A);
+    assert.deepEqual(names(space), ['1.json', 'log.txt']);
+  });
+
+  it('writes other time zones as RFC 3339 does', async (t) => {
+    for (const [zone, expected] of [
+      ['UTC', '2026-11-21T04:16:07Z '],
+      ['America/St_Johns', '2026-11-21T00:46:07-03:30 '],
+    ] as const) {
+      inTimeZone(t, zone);
+      const space = workspace();
+      await logAll(space, A);
+      assert.ok(logText(space).startsWith(expected), logText(space));
+    }
+  });
+
+  it('keeps a relative workspace relative and cleans its path', async (t) => {
+    const space = workspace();
+    const here = process.cwd();
+    process.chdir(space);
+    t.after(() => process.chdir(here));
+    await logAll('.', A);
+    await logAll('./x/../y', A);
+    assert.match(logText(space), /^\S+ manifests\/1\.json\n$/);
+    assert.match(logText(join(space, 'y')), /^\S+ y\/manifests\/1\.json\n$/);
+    assert.equal(relative(space, join(space, 'y')), 'y');
+  });
+
+  it('writes no new line for the same manifest again, in this process or after a restart', async () => {
+    const space = workspace();
+    await logAll(space, A, A);
+    const log = createManifestLog(space);
+    assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
+    assert.deepEqual(history(space), texts(A));
+  });
+
+  it('writes three lines for manifest A, manifest B and A again', async () => {
+    const space = workspace();
+    await logAll(space, A, B);
+    await logAll(space, A);
+    assert.deepEqual(history(space), texts(A, B, A));
+    assert.deepEqual(names(space), ['1.json', '2.json', '3.json', 'log.txt']);
+  });
+
+  it('writes a line if another process has logged another manifest in this workspace in between', async () => {
+    const space = workspace();
+    const [one, other] = [createManifestLog(space), createManifestLog(space)];
+    const appended = async (log: typeof one, manifest: Uint8Array): Promise<boolean> =>
+      (await log.record(manifest, AT)).appended;
+    assert.equal(await appended(one, A), true);
+    assert.equal(await appended(other, A), false);
+    assert.equal(await appended(other, B), true);
+    assert.equal(await appended(one, A), true);
+    assert.equal(await appended(one, A), false);
+    assert.equal(await appended(other, A), false);
+    assert.deepEqual(history(space), texts(A, B, A));
+    assert.equal(logText(space).trimEnd().split('\n').length, 3);
+  });
+
+  it('accepts a manifest that it has recorded even if its files are gone, and fails for another one', async () => {
+    const space = workspace();
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    rmSync(join(manifests(space), 'log.txt'));
+    assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
+    await assert.rejects(log.record(B, AT), logFailed(/log\.txt does not/));
+    rmSync(manifests(space), { recursive: true });
+    assert.equal((await log.record(A, AT)).appended, false);
+    writeFileSync(manifests(space), 'a file where the directory was');
+    assert.equal((await log.record(A, AT)).appended, false);
+    await assert.rejects(log.record(B, AT), logFailed(/ENOTDIR|EEXIST/));
+  });
+
+  it('refuses to begin a history beside manifests whose log is gone', async () => {
+    const space = workspace();
+    await logAll(space, A);
+    rmSync(join(manifests(space), 'log.txt'));
+    await assert.rejects(
+      createManifestLog(space).record(A, AT),
+      logFailed(/^versioned manifest files exist but log\.txt does not\. Please remove the manifest files/),
+    );
+    assert.deepEqual(names(space), ['1.json']);
+  });
+
+  for (const name of ['1.json.bak', 'x1.json', '.json', '1.json~', '1xjson']) {
+    it(`begins a history beside ${name}, which is no manifest of a log`, async () => {
+      const space = workspace();
+      mkdirSync(manifests(space));
+      writeFileSync(join(manifests(space), name), B);
+      await logAll(space, A);
+      assert.deepEqual(history(space), ['{"manifest":"A"}\n']);
+      assert.deepEqual(names(space), [name, '1.json', 'log.txt'].sort());
+    });
+  }
+
+  it('continues a history that the reference implementation wrote', async () => {
+    const space = workspace();
+    mkdirSync(manifests(space));
+    writeFileSync(join(manifests(space), '1.json'), A);
+    writeFileSync(
+      join(manifests(space), 'log.txt'),
+      '2026-01-02T03:04:05+01:00 old/place/manifests/1.json\n',
+    );
+    await logAll(space, A);
+    assert.deepEqual(history(space).length, 1);
+    await logAll(space, B);
+    assert.deepEqual(history(space), texts(A, B));
+  });
+
+  for (const cut of [1, 6, 25, 60]) {
+    it(`closes a last line that was cut off ${cut} bytes before its end, and starts a line of its own`, async () => {
+      const space = workspace();
+      await logAll(space, A, B);
+      const whole = logText(space);
+      writeFileSync(join(manifests(space), 'log.txt'), whole.slice(0, -cut));
+      await logAll(space, B);
+      await logAll(space, A);
+      assert.deepEqual(history(space), texts(A, B, A));
+      for (const line of logText(space).trimEnd().split('\n').slice(-1)) {
+        assert.match(line, /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
+      }
+      // Nothing that stood in the log was removed.
+      assert.ok(logText(space).startsWith(whole.slice(0, -cut)));
+    });
+  }
+
+  it('ignores a last line that does not end in the name of a manifest', async () => {
+    const line = '2026-01-02T03:04:05Z manifests/1.json';
+    // A program that does not close a line which was cut off writes its own next to it, and may be cut off as
+    // well.
+    for (const last of [`${line}2026-01-02T03:04:05Z manifests/2.js`, `${line}.old`]) {
+      const space = workspace();
+      mkdirSync(manifests(space));
+      writeFileSync(join(manifests(space), '1.json'), A);
+      writeFileSync(join(manifests(space), 'log.txt'), last);
+      assert.equal((await createManifestLog(space).record(A, AT)).appended, true, last);
+      assert.equal(logText(space).split('\n')[0], last);
+      assert.match(logText(space).split('\n')[1] ?? '', /^2026-11-21T\S+ \S+\/manifests\/\d\.json$/);
+    }
+  });
+
+  it('continues after a crash that left a log without a line, a manifest without a line, or part of a manifest', async () => {
+    const crashed: [name: string, content: Uint8Array][][] = [
+      [['log.txt', new Uint8Array(0)]],
+      [
+        ['log.txt', new Uint8Array(0)],
+        ['1.json', A],
+      ],
+      [
+        ['log.txt', new Uint8Array(0)],
+        ['1.json', A.subarray(0, 5)],
+      ],
+    ];
+    for (const files of crashed) {
+      const space = workspace();
+      mkdirSync(manifests(space));
+      for (const [name, content] of files) writeFileSync(join(manifests(space), name), content);
+      await logAll(space, A);
+      assert.deepEqual(history(space), texts(A));
+      for (const [name, content] of files.slice(1)) {
+        assert.deepEqual(new Uint8Array(readFileSync(join(manifests(space), name))), new Uint8Array(content));
+      }
+    }
+  });
+
+  it('goes on after a crash between the manifest and its line, and stores the manifest once', async (t) => {
+    const realOpen = fs.open;
+    let opened = 0;
+    let crashAt = 0;
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      if (/log\.txt$/.test(path) && ++opened === crashAt) throw errno('EIO');
+      return realOpen(path, ...rest);
+    });
+    for (const [before, crash] of [
+      [[], 2], // the log is created, then the manifest, then its line
+      [[A], 1],
+    ] as const) {
+      const space = workspace();
+      await logAll(space, ...before);
+      [opened, crashAt] = [0, crash];
+      await assert.rejects(createManifestLog(space).record(B, AT), logFailed(/EIO/));
+      crashAt = 0;
+      assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
+      assert.equal((await createManifestLog(space).record(B, AT)).appended, true);
+      assert.deepEqual(names(space), [...before, B].map((_, i) => `${i + 1}.json`).concat('log.txt'));
+      assert.deepEqual(history(space), texts(...before, B));
+    }
+  });
+
+  it('logs a manifest again when the file that the last line names is gone', async () => {
+    const space = workspace();
+    await logAll(space, A);
+    rmSync(join(manifests(space), '1.json'));
+    await logAll(space, A);
+    assert.equal(logText(space).split('\n').length, 3);
+    assert.deepEqual(names(space), ['2.json', 'log.txt']);
+  });
+
+  it('fails if nothing can be written, but not for a manifest that is already logged', async (t) => {
+    const space = workspace();
+    await logAll(space, A);
+    const fresh = createManifestLog(space);
+    breakFs(t, 'open', async (_path: string, flags: string) => {
+      throw errno(flags === 'r' ? 'EIO' : 'EROFS');
+    });
+    assert.equal((await fresh.record(A, AT)).appended, false);
+    assert.equal((await fresh.record(A, AT)).appended, false);
+    await assert.rejects(fresh.record(B, AT), logFailed(/cannot be logged in .*EROFS/));
+    await assert.rejects(createManifestLog(join(space, 'other')).record(A, AT), logFailed(/EIO/));
+    assert.equal((await fresh.record(A, AT)).appended, false);
+  });
+
+  it('syncs every file and directory to the disk before it reports a manifest as recorded', async (t) => {
+    const space = workspace();
+    const realOpen = fs.open;
+    const synced: string[] = [];
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      const sync = handle.sync.bind(handle);
+      handle.sync = () => {
+        synced.push(relative(space, path).replace(/\.[-0-9a-f]+\.tmp$/, 'temporary'));
+        return sync();
+      };
+      return handle;
+    });
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    assert.deepEqual(synced.splice(0), [
+      '', // the new directory's name
+      'manifests/log.txt',
+      'manifests/temporary',
+      'manifests',
+      'manifests/log.txt',
+      'manifests',
+    ]);
+    await log.record(B, AT);
+    assert.deepEqual(synced, ['manifests/temporary', 'manifests', 'manifests/log.txt', 'manifests']);
+  });
+
+  it('fails on a full disk at any write, leaves no temporary file behind, and recovers', async (t) => {
+    const realOpen = fs.open;
+    let full = (_path: string): boolean => false;
+    breakFs(t, 'open', async (path: string, ...rest: [string, number]) => {
+      const handle = await realOpen(path, ...rest);
+      if (!full(path)) return handle;
+      const refuse = async (): Promise<never> => {
+        throw errno('ENOSPC');
+      };
+      return Object.assign(Object.create(handle), {
+        writeFile: refuse,
+        write: async (bytes: Buffer) =>
+          bytes.length === 0 ? handle.write(bytes) : handle.write(bytes, 0, 9),
+        sync: () => handle.sync(),
+        close: () => handle.close(),
+      }) as FileHandle;
+    });
+    for (const victim of [/\.tmp$/, /log\.txt$/]) {
+      const space = workspace();
+      const log = createManifestLog(space);
+      full = () => false;
+      await log.record(A, AT);
+      full = (path) => victim.test(path);
+      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
+      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
+      assert.deepEqual(
+        names(space).filter((name) => name.endsWith('.tmp')),
+        [],
+      );
+      full = () => false;
+      assert.equal((await log.record(B, AT)).appended, true);
+      assert.deepEqual(history(space), texts(A, B));
+    }
+  });
+
+  it('fails if its directory cannot be created', async () => {
+    const space = workspace();
+    writeFileSync(manifests(space), 'a file');
+    await assert.rejects(createManifestLog(space).record(A, AT), logFailed(/ENOTDIR|EEXIST/));
+  });
+
+  it('is written without hard links if the file system does not support them', async (t) => {
+    const space = workspace();
+    breakFs(t, 'link', async () => {
+      throw errno('EPERM');
+    });
+    await logAll(space, A, B);
+    assert.deepEqual(history(space), texts(A, B));
+    assert.deepEqual(names(space), ['1.json', '2.json', 'log.txt']);
+  });
+
+  it('queues manifests that are recorded at the same time', async () => {
+    const space = workspace();
+    const log = createManifestLog(space);
+    const records = await Promise.all([A, A, B, B, A].map((manifest) => log.record(manifest, AT)));
+    assert.deepEqual(
+      records.map(({ appended }) => appended),
+      [true, false, true, false, true],
+    );
+  });
+
+  it('loses nothing when several processes write at once', async () => {
+    const space = workspace();
+    const program = `
+      const { createManifestLog } = await import('./lib/manifest-log/manifest-log.ts');
+      const log = createManifestLog(process.argv[1]);
+      for (let i = 0; i < 25; i++) await log.record(Buffer.from(process.argv[2] + i), Date.now());`;
+    const writers = ['x', 'y', 'z'].map(
+      (who) =>
+        new Promise((resolve) => {
+          const args = ['--input-type=module', '-e', program, space, who];
+          spawn(process.execPath, args, { cwd: join(import.meta.dirname, '../..'), stdio: 'inherit' }).on(
+            'exit',
+            resolve,
+          );
+        }),
+    );
+    assert.deepEqual(await Promise.all(writers), [0, 0, 0]);
+    const logged = history(space);
+    for (const who of ['x', 'y', 'z']) {
+      const own = logged.filter((manifest) => manifest.startsWith(who));
+      assert.deepEqual(
+        own,
+        Array.from({ length: 25 }, (_, i) => `${who}${i}`),
+      );
+    }
+    assert.equal(logText(space).trimEnd().split('\n').length, 75);
+    assert.equal(names(space).length, 76);
+  });
+});

@@ -1,0 +1,135 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, it, type TestContext } from 'node:test';
+import { Agent } from 'undici';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { createControlCall, type HttpRequest, type HttpResponse } from '../../lib/network/control-call.ts';
+import { serveHttps } from '../support/remote/loopback.ts';
+import { createTestAuthority } from '../support/remote/tls-authority.ts';
+
+const authority = createTestAuthority('Test Root');
+const certificate = authority.issue(['localhost']);
+
+interface Scene {
+  readonly call: (request?: Partial<HttpRequest>) => Promise<HttpResponse>;
+  readonly seen: string[];
+}
+
+async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2]): Promise<Scene> {
+  const seen: string[] = [];
+  const { port } = await serveHttps(t, certificate, (req, res) => {
+    seen.push(`${req.method} ${req.url}`);
+    listener(req, res);
+  });
+  const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
+  t.after(() => dispatcher.destroy());
+  const call = createControlCall(dispatcher);
+  const url = `https://localhost:${port}/path?token=canary`;
+  return { call: (request) => call({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request }), seen };
+}
+
+async function refusal(promise: Promise<unknown>, code: string): Promise<PrivatemodeError> {
+  const error = await promise.then(
+    () => assert.fail('no error'),
+    (thrown: unknown) => thrown,
+  );
+  assert.ok(error instanceof PrivatemodeError, String(error));
+  assert.equal(error.code, code, error.message);
+  assert.doesNotMatch(error.message, /canary/);
+  return error;
+}
+
+describe('http call', () => {
+  it('returns status, headers and the whole body, whatever the status', async (t) => {
+    const { call } = await scene(t, (_, res) => res.writeHead(503, { 'X-Test': 'yes' }).end('busy'));
+    const { status, headers, body } = await call();
+    assert.deepEqual([status, headers['x-test'], Buffer.from(body).toString()], [503, 'yes', 'busy']);
+  });
+
+  it('follows no redirect', async (t) => {
+    for (const status of [301, 302, 303, 307, 308]) {
+      const { call, seen } = await scene(t, (_, res) =>
+        res.writeHead(status, { Location: '/elsewhere' }).end(),
+      );
+      await refusal(call({ method: 'POST', body: 'x' }), 'upstream_redirect');
+      assert.equal(seen.length, 1);
+    }
+  });
+
+  it('accepts a body of exactly maxBytes, and refuses one byte more, declared or not, without reading on', async (t) => {
+    for (const declared of [true, false]) {
+      let sent = 0;
+      const { call } = await scene(t, (req, res) => {
+        const size = req.headers['x-size'] === 'fits' ? 1000 : 50_000_000;
+        if (declared) res.setHeader('Content-Length', size);
+        const write = (): void => {
+          while (sent < size && !res.destroyed) {
+            const chunk = Math.min(10_000, size - sent);
+            sent += chunk;
+            if (!res.write(Buffer.alloc(chunk))) {
+              res.once('drain', write);
+              return;
+            }
+          }
+          res.end();
+        };
+        write();
+      });
+      assert.equal((await call({ headers: { 'x-size': 'fits' } })).body.length, 1000);
+      sent = 0;
+      await refusal(call(), 'control_api_failed');
+      assert.ok(sent < 25_000_000, `${sent} bytes were taken`);
+    }
+  });
+
+  it('fails with upstream_connect_timeout at its time limit, before the headers and between bytes', async (t) => {
+    const silent = await scene(t, () => {});
+    await refusal(silent.call({ timeout: 100 }), 'upstream_connect_timeout');
+    const trickle = await scene(t, (_, res) => {
+      const timer = setInterval(() => res.write('x'), 20);
+      res.on('close', () => clearInterval(timer));
+    });
+    await refusal(trickle.call({ timeout: 200 }), 'upstream_connect_timeout');
+  });
+
+  it('fails with upstream_reset for a reset or a cut-off body, with upstream_unreachable for a refused connection', async (t) => {
+    const reset = await scene(t, (req) => req.socket.destroy());
+    await refusal(reset.call(), 'upstream_reset');
+    const cut = await scene(t, (_, res) => {
+      res.writeHead(200, { 'Content-Length': 100 }).write('half', () => res.destroy());
+    });
+    await refusal(cut.call(), 'upstream_reset');
+    await refusal(cut.call({ url: 'https://localhost:1/?token=canary' }), 'upstream_unreachable');
+  });
+
+  it('says that the server does not speak TLS if the port serves plain HTTP', async (t) => {
+    const { call } = await scene(t, (_, res) => res.end());
+    const plain = createServer((_, res) => res.end()).listen(0, '127.0.0.1');
+    await once(plain, 'listening');
+    t.after(() => plain.close());
+    const { port } = plain.address() as AddressInfo;
+    const error = await refusal(
+      call({ url: `https://127.0.0.1:${port}/?token=canary` }),
+      'upstream_unreachable',
+    );
+    assert.equal(error.message, `127.0.0.1:${port} does not speak TLS`);
+  });
+
+  it('refuses a response with Content-Encoding gzip', async (t) => {
+    const { call } = await scene(t, (_, res) =>
+      res.writeHead(200, { 'Content-Encoding': 'gzip' }).end('zip'),
+    );
+    await refusal(call(), 'control_api_failed');
+  });
+
+  it('fails with the reason of its signal, and is not sent if the signal has aborted before', async (t) => {
+    const reason = new PrivatemodeError('shutting_down', 'closing');
+    const abort = new AbortController();
+    const { call, seen } = await scene(t, () => abort.abort(reason));
+    assert.equal(await refusal(call({ signal: abort.signal, timeout: 60_000 }), 'shutting_down'), reason);
+    await refusal(call({ signal: abort.signal }), 'shutting_down');
+    assert.equal(seen.length, 1);
+  });
+});

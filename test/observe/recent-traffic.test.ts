@@ -1,0 +1,131 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { createTrafficLog, joinTraffic } from '../../lib/observe/recent-traffic.ts';
+import type { FinishedRequest } from '../../lib/observe/status-report.ts';
+
+const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequest => ({
+  ...{ id, at: 0, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
+  ...{ durationMs: 50, firstTokenMs: 7, tokensIn: 1, tokensOut: 2, tokensCached: null },
+  ...more,
+});
+
+const UNKNOWN = { method: 'POST', path: '/openai/*', code: 'unknown_path' };
+
+function scene(running = 3) {
+  let now = 1_000_000;
+  let sent = 0;
+  const traffic = createTrafficLog({ inFlight: () => running, events: () => sent }, () => now);
+  return {
+    traffic,
+    pass(ms: number): void {
+      now += ms;
+    },
+    send(count: number): void {
+      sent += count;
+    },
+  };
+}
+
+describe('the traffic log', () => {
+  it('counts requests and stream events for each second', () => {
+    const { traffic, pass, send } = scene();
+    traffic.observe(finished('a'), 12);
+    traffic.observe(finished('b', { firstTokenMs: null }), undefined);
+    send(5);
+    const first = traffic.snapshot();
+    assert.deepEqual(first.seconds, [
+      { at: 1_000_000, requests: 2, inFlight: 3, chunks: 5, firstTokenMs: [7], gapMs: [12] },
+    ]);
+    assert.equal(first.inFlight, 3);
+    pass(2_500);
+    send(4);
+    assert.deepEqual(traffic.snapshot().seconds, [
+      ...first.seconds,
+      { at: 1_002_000, requests: 0, inFlight: 3, chunks: 4, firstTokenMs: [], gapMs: [] },
+    ]);
+    traffic.close();
+  });
+
+  it('forgets a second after two minutes, even without new traffic', () => {
+    const { traffic, pass } = scene(0);
+    traffic.observe(finished('a'), undefined);
+    pass(119_999);
+    assert.equal(traffic.snapshot().seconds.length, 1);
+    pass(1);
+    assert.equal(traffic.snapshot().seconds.length, 0);
+    traffic.close();
+  });
+
+  it('keeps the last 50 requests, newest first, and 20 samples a second', () => {
+    const { traffic } = scene();
+    for (let i = 0; i < 60; i++) traffic.observe(finished(`r${i}`), i);
+    const { finished: kept, seconds } = traffic.snapshot();
+    assert.deepEqual([kept.length, kept[0]?.id, kept.at(-1)?.id], [50, 'r59', 'r10']);
+    assert.deepEqual([seconds[0]?.firstTokenMs.length, seconds[0]?.gapMs.length], [20, 20]);
+    traffic.close();
+  });
+
+  it('counts refused requests by method, path and code, and keeps the last 20 such kinds', () => {
+    const { traffic, pass } = scene();
+    for (let i = 0; i < 3; i++) traffic.refuse(UNKNOWN);
+    pass(1_000);
+    traffic.refuse({ ...UNKNOWN, method: 'GET' });
+    assert.deepEqual(traffic.snapshot().refused, [
+      { ...UNKNOWN, method: 'GET', count: 1, at: 1_001_000 },
+      { ...UNKNOWN, count: 3, at: 1_000_000 },
+    ]);
+    pass(1_000);
+    for (let i = 0; i < 19; i++) traffic.refuse({ ...UNKNOWN, path: `/${i}` });
+    const { refused } = traffic.snapshot();
+    assert.deepEqual([refused.length, refused.at(-1)?.method], [20, 'GET']);
+    traffic.close();
+  });
+
+  it('keeps the seconds in order when the clock is set back', () => {
+    const { traffic, pass } = scene();
+    traffic.observe(finished('a'), undefined);
+    pass(-60_000);
+    traffic.observe(finished('b'), undefined);
+    const times = traffic.snapshot().seconds.map(({ at }) => at);
+    assert.deepEqual(
+      times,
+      times.toSorted((a, b) => a - b),
+    );
+    traffic.close();
+  });
+
+  it('joins the traffic of several workers', () => {
+    const second = (at: number, sample: number) => ({
+      ...{ at, requests: 1, inFlight: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
+    });
+    const joined = joinTraffic([
+      {
+        ...{
+          inFlight: 1,
+          seconds: [second(1000, 1), second(2000, 2)],
+          finished: [finished('old', { at: 1 })],
+        },
+        refused: [{ ...UNKNOWN, count: 2, at: 5 }],
+      },
+      {
+        ...{ inFlight: 2, seconds: [second(2000, 3)], finished: [finished('new', { at: 2 })] },
+        refused: [
+          { ...UNKNOWN, count: 1, at: 4 },
+          { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
+        ],
+      },
+    ]);
+    assert.deepEqual(joined, {
+      inFlight: 3,
+      seconds: [
+        second(1000, 1),
+        { at: 2000, requests: 2, inFlight: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] },
+      ],
+      finished: [finished('new', { at: 2 }), finished('old', { at: 1 })],
+      refused: [
+        { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
+        { ...UNKNOWN, count: 3, at: 5 },
+      ],
+    });
+  });
+});

@@ -1,0 +1,216 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { VERSION } from '../../../lib/version.ts';
+import type { Architecture } from '../../../scripts/node-runtime.ts';
+import { program } from '../../support/processes/foreign-programs.ts';
+import { cleanEnvironment, startProgram } from '../../support/processes/program.ts';
+import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
+import { ROOT, run } from '../../support/processes/tools.ts';
+import { type Remote, startRemote } from '../../support/remote/remote.ts';
+import { binary, DIST, HOST } from '../support/built.ts';
+import { readElfNeeds } from '../support/elf.ts';
+import { streamsUnderLoad, tally } from '../support/streams-under-load.ts';
+
+const EMULATOR = 'qemu-aarch64';
+const ARM64_LIBRARIES = '/usr/aarch64-linux-gnu';
+
+/** How each file is started on this machine. */
+function launch(architecture: Architecture): string[] {
+  if (architecture === HOST) return [binary(architecture)];
+  if (architecture === 'amd64') throw new Error('the amd64 executable cannot run on this machine');
+  const emulator = program(EMULATOR, { from: 'scripts/install-system-tools.sh' }).path;
+  return [emulator, '-L', ARM64_LIBRARIES, binary(architecture)];
+}
+
+const COMMON = [
+  'libatomic.so.1',
+  'libdl.so.2',
+  'libm.so.6',
+  'libstdc++.so.6',
+  'libgcc_s.so.1',
+  'libpthread.so.0',
+  'libc.so.6',
+];
+/** What docs/install.md says is needed; a change here is a change there. */
+const NEEDS = {
+  amd64: {
+    machine: 'Advanced Micro Devices X86-64',
+    interpreter: '/lib64/ld-linux-x86-64.so.2',
+    loader: 'ld-linux-x86-64.so.2',
+  },
+  arm64: { machine: 'AArch64', interpreter: '/lib/ld-linux-aarch64.so.1', loader: 'ld-linux-aarch64.so.1' },
+} as const;
+const OLDEST = { GLIBC: '2.28', GLIBCXX: '3.4.21' } as const;
+
+const ARCHITECTURES = ['amd64', 'arm64'] as const;
+
+describe('single executable', { timeout: 600_000 }, () => {
+  let remote: Remote;
+  before(async () => {
+    remote = await startRemote();
+  });
+  after(() => remote.close());
+
+  for (const architecture of ARCHITECTURES) {
+    describe(architecture, () => {
+      const command = (): [string, ...string[]] => launch(architecture) as [string, ...string[]];
+      const call = (...flags: string[]) => {
+        const [program, ...args] = command();
+        return run(program, [...args, ...flags], { env: cleanEnvironment() });
+      };
+
+      it('needs only the C and C++ libraries of the system, none newer than docs/install.md says', () => {
+        const needs = readElfNeeds(binary(architecture));
+        const { machine, interpreter, loader } = NEEDS[architecture];
+        assert.equal(needs.machine, machine);
+        assert.equal(needs.interpreter, interpreter);
+        assert.deepEqual([...needs.libraries].sort(), [...COMMON, loader].sort());
+        for (const [family, version] of Object.entries(OLDEST)) {
+          const newest = needs.symbolVersions.findLast((each) => each.startsWith(`${family}_`));
+          assert.equal(newest, `${family}_${version}`);
+        }
+        const page = readFileSync(join(ROOT, 'docs/install.md'), 'utf8');
+        for (const word of [`glibc ${OLDEST.GLIBC}`, 'libstdc++', 'libatomic'])
+          assert.ok(page.includes(word), word);
+      });
+
+      it('prints its version and its flags, and nothing to stderr', () => {
+        assert.deepEqual(
+          [call('--version').stdout, call('--version').stderr],
+          [`privatemode-proxy version v${VERSION}\n`, ''],
+        );
+        const help = call('--help');
+        assert.deepEqual([help.status, help.stderr], [0, '']);
+        assert.match(help.stdout, /--api-key KEY\|@FILE/);
+      });
+
+      it('prints the licences of all its parts', () => {
+        const { stdout, status } = call('--licenses');
+        assert.equal(status, 0);
+        const titles = [...stdout.matchAll(/^={78}\n(.+)\n={78}$/gm)].map((match) => match[1] as string);
+        assert.equal(titles[0], 'privatemode-proxy');
+        assert.match(titles.at(-1) as string, /^Node\.js 26/);
+        for (const name of [
+          'undici',
+          'http-proxy-3',
+          'pino',
+          '@noble/ciphers',
+          '@bufbuild/protobuf',
+          'mri',
+          '@redis/client',
+        ]) {
+          assert.ok(
+            titles.some((title) => title.startsWith(`${name} `)),
+            name,
+          );
+        }
+        // Node's own licence brings those of its libraries
+        for (const library of ['V8', 'OpenSSL', 'libuv', 'ICU']) assert.ok(stdout.includes(library), library);
+        assert.ok(!stdout.includes('undefined'));
+        // what the program imports is in it, nothing of the tools
+        for (const tool of ['esbuild', 'typescript', 'fast-check', '@biomejs/biome', 'openai', 'node'])
+          assert.ok(!titles.some((title) => title.startsWith(`${tool} `)), tool);
+      });
+
+      it('serves streams, and ends with 0 on SIGTERM', async () => {
+        const proxy = await startProgram([...command(), ...remote.flags, '--port=0'], remote.env, {
+          withinMs: 120_000,
+        });
+        try {
+          const port = Number(new URL(proxy.url).port);
+          const fates = await streamsUnderLoad({ port, count: 3, everyMs: 10, model: 'sim-5x10' });
+          assert.deepEqual(tally(fates), { complete: 3 }, proxy.log());
+          assert.doesNotMatch(proxy.log(), /Warning/);
+        } finally {
+          assert.equal(await proxy.stop(), 0);
+        }
+      });
+
+      it('has the same bytes when it is built again, elsewhere', () => {
+        const elsewhere = temporaryDirectory('again-');
+        const out = join(elsewhere, 'deeper/proxy');
+        const args = [join(ROOT, 'scripts/build-binary.ts'), '--arch', architecture, '--out', out];
+        const { status, stderr } = run(process.execPath, args, { cwd: elsewhere, timeoutMs: 300_000 });
+        assert.equal(status, 0, stderr);
+        assert.equal(sha256(out), sha256(binary(architecture)));
+      });
+    });
+  }
+
+  // Workers are the executable started again, which the system cannot do with one of another architecture.
+  for (const [name, flags] of [
+    ['beside other flags', (): readonly string[] => remote.flags],
+    ['without any flag', (): readonly string[] => []],
+  ] as const) {
+    it(`starts the number of workers that PRIVATEMODE_PROXY_WORKERS says, without the flag, ${name}`, async () => {
+      const settings = {
+        PRIVATEMODE_PROXY_WORKERS: '2',
+        PRIVATEMODE_PROXY_PORT: '0',
+        ...(flags().length > 0
+          ? {}
+          : {
+              PRIVATEMODE_PROXY_API_ENDPOINT: 'localhost:1',
+              PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1',
+              PRIVATEMODE_PROXY_WORKSPACE: remote.env['SSL_CERT_FILE']!.replace(/[^/]+$/, 'workspace'),
+            }),
+      };
+      const proxy = await startProgram(
+        [...launch(HOST), ...flags()],
+        { ...remote.env, ...settings },
+        { withinMs: 120_000 },
+      );
+      try {
+        assert.match(proxy.log(), /Starting HTTP server.* workers=2\n/);
+        assert.equal((await fetch(`${proxy.url}/healthz`)).status, 200);
+        assert.doesNotMatch(proxy.log(), /Error|worker ended/);
+      } finally {
+        assert.equal(await proxy.stop(), 0);
+      }
+    });
+  }
+
+  it('shares its port among workers', async () => {
+    const proxy = await startProgram(
+      [...launch(HOST), ...remote.flags, '--port=0', '--workers=2'],
+      remote.env,
+    );
+    try {
+      const port = Number(new URL(proxy.url).port);
+      const fates = await streamsUnderLoad({ port, count: 8, everyMs: 5, model: 'sim-5x10' });
+      assert.deepEqual(tally(fates), { complete: 8 }, proxy.log());
+    } finally {
+      assert.equal(await proxy.stop(), 0);
+    }
+  });
+
+  it('starts in at most 1.2 times the processor time of the built program under Node', () => {
+    // Processor time, the least of many runs: what else the machine does must not decide.
+    const flags = ['--manifest-path=/nowhere'];
+    const least = { built: Number.POSITIVE_INFINITY, single: Number.POSITIVE_INFINITY };
+    for (let i = 0; i < 30; i++) {
+      least.built = Math.min(least.built, processorTime([process.execPath, DIST, ...flags]));
+      least.single = Math.min(least.single, processorTime([...launch(HOST), ...flags]));
+    }
+    const ratio = least.single / least.built;
+    assert.ok(ratio <= 1.2, `${least.single} ms against ${least.built} ms: ${ratio.toFixed(2)}`);
+  });
+});
+
+function sha256(path: string): string {
+  return createHash('sha256').update(readFileSync(path)).digest('hex');
+}
+
+/** ms of processor time that a program takes from start to end. */
+function processorTime(command: readonly string[]): number {
+  const script = 'TIMEFORMAT="%3U %3S"; time "$@" 2>/dev/null';
+  const { stderr } = spawnSync('bash', ['-c', script, 'bash', ...command], {
+    encoding: 'utf8',
+    env: cleanEnvironment({ LC_ALL: 'C' }),
+  });
+  const [user, system] = stderr.trim().split(' ').map(Number) as [number, number];
+  return (user + system) * 1000;
+}

@@ -1,0 +1,670 @@
+/**
+ * Chat streams as Responses streams: every row of the event table, and what a stream that is not whole must
+ * never hold.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import OpenAI from 'openai';
+import OpenAIPrevious from 'openai-previous';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
+import { readReasoning } from '../../lib/responses-api/response-object.ts';
+import { ResponseStream } from '../../lib/responses-api/translate-stream.ts';
+import { translateBody } from '../../lib/responses-api/translator.ts';
+import { byteByByte, cutAt } from '../support/remote/chunkings.ts';
+import {
+  callPiece,
+  chatStream,
+  chunk,
+  eventsIn,
+  type Json,
+  plainChat,
+  run,
+  translated,
+  USAGE,
+} from './chat-side.ts';
+
+const TOOLS = {
+  include: ['reasoning.encrypted_content'],
+  tools: [
+    { type: 'function', name: 'f', parameters: {} },
+    { type: 'custom', name: 'patch' },
+    { type: 'namespace', name: 'mcp__files', tools: [{ type: 'function', name: 'read' }] },
+    { type: 'tool_search', execution: 'client' },
+  ],
+};
+const INPUT = 'a"\\\n\u00e9\ud83d\ude00\u2028z';
+const ARGS = `{ "input" : ${JSON.stringify(INPUT).replace('\ud83d\ude00', '\\ud83d\\uDE00')} }`;
+
+/** Reasoning, text and a call of each kind. */
+const ALL = [
+  { reasoning: 'th', reasoning_content: 'th' },
+  { reasoning: 'ink', reasoning_content: 'ink' },
+  { content: 'Hel' },
+  { content: 'lo \u00e9\ud83d\ude00' },
+  callPiece(0, '', 'c1', 'f'),
+  callPiece(0, '{"a"'),
+  callPiece(1, ARGS.slice(0, 20), 'c2', 'patch'),
+  callPiece(0, ':1}'),
+  callPiece(1, ARGS.slice(20)),
+  callPiece(2, '{}', 'c1', 'mcp__files__read'),
+  callPiece(3, '{"q":1}', '', 'tool_search'),
+  callPiece(4, '{}', 'c4', 'invented'),
+];
+
+/** Arguments of a custom call that are no JSON, and the input that the model meant. */
+const IMPERFECT: readonly [args: string, input: string][] = [
+  ['{"input":"a\n\tb\0"}', 'a\n\tb\0'],
+  ['{"input":"a\\d+"}', 'a\\d+'],
+  ['{"input":"\\d\\\\d\\n\\"\\x"}', '\\d\\d\n"\\x'],
+  ['{"input":"\\u12\\u12g4\\u"}', '\\u12\\u12g4\\u'],
+  ['{"input":"\\ud83d\\d\\ud83d\\ude00\\ud83d\\u12"}', '\ud83d\\d\ud83d\ude00\ud83d\\u12'],
+  ['{"input":"a\\\n"}', 'a\\\n'],
+  ['{"input":"a"}}', 'a'],
+  ['{"input":"a\nb"} \n```\n', 'a\nb'],
+  ['{"input":"a",}', 'a'],
+  [' { "input" : "a" , } done', 'a'],
+];
+
+/** Arguments of a custom call whose input does not end where its string does. */
+const CONTRADICTORY = [
+  '{"input":"a","input":"b"}',
+  '{"input":"a","input":7}',
+  '{"input":"rm "x" y"}',
+  '{"input":"f({a:"}")"}',
+  '{"input":"f("a","b")"}',
+  '{"input":"a"]}',
+];
+
+/** Arguments of a custom call that end within the object, and are no JSON before. */
+const CUT_IMPERFECT = [
+  '{"input":"rm -rf /home\n',
+  '{"input":"rm -rf /home\n/user\\"}',
+  '{"input":"a\\d',
+  '{"input":"a\\d\\',
+  '{"input":"a\\d"',
+  '{"input":"a\n" ,',
+];
+
+const typesOf = (events: readonly Json[]): string[] =>
+  events.map(({ type }) => type.replace('response.', ''));
+const isDoneCall = ({ type, item }: Json): boolean =>
+  type === 'response.output_item.done' && item.type !== 'reasoning' && item.type !== 'message';
+/** What no client may see of a response that is not whole. */
+const promisesWhole = (event: Json): boolean =>
+  isDoneCall(event) ||
+  /arguments\.done|input\.done|output_text\.done|response\.completed|response\.incomplete/.test(
+    event['type'],
+  ) ||
+  (event['type'] === 'response.output_item.done' && event['item'].type === 'message');
+
+function demandSequence(events: readonly Json[]): void {
+  assert.deepEqual(
+    events.map((event) => event['sequence_number']),
+    events.map((_, at) => at),
+  );
+}
+
+const lastOf = (events: readonly Json[]): Json => events.at(-1)!;
+
+/** All pieces of arguments, together. */
+const argumentsTold = (events: readonly Json[]): string =>
+  events
+    .filter(({ type }) => type === 'response.function_call_arguments.delta')
+    .map(({ delta }) => delta)
+    .join('');
+
+describe('a Responses stream', () => {
+  it('has its events in the expected order, with the done events of messages and calls at the end', () => {
+    const { events, failure } = run(chatStream(ALL, 'tool_calls'), TOOLS);
+    demandSequence(events);
+    assert.equal(failure, undefined);
+    const text = ['output_text.done', 'content_part.done', 'output_item.done'];
+    assert.deepEqual(typesOf(events), [
+      ...['created', 'in_progress', 'output_item.added', 'content_part.added'],
+      ...[
+        'reasoning_text.delta',
+        'reasoning_text.delta',
+        'reasoning_text.done',
+        'content_part.done',
+        'output_item.done',
+      ],
+      ...['output_item.added', 'content_part.added', 'output_text.delta', 'output_text.delta'],
+      ...['output_item.added', 'function_call_arguments.delta'],
+      ...[
+        'output_item.added',
+        'custom_tool_call_input.delta',
+        'function_call_arguments.delta',
+        'custom_tool_call_input.delta',
+      ],
+      ...[
+        'output_item.added',
+        'function_call_arguments.delta',
+        'output_item.added',
+        'output_item.added',
+        'function_call_arguments.delta',
+      ],
+      ...text,
+      ...[
+        'function_call_arguments.done',
+        'output_item.done',
+        'custom_tool_call_input.done',
+        'output_item.done',
+      ],
+      ...['function_call_arguments.done', 'output_item.done', 'output_item.done'],
+      ...['function_call_arguments.done', 'output_item.done', 'completed'],
+    ]);
+    const { response } = lastOf(events);
+    const done = events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item);
+    assert.deepEqual(response.output, done);
+    const [reasoning, message, f, patch, read, search, invented] = response.output;
+    assert.deepEqual(
+      [reasoning.summary, reasoning.content, readReasoning(reasoning.encrypted_content)],
+      [[], [{ type: 'reasoning_text', text: 'think' }], 'think'],
+    );
+    assert.deepEqual(message.content, [
+      { type: 'output_text', text: 'Hello \u00e9\ud83d\ude00', annotations: [], logprobs: [] },
+    ]);
+    assert.deepEqual(
+      [f.type, f.call_id, f.name, f.arguments, f.status],
+      ['function_call', 'c1', 'f', '{"a":1}', 'completed'],
+    );
+    assert.deepEqual(
+      [patch.type, patch.call_id, patch.name, patch.input],
+      ['custom_tool_call', 'c2', 'patch', INPUT],
+    );
+    assert.deepEqual([read.type, read.namespace, read.name], ['function_call', 'mcp__files', 'read']);
+    assert.notEqual(read.call_id, 'c1', 'two calls of one id');
+    assert.deepEqual(
+      [search.type, search.execution, search.arguments],
+      ['tool_search_call', 'client', { q: 1 }],
+    );
+    assert.deepEqual([invented.type, invented.name], ['function_call', 'invented']);
+    assert.deepEqual(response.usage, {
+      input_tokens: 7,
+      input_tokens_details: { cached_tokens: 3, cache_write_tokens: 0 },
+      output_tokens: 5,
+      output_tokens_details: { reasoning_tokens: 2 },
+      total_tokens: 12,
+    });
+    assert.match(response.id, /^resp_[0-9a-f]{24}$/);
+    assert.deepEqual(
+      [response.created_at, response.model, response.store],
+      [1_700_000_000, 'real-model', false],
+    );
+  });
+
+  it('repeats members of the request in every Response object, but always with store: false', () => {
+    const request = {
+      store: true,
+      metadata: { a: 'b' },
+      instructions: 'I',
+      temperature: 0.2,
+      tools: TOOLS.tools,
+    };
+    const { events } = run(chatStream([{ content: 'x' }]), request);
+    for (const { response } of events.filter(({ response }) => response !== undefined)) {
+      const { store, metadata, instructions, temperature, tools, truncation } = response;
+      assert.deepEqual({ store, metadata, instructions, temperature, tools }, { ...request, store: false });
+      assert.equal(truncation, 'disabled');
+    }
+  });
+
+  const ENDS: readonly [finish: string, status: string, reason: string | undefined][] = [
+    ['stop', 'completed', undefined],
+    ['tool_calls', 'completed', undefined],
+    ['length', 'incomplete', 'max_output_tokens'],
+    ['content_filter', 'incomplete', 'content_filter'],
+    ['abort', 'failed', undefined],
+    ['repetition', 'failed', undefined],
+    ['constructor', 'failed', undefined],
+  ];
+  for (const [finish, status, reason] of ENDS) {
+    it(`ends with status ${status} after finish_reason ${finish}`, () => {
+      const { events, failure } = run(chatStream(ALL, finish), TOOLS);
+      demandSequence(events);
+      const { type, response } = lastOf(events);
+      assert.deepEqual(
+        [type, response.status, response.incomplete_details?.reason],
+        [`response.${status}`, status, reason],
+      );
+      assert.equal(events.some(isDoneCall), status === 'completed');
+      assert.equal(
+        response.output.some(({ type: kind }: Json) => kind.endsWith('call')),
+        status === 'completed',
+      );
+      assert.equal(failure?.code, status === 'failed' ? 'stream_unfinished' : undefined);
+      const message = response.output.find(({ type: kind }: Json) => kind === 'message');
+      assert.equal(message?.status, status === 'failed' ? undefined : status);
+    });
+  }
+
+  it('ends in response.failed, without a done event, at whichever byte the chat stream is cut', () => {
+    const whole = chatStream(ALL, 'tool_calls');
+    const bytes = Buffer.from(whole.join(''));
+    for (let at = 0; at < bytes.length - 2; at++) {
+      const { events, failure } = run([bytes.subarray(0, at)], TOOLS);
+      demandSequence(events);
+      assert.ok(!events.some(promisesWhole), `cut at ${at}`);
+      const { type, response } = lastOf(events);
+      assert.deepEqual([type, response.error.code, response.output], ['response.failed', 'server_error', []]);
+      assert.match(response.error.message, /^stream_unfinished: .*request id r-1/);
+      assert.equal(failure?.code, 'stream_unfinished');
+    }
+  });
+
+  it('has the same events however the bytes are split into chunks', () => {
+    const bytes = Buffer.from(chatStream(ALL, 'tool_calls').join(''));
+    const plain = (text: string) =>
+      text.replace(/(rs|msg|fc|ctc|tsc|resp|call)_[0-9a-f]{24}/g, '$1').replace(/"completed_at":\d+/, '');
+    const expected = plain(run([bytes], TOOLS).text);
+    assert.equal(plain(run(byteByByte(bytes), TOOLS).text), expected);
+    for (let at = 1; at < bytes.length; at += 7)
+      assert.equal(plain(run(cutAt(bytes, [at]), TOOLS).text), expected);
+  });
+
+  const ERROR = (code: unknown): Json => ({ error: { message: 'M', type: 't', param: null, code } });
+  const bad = (delta: unknown): Json => ({ ...chunk({}), choices: [{ index: 0, delta }] });
+  const FAILURES: readonly [name: string, event: Json | string, code: string, error: string | undefined][] = [
+    ['an error of the service', ERROR(500), 'server_error', undefined],
+    ['an overlong prompt', ERROR(400), 'invalid_prompt', undefined],
+    ['a limit', ERROR(429), 'rate_limit_exceeded', undefined],
+    ['an error with a prototype name', ERROR('__proto__'), 'server_error', undefined],
+    ['no JSON', 'data: {\n\n', 'server_error', 'response_malformed'],
+    ['no object', 'data: 7\n\n', 'server_error', 'response_malformed'],
+    ['a delta that is a list', bad([]), 'server_error', 'response_malformed'],
+    ['a choice that is null', { ...chunk({}), choices: [null] }, 'server_error', 'response_malformed'],
+    ['a call that is a string', bad({ tool_calls: ['x'] }), 'server_error', 'response_malformed'],
+    [
+      'a call that changes its name',
+      chunk(callPiece(0, '', 'c1', 'g')),
+      'server_error',
+      'response_malformed',
+    ],
+    ['a call without a name', chunk(callPiece(9, '{}', 'c9')), 'server_error', 'response_malformed'],
+    [
+      'a broken custom call',
+      chunk(callPiece(9, '{"input":"a","input":"b"}', 'c9', 'patch')),
+      'server_error',
+      'response_malformed',
+    ],
+  ];
+  for (const [name, event, code, ours] of FAILURES) {
+    it(`ends in response.failed at ${name}`, () => {
+      const whole = chatStream(ALL, 'tool_calls');
+      whole.splice(-3, 0, typeof event === 'string' ? event : `data: ${JSON.stringify(event)}\n\n`);
+      const { events, failure } = run(whole, TOOLS);
+      demandSequence(events);
+      assert.ok(!events.some(promisesWhole));
+      const { type, response } = lastOf(events);
+      assert.deepEqual([type, response.error.code], ['response.failed', code]);
+      assert.equal(failure?.code, ours ?? 'stream_unfinished');
+      assert.ok(
+        ours === undefined
+          ? response.error.message === 'M' || code === 'server_error'
+          : response.error.message.startsWith(`${ours}: `),
+      );
+    });
+  }
+
+  const DELETE = '{"command":"rm -rf /home/user';
+  const CUT = [
+    '{',
+    ' {"a"',
+    '{"":',
+    '{"a":1,"a":2',
+    '{"a":1',
+    '{"a":"\\',
+    '{"a":tru',
+    '{"a":[{}',
+    '{"a":1,',
+    DELETE,
+  ];
+  for (const args of CUT) {
+    it(`fails at truncated arguments although finish_reason says that the call is complete: ${args}`, () => {
+      for (const name of ['f', 'patch', 'tool_search']) {
+        const pieces = [callPiece(0, '{"path":"x"}', 'c0', 'f'), callPiece(1, args, 'c', name)];
+        const { events, failure } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+        assert.ok(!events.some(promisesWhole));
+        assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'stream_unfinished']);
+      }
+    });
+  }
+
+  it('passes on arguments exactly as the model wrote them, even invalid ones, unless they are truncated', () => {
+    const others = [
+      '{"a":1}',
+      ' {} ',
+      '{"a":1}}',
+      '{a:1}',
+      "{'a'",
+      'rm',
+      '[1',
+      '"x',
+      '1',
+      'nul',
+      'nullx',
+      '{"a":1,"a":2}',
+    ];
+    for (const args of others) {
+      const pieces = [callPiece(0, '', 'c', 'f'), ...[...args].map((piece) => callPiece(0, piece))];
+      const { events } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].arguments, args);
+      assert.equal(argumentsTold(events), args);
+    }
+  });
+
+  it('takes no more work for each piece of long arguments than for each piece of a long text', () => {
+    /** CPU time of the process in microseconds, for a stream of so many pieces. */
+    const workOf = (pieceOf: (text: string) => Json): number => {
+      const deltas = ['"', ...Array(40_000).fill('abcdef'), '"'].map(pieceOf);
+      const pieces = chatStream([callPiece(0, '', 'c', 'patch'), callPiece(1, '', 'd', 'f'), ...deltas]);
+      const bytes = Buffer.from(pieces.join(''));
+      const stream = new ResponseStream(plainChat(), translated(TOOLS).context, 'r-1');
+      const before = process.cpuUsage();
+      stream.feed(bytes);
+      const { user, system } = process.cpuUsage(before);
+      assert.equal(stream.failure, undefined);
+      return user + system;
+    };
+    const least = (pieceOf: (text: string) => Json): number => Math.min(workOf(pieceOf), workOf(pieceOf));
+    const text = least((content) => ({ content }));
+    for (const call of [0, 1]) {
+      const work = least((args) => callPiece(call, args));
+      assert.ok(work < 4 * text, `call ${call}: ${work} us, text: ${text} us`);
+    }
+  });
+
+  it('has the arguments {} if the model sends none, or null', () => {
+    for (const args of ['', 'null']) {
+      const pieces = ['', ...args].map((piece, i) => callPiece(0, piece, ...(i === 0 ? ['c', 'f'] : [])));
+      const { events } = run(chatStream(pieces, 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].arguments, '{}');
+      assert.equal(argumentsTold(events), '{}');
+      const search = run(chatStream([callPiece(0, args, 'c', 'tool_search')], 'tool_calls'), TOOLS);
+      assert.deepEqual(lastOf(search.events)['response'].output[0].arguments, {});
+    }
+  });
+
+  it('has the whole arguments of a custom call as its input if they are no object with a string "input"', () => {
+    for (const args of ['*** Begin', '{"patch":"x"}', '{"input":7}', '["input"]', '', '{"input":}', 'null']) {
+      const { events } = run(chatStream([callPiece(0, args, 'c', 'patch')], 'tool_calls'), TOOLS);
+      assert.equal(lastOf(events)['response'].output[0].input, args);
+    }
+  });
+
+  it('streams the input of a custom tool piece by piece, without splitting a character', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary' }),
+        fc.array(fc.nat(200)),
+        fc.boolean(),
+        (input, cuts, escapes) => {
+          const json = JSON.stringify({ input });
+          const args = escapes
+            ? json.replace(/[^\x20-\x7e]/g, (c) =>
+                [...Array(c.length).keys()]
+                  .map((i) => `\\u${c.charCodeAt(i).toString(16).padStart(4, '0')}`)
+                  .join(''),
+              )
+            : json;
+          const at = [...new Set(cuts.filter((cut) => cut < args.length))].sort((a, b) => a - b);
+          const pieces = [0, ...at].map((from, k) => args.slice(from, [...at, args.length][k]));
+          const { events } = run(
+            chatStream(
+              [callPiece(0, '', 'c', 'patch'), ...pieces.map((piece) => callPiece(0, piece))],
+              'tool_calls',
+            ),
+            TOOLS,
+          );
+          const deltas = events
+            .filter(({ type }) => type.endsWith('input.delta'))
+            .map(({ delta }) => delta as string);
+          assert.equal(deltas.join(''), input);
+          assert.ok(escapes === false || deltas.every((delta) => delta.isWellFormed()));
+          assert.equal(lastOf(events)['response'].output[0].input, input);
+        },
+      ),
+      { seed: 20261124 },
+    );
+  });
+
+  /** What becomes of the arguments of a custom call in these pieces: deltas, then input or error. */
+  const customCall = (pieces: readonly string[]): readonly [deltas: string, end: string] => {
+    const deltas = [callPiece(0, '', 'c', 'patch'), ...pieces.map((piece) => callPiece(0, piece))];
+    const { events, failure } = run(chatStream(deltas, 'tool_calls'), TOOLS);
+    const told = events.filter(({ type }) => type.endsWith('input.delta')).map(({ delta }) => delta);
+    return [told.join(''), failure?.code ?? lastOf(events)['response'].output[0].input];
+  };
+
+  for (const [args, input] of IMPERFECT) {
+    it(`has the input that the model meant in a custom call whose JSON is imperfect, however it is split: ${JSON.stringify(args)}`, () => {
+      assert.deepEqual(customCall([...args]), [input, input]);
+      for (let at = 0; at < args.length; at++)
+        assert.deepEqual(customCall([args.slice(0, at), args.slice(at)]), [input, input], `split at ${at}`);
+    });
+  }
+
+  for (const args of CONTRADICTORY) {
+    it(`ends in response.failed if the rest of a custom call contradicts the input that was delivered: ${args}`, () => {
+      for (let at = 0; at < args.length; at++)
+        assert.equal(customCall([args.slice(0, at), args.slice(at)])[1], 'response_malformed');
+    });
+  }
+
+  for (const args of CUT_IMPERFECT) {
+    it(`fails at truncated arguments of a custom call that are no JSON before: ${args.replaceAll('\n', ' LF ')}`, () => {
+      for (let at = 0; at < args.length; at++)
+        assert.equal(customCall([args.slice(0, at), args.slice(at)])[1], 'stream_unfinished');
+    });
+  }
+
+  it('reads the arguments of a custom call the same way however they are split', () => {
+    const part = fc.constantFrom(...'"\\}, \nud8dcDC0aé', '\\"', '\\u', '\\ud83d', '\\ude00', '```');
+    fc.assert(
+      fc.property(fc.array(part), fc.nat(70), fc.array(fc.nat(60)), (parts, spaces, cuts) => {
+        const args = `{${' '.repeat(spaces)}"input":"${parts.join('')}`;
+        const at = [...new Set(cuts.filter((cut) => cut < args.length))].sort((a, b) => a - b);
+        const pieces = [0, ...at].map((from, k) => args.slice(from, [...at, args.length][k]));
+        assert.deepEqual(customCall(pieces), customCall([args]));
+        assert.deepEqual(customCall([...args]), customCall([args]));
+      }),
+      { seed: 20261201 },
+    );
+  });
+
+  it('has logprobs if the request asked for them', () => {
+    const logprobs = {
+      content: [
+        { token: 'x', logprob: -1, bytes: null, top_logprobs: [{ token: 'y', logprob: -2, bytes: [121] }] },
+      ],
+    };
+    const stream = chatStream([chunk({ content: 'x' }, { logprobs })]);
+    const told = (request: object) =>
+      lastOf(run(stream, request).events)['response'].output[0].content[0].logprobs;
+    assert.deepEqual(told({}), []);
+    assert.deepEqual(told({ top_logprobs: 1 }), [
+      { token: 'x', logprob: -1, bytes: [], top_logprobs: [{ token: 'y', logprob: -2, bytes: [121] }] },
+    ]);
+  });
+
+  it('keeps a lone surrogate, and passes on comments without their text', () => {
+    const { events, text } = run([': secret words\n\n', ...chatStream([{ content: 'a\ud800' }])]);
+    assert.ok(text.startsWith(':\n\n') && !text.includes('secret'));
+    assert.equal(lastOf(events)['response'].output[0].content[0].text, 'a\ud800');
+  });
+
+  it('fails with response_too_large when it would hold more than a whole body may have', () => {
+    const stream = new ResponseStream(plainChat(), translated({}).context, 'r', 1000);
+    let out = '';
+    for (let k = 0; k < 20; k++)
+      out += Buffer.from(
+        stream.feed(Buffer.from(`data: ${JSON.stringify(chunk({ content: 'x' }))}\n\n`)),
+      ).toString();
+    assert.equal(stream.failure?.code, 'response_too_large');
+    assert.equal(lastOf(eventsIn(out))['type'], 'response.failed');
+  });
+
+  it('ends in response.failed, without a done event, if its last events cannot be written', (t) => {
+    const write = JSON.stringify;
+    t.mock.method(JSON, 'stringify', (value: Json) => {
+      if (value?.['status'] === 'completed' && value['object'] === 'response')
+        throw new RangeError('Invalid string length');
+      return write(value);
+    });
+    const { events, failure } = run(chatStream(ALL, 'tool_calls'), TOOLS);
+    demandSequence(events);
+    assert.ok(!events.some(promisesWhole));
+    assert.deepEqual([lastOf(events)['type'], failure?.code], ['response.failed', 'response_too_large']);
+  });
+
+  it('has the usage of the decrypted chat stream, and ends in response.failed if decryption fails', () => {
+    const pieces = chatStream(ALL, 'tool_calls').map((text) => Buffer.from(text));
+    const chat = (failsAt: number): Decrypter => {
+      const state = {
+        pending: false,
+        finished: false,
+        usage: { prompt: 1, completion: 2, cached: undefined },
+        failure: undefined as PrivatemodeError | undefined,
+      };
+      let at = 0;
+      const feed = (bytes: Uint8Array) => {
+        if (at++ === failsAt) state.failure = new PrivatemodeError('response_not_authentic', 'forged');
+        state.finished = at === pieces.length;
+        return state.failure === undefined ? bytes : new Uint8Array();
+      };
+      return Object.assign(state, { feed, flush: () => new Uint8Array() });
+    };
+    for (const failsAt of [3, pieces.length - 1, Infinity]) {
+      const decrypter = new ResponseStream(chat(failsAt), translated(TOOLS).context, 'r');
+      const out = pieces.map((piece) =>
+        decrypter.failure === undefined ? Buffer.from(decrypter.feed(piece)) : Buffer.alloc(0),
+      );
+      const { failure, finished, usage } = decrypter;
+      if (failure !== undefined) out.push(Buffer.from(decrypter.fail(failure)));
+      const events = eventsIn(Buffer.concat(out).toString());
+      demandSequence(events);
+      assert.deepEqual(usage, { prompt: 1, completion: 2, cached: undefined });
+      assert.equal(finished, failsAt === Infinity || failsAt === pieces.length - 1);
+      assert.equal(events.some(promisesWhole), failsAt === Infinity);
+      assert.match(lastOf(events)['type'], failsAt === Infinity ? /completed/ : /failed/);
+      if (failsAt !== Infinity)
+        assert.match(lastOf(events)['response'].error.message, /^response_not_authentic: forged\. /);
+      assert.equal(decrypter.fail(new PrivatemodeError('internal', 'x')).length, 0);
+    }
+  });
+
+  for (const [name, Client] of [
+    ['current', OpenAI],
+    ['previous', OpenAIPrevious],
+  ] as const) {
+    it(`is read by the ${name} OpenAI SDK`, async () => {
+      const body = chatStream(ALL, 'tool_calls');
+      const client = new (Client as typeof OpenAI)({
+        apiKey: 'k',
+        baseURL: 'http://localhost/v1',
+        fetch: async () =>
+          new Response(run(body, TOOLS).text, { headers: { 'content-type': 'text/event-stream' } }),
+      });
+      const seen: string[] = [];
+      const stream = client.responses
+        .stream({ model: 'm', input: 'hi' })
+        .on('response.output_text.delta', ({ snapshot }) => void seen.push(snapshot));
+      const response = await stream.finalResponse();
+      assert.equal(response.output_text, 'Hello \u00e9\ud83d\ude00');
+      assert.deepEqual(seen, ['Hel', response.output_text]);
+      assert.deepEqual(
+        response.output.map(({ type }) => type),
+        [
+          'reasoning',
+          'message',
+          'function_call',
+          'custom_tool_call',
+          'function_call',
+          'tool_search_call',
+          'function_call',
+        ],
+      );
+    });
+  }
+});
+
+describe('a whole chat completion', () => {
+  const tool_calls = [
+    { id: 'c1', type: 'function', function: { name: 'patch', arguments: '{"input":"x"}' } },
+    { id: 'c2', type: 'function', function: { name: 'f', arguments: '{}' } },
+  ];
+  const whole = (message: Json, finish_reason: unknown = 'stop'): Buffer =>
+    Buffer.from(
+      JSON.stringify({
+        id: 'x',
+        object: 'chat.completion',
+        created: 5,
+        model: 'r',
+        usage: USAGE,
+        choices: [{ index: 0, message, finish_reason, logprobs: null }],
+      }),
+    );
+  const { context } = translated(TOOLS);
+  const read = (...input: Parameters<typeof whole>): Json =>
+    JSON.parse(translateBody(whole(...input), context).toString());
+
+  it('becomes a Response with the same kinds of items as a stream: reasoning, message, calls', () => {
+    const response = read(
+      { role: 'assistant', content: 'a', refusal: 'no', reasoning: 'r', reasoning_content: 'r', tool_calls },
+      'tool_calls',
+    );
+    assert.deepEqual(
+      response['output'].map((item: Json) => item['type']),
+      ['reasoning', 'message', 'custom_tool_call', 'function_call'],
+    );
+    assert.deepEqual(
+      response['output'][1].content.map((part: Json) => part['text'] ?? part['refusal']),
+      ['a', 'no'],
+    );
+    assert.deepEqual(
+      [
+        response['status'],
+        response['created_at'],
+        response['usage'].total_tokens,
+        response['output'][2].input,
+      ],
+      ['completed', 5, 12, 'x'],
+    );
+  });
+
+  it('has the input of a custom call as a stream has it, and the whole arguments where a stream fails at a contradiction', () => {
+    const inputOf = (args: string): string =>
+      read({ tool_calls: [{ id: 'c', function: { name: 'patch', arguments: args } }] })['output'][0].input;
+    for (const [args, input] of IMPERFECT) assert.equal(inputOf(args), input);
+    for (const args of CONTRADICTORY) assert.equal(inputOf(args), args);
+    for (const args of CUT_IMPERFECT) assert.throws(() => inputOf(args), { code: 'stream_unfinished' });
+  });
+
+  it('becomes an incomplete Response without its calls if finish_reason is length', () => {
+    const response = read({ content: 'a', tool_calls }, 'length');
+    assert.deepEqual(
+      [response['status'], response['incomplete_details'], response['output'].length],
+      ['incomplete', { reason: 'max_output_tokens' }, 1],
+    );
+  });
+
+  it('is refused with status 502 if it is malformed or unfinished', () => {
+    for (const body of [
+      '',
+      '[]',
+      '{}',
+      '{"choices":[]}',
+      '{"choices":[{"message":7}]}',
+      whole({ tool_calls: [{}] }).toString(),
+      whole({ content: 'a' }, 'abort').toString(),
+      whole({ content: 'a' }, null).toString(),
+    ]) {
+      assert.throws(
+        () => translateBody(Buffer.from(body), context),
+        (thrown: Json) => thrown['status'] === 502,
+      );
+    }
+  });
+});
