@@ -4,7 +4,8 @@
  * where one stays green, is red without a mutation, or no longer applies. The faults are in
  * scripts/mutations.
  */
-import { execFile } from 'node:child_process';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -39,6 +40,19 @@ export interface Outcome {
   readonly hung: boolean;
 }
 
+/** The processes whose groups run tests. */
+const running = new Set<number>();
+
+/** Ends a group of processes: that of the leader, and the programs that it has started. */
+function endGroup(leader: number): void {
+  running.delete(leader);
+  try {
+    process.kill(-leader, 'SIGKILL');
+  } catch {
+    // All of them have ended.
+  }
+}
+
 /** Runs the named tests of a file in that tree, for `patience` ms at most. */
 export async function runTests(
   tree: string,
@@ -62,10 +76,18 @@ export async function runTests(
     NODE_TEST_CONTEXT: undefined,
   };
   rmSync(report, { force: true });
-  const limits = { timeout: patience, killSignal: 'SIGKILL', maxBuffer: Number.POSITIVE_INFINITY } as const;
-  const hung = await new Promise<boolean>((ended) =>
-    execFile(process.execPath, args, { cwd: tree, env, ...limits }, (error) => ended(error?.killed === true)),
-  );
+  // A group of its own: what a test has started and not ended would go on writing to the tree.
+  const child = spawn(process.execPath, args, { cwd: tree, env, stdio: 'ignore', detached: true });
+  const leader = child.pid as number;
+  running.add(leader);
+  let hung = false;
+  const timer = setTimeout(() => {
+    hung = true;
+    endGroup(leader);
+  }, patience);
+  await once(child, 'exit');
+  clearTimeout(timer);
+  endGroup(leader);
   const outcome = { passed: new Set<string>(), failed: new Set<string>(), hung };
   const lines = existsSync(report) ? readFileSync(report, 'utf8').split('\n') : [];
   for (const line of lines.filter((each) => each.endsWith(']'))) {
@@ -152,11 +174,19 @@ async function main(words: string): Promise<number> {
       for (const finding of findings) console.log(`         ${finding}`);
     });
   } finally {
-    rmSync(scratch, { recursive: true, force: true });
+    // What has just been ended may still be writing.
+    rmSync(scratch, { recursive: true, force: true, maxRetries: 10 });
   }
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(`${mutations.length - missed} of ${mutations.length} faults noticed in ${seconds} s`);
   return missed === 0 ? 0 : 1;
 }
 
-if (import.meta.main) process.exitCode = await main(process.argv.slice(2).join(' '));
+if (import.meta.main) {
+  // A group of its own does not hear the terminal.
+  process.once('SIGINT', () => {
+    for (const leader of running) endGroup(leader);
+    process.exit(130);
+  });
+  process.exitCode = await main(process.argv.slice(2).join(' '));
+}

@@ -58,6 +58,8 @@ interface Service {
   /** TLS connections it accepted, in order, and whether each resumed a session. */
   readonly accepted: TLSSocket[];
   readonly resumed: boolean[];
+  /** How many others were open when it accepted each of them. */
+  readonly others: number[];
   readonly paths: (string | undefined)[];
 }
 
@@ -69,18 +71,21 @@ async function service(
 ): Promise<Service> {
   const accepted: TLSSocket[] = [];
   const resumed: boolean[] = [];
+  const others: number[] = [];
   const paths: (string | undefined)[] = [];
   const server = createHttpsServer({ ...certificate, ...options }, (request, response) => {
     paths.push(request.url);
     if (request.url === '/close') response.setHeader('Connection', 'close');
     response.end('ok');
   });
+  const place = await listening(t, server);
   server.on('secureConnection', (socket: TLSSocket) => {
     accepted.push(socket);
     resumed.push(socket.isSessionReused());
+    others.push(place.open.size - 1);
   });
   server.on('tlsClientError', () => {});
-  return { ...(await listening(t, server)), accepted, resumed, paths };
+  return { ...place, accepted, resumed, others, paths };
 }
 
 function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_000): Outbound {
@@ -234,6 +239,8 @@ describe('connections opened ahead', { concurrency: true }, () => {
     await eventually('the third', () => remote.accepted.length === 3);
     assert.deepEqual(await get(agent, remote.port), { status: 200, ahead: true });
     assert.equal(remote.accepted.length, 3);
+    // One that is replaced because of its age is closed after its successor has been opened.
+    assert.deepEqual(remote.others, [0, 0, 0]);
   });
 
   it('are not opened if their limit is 0', async (t) => {
