@@ -14,16 +14,20 @@ import { keptOfEach } from '../support/processes/kept.ts';
 const IDLE = 300;
 /** All that is due without waiting for anything. */
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
-/** A clock that moves only when told to; resolves when all that was due then has happened. */
+/** ms; a timer that is started within a step counts from its end. */
+const STEP = 10;
+/** A clock that moves only when told to, in steps; resolves when all that was due then has happened. */
 function clock(t: TestContext): (ms: number) => Promise<void> {
   let now = performance.now();
   t.mock.timers.enable({ apis: ['setTimeout'] });
   t.mock.method(performance, 'now', () => now);
   return async (ms) => {
     await turn(); // what was pushed before arrives at its time
-    now += ms;
-    t.mock.timers.tick(ms);
-    await turn();
+    for (let left = ms; left > 0; left -= STEP) {
+      now += Math.min(left, STEP);
+      t.mock.timers.tick(Math.min(left, STEP));
+      await turn();
+    }
   };
 }
 /** Nobody counts. */
