@@ -176,11 +176,11 @@ export function noteBroken({ life, accounts }: Exchange, failure: PrivatemodeErr
  * Ends the connection before the response is complete, so that no client can take a part of the response for
  * all of it. Call noteBroken or `life.markBroken` before.
  */
-export function breakConnection({ res }: Exchange): void {
+export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Without chunked framing, as for HTTP/1.0 clients, an ordinary close would look like the end of the body.
   // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
-  if (res.chunkedEncoding || !isTcp || 'encrypted' in socket) res.destroy();
+  if (res.chunkedEncoding || !isTcp) res.destroy();
   else socket.resetAndDestroy();
 }

@@ -35,6 +35,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     responses.set(socket, new Set());
     socket.once('close', () => responses.delete(socket));
     if (draining) endWithoutRequest(socket);
+    if (tls) socket.resetAndDestroy = () => resetUnder(socket);
   });
   const track = ({ socket }: IncomingMessage, res: ServerResponse): void => {
     const open = responses.get(socket);
@@ -52,6 +53,14 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     remotePort === undefined
       ? undefined
       : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
+
+  /** Resets the connection under a TLS socket, on which Node would throw. */
+  function resetUnder(socket: Socket): Socket {
+    const raw = acceptedUnder(socket);
+    if (raw === undefined) socket.destroy();
+    else raw.resetAndDestroy();
+    return socket;
+  }
 
   /** Ends a connection unless it has a response under way in a second. */
   function endWithoutRequest(socket: Socket): void {

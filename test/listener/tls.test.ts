@@ -12,7 +12,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { breakConnection } from '../../lib/gateway/own-response.ts';
 import { type GatewayServer, startGatewayServer } from '../../lib/gateway-server.ts';
+import { listen } from '../../lib/listener/listen.ts';
 import { loadTls } from '../../lib/listener/tls.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
@@ -103,6 +105,30 @@ async function shown(t: TestContext, port: number): Promise<string> {
 }
 
 describe('TLS', { concurrency: true }, () => {
+  it('ends a response that breaks off with a reset over HTTP/1.0, where a close would look like its end', async (t) => {
+    const tls = issue('first');
+    const listener = await listen(
+      { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined },
+      (_req, res) => {
+        res.write('a part', () => breakConnection({ res }));
+      },
+    );
+    t.after(() => {
+      listener.destroy();
+      return listener.drain();
+    });
+    const socket = await shakeHands(t, listener.port);
+    const failure = once(socket, 'error');
+    let received = '';
+    socket.on('data', (bytes) => {
+      received += bytes;
+    });
+    socket.on('end', () => assert.fail('an orderly end'));
+    socket.write('GET / HTTP/1.0\r\n\r\n');
+    assert.equal(((await failure)[0] as NodeJS.ErrnoException).code, 'ECONNRESET');
+    assert.match(received, /a part$/);
+  });
+
   it('serves requests at TLS 1.2 and 1.3', async (t) => {
     const pair = pairIn();
     pair.write(issue('first'));
