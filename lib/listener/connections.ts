@@ -12,6 +12,8 @@ export type ConnectionTable = ReturnType<typeof trackConnections>;
  */
 const FIRST_REQUEST = 1_000;
 
+const ignore = (): void => {};
+
 /**
  * Tracks every connection of `server`, with the unfinished responses on it. It must be called before the
  * server gets its request listener. Node's own list of connections is not enough: it counts a response as
@@ -33,6 +35,8 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   // With TLS, requests come on a TLS socket, which is another object than the accepted socket.
   server.on(tls ? 'secureConnection' : 'connection', (socket: Socket) => {
     responses.set(socket, new Set());
+    // Node takes its own listener away with CONNECT, and an error without a listener ends the process.
+    socket.on('error', ignore);
     socket.once('close', () => responses.delete(socket));
     if (draining) endWithoutRequest(socket);
     if (tls) socket.resetAndDestroy = () => resetUnder(socket);

@@ -12,7 +12,7 @@ import { Server as HttpsServer } from 'node:https';
 import { createConnection, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
-import { listenFailed } from '../errors.ts';
+import { listenFailed, PrivatemodeError } from '../errors.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
 import { refuseMalformed } from './not-http.ts';
 import type { ClientCas, TlsMaterial } from './tls.ts';
@@ -158,8 +158,13 @@ export async function removeStale(path: string, stale: BigIntStats): Promise<voi
   throw listenFailed(path, path, { code: 'EADDRINUSE' });
 }
 
+const NO_PORT =
+  '--tls-client-ca needs a TCP port, and the socket that the proxy inherited is a file: let systemd listen on a port, ' +
+  'or drop --tls-client-ca';
+
 /**
- * Opens the port for applications. Resolves with a listener that has the bound address. Throws listen_failed.
+ * Opens the port for applications. Resolves with a listener that has the bound address. Throws listen_failed,
+ * and config_invalid for client certificates on an inherited socket file.
  */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { listenAddress: host, port: wanted, socketFile, fd, tls, headTimeout = 15_000 } = options;
@@ -207,6 +212,10 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
 
   const bound = server.address();
   const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
+  if (clientCertificates !== undefined && port === 0) {
+    server.close();
+    throw new PrivatemodeError('config_invalid', NO_PORT); // it tells TLS connections apart
+  }
   return {
     /** Empty for a socket in the file system. */
     address,

@@ -44,11 +44,16 @@ const USE_HTTPS = errorBody(
 const NO_REQUEST = errorBody(
   'this is no valid HTTP/1.1 request: a part of it is malformed, or its headers contradict each other about its length',
 );
+const NO_PROXY = errorBody(
+  'this proxy makes no connections for others: it goes into the base URL of a client, not into its proxy settings',
+);
 const JSON_TYPE = 'Content-Type: application/json\r\n';
 const refusal = (status: string, type = '', body = ''): string =>
   `HTTP/1.1 ${status}\r\nPrivatemode-Proxy-Error: malformed_request\r\nConnection: close\r\n${type}` +
   `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
 const BAD_REQUEST = '400 Bad Request';
+const NOT_ALLOWED = '405 Method Not Allowed';
+const BODY: Readonly<Record<string, string>> = { [BAD_REQUEST]: NO_REQUEST, [NOT_ALLOWED]: NO_PROXY };
 /** First byte of a TLS record that carries a handshake; no HTTP method begins with it. */
 const TLS_HANDSHAKE = 0x16;
 
@@ -74,7 +79,8 @@ export function refuseMalformed(
     if (refused.has(socket)) return;
     refused.add(socket);
     if (!socket.writable || connections.hasBegunResponse(socket)) return void socket.destroy();
-    socket.end(status === BAD_REQUEST ? refusal(status, JSON_TYPE, NO_REQUEST) : refusal(status));
+    const body = BODY[status];
+    socket.end(body === undefined ? refusal(status) : refusal(status, JSON_TYPE, body));
     const deadline = setTimeout(() => socket.destroy(), LINGER);
     socket.once('close', () => clearTimeout(deadline));
   };
@@ -116,5 +122,5 @@ export function refuseMalformed(
     if (/^(HPE_|ERR_HTTP_)/.test(code)) refuse(socket as Socket, STATUS[code] ?? BAD_REQUEST);
     else socket.destroy();
   });
-  server.on('connect', (_req, socket) => refuse(socket as Socket, '405 Method Not Allowed'));
+  server.on('connect', (_req, socket) => refuse(socket as Socket, NOT_ALLOWED));
 }

@@ -281,6 +281,46 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a response that breaks off over HTTP/1.0 and TLS: it ends like a whole one',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: 'else raw.resetAndDestroy();', replace: 'else socket.destroy();' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: [
+          'TLS ends a response that breaks off with a reset over HTTP/1.0, where a close would look like its end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the connection of a CONNECT: its reset ends the process',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: "    socket.on('error', ignore);\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/hostile-framing.test.ts',
+        names: [
+          'a CONNECT, as programs send it that have the proxy in HTTPS_PROXY does not end the proxy if its connection is reset',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'client certificates on an inherited socket file: each connection that shows one ends without a word',
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: 'if (clientCertificates !== undefined && port === 0) {', replace: 'if (port < 0) {' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: [
+          'TLS takes no client certificates on a socket file, where it could not tell the connections apart',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a stop: a TLS handshake that never ends holds it up',
     file: 'lib/listener/connections.ts',
     edits: [{ find: '      if (tls) setTimeout(endHandshakes, FIRST_REQUEST).unref();\n', replace: '' }],

@@ -3,11 +3,16 @@
  * client sent.
  */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { trackConnections } from '../../lib/listener/connections.ts';
+import { refuseMalformed } from '../../lib/listener/not-http.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
-import { readAnswer } from '../support/doors/raw-client.ts';
+import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   chunked,
@@ -167,6 +172,32 @@ describe('malformed and unusual requests', { concurrency: true }, () => {
       assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${CANARY_KEY}`);
     });
   }
+});
+
+describe('a CONNECT, as programs send it that have the proxy in HTTPS_PROXY', { concurrency: true }, () => {
+  const CONNECT = 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n';
+
+  it('says where the proxy belongs', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    assert.match(
+      (await ask(CONNECT)).body,
+      /goes into the base URL of a client, not into its proxy settings/,
+    );
+  });
+
+  it('does not end the proxy if its connection is reset', async (t) => {
+    const server = createServer();
+    refuseMalformed(server, trackConnections(server, { tls: false }), undefined);
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    t.after(() => server.close());
+    const asking = rawClient((server.address() as AddressInfo).port);
+    asking.send(CONNECT);
+    const [, socket] = (await once(server, 'connect')) as [IncomingMessage, Socket];
+    const closed = new Promise((resolve) => socket.on('close', resolve));
+    socket.destroy(Object.assign(new Error('read ECONNRESET'), { code: 'ECONNRESET' })); // as Node does
+    await closed;
+  });
 });
 
 describe('requests inside and after other requests', { concurrency: true }, () => {

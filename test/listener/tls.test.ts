@@ -129,6 +129,16 @@ describe('TLS', { concurrency: true }, () => {
     assert.match(received, /a part$/);
   });
 
+  it('takes no client certificates on a socket file, where it could not tell the connections apart', async () => {
+    const clientCertificates = { cas: [authority.pem], take: () => true, withdraw: () => {} };
+    const socketFile = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
+    const options = { listenAddress: '', port: 0, socketFile, fd: undefined, tls: issue('first') };
+    await assert.rejects(
+      listen({ ...options, clientCertificates }, () => {}).then((opened) => opened.drain()),
+      { code: 'config_invalid', message: /--tls-client-ca needs a TCP port/ },
+    );
+  });
+
   it('serves requests at TLS 1.2 and 1.3', async (t) => {
     const pair = pairIn();
     pair.write(issue('first'));
