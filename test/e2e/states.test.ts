@@ -27,10 +27,12 @@ async function inScene(
   options: Options,
   more: readonly string[],
   use: (scene: Scene) => Promise<void>,
+  before?: (remote: Remote) => void,
 ): Promise<void> {
   await using opened = new AsyncDisposableStack();
   const remote = await startRemote(options);
   opened.defer(() => remote.close());
+  before?.(remote);
   const admin = await freePort();
   const flags = [...remote.flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
   const proxy = await startProxyProcess([...flags, ...more], remote.env);
@@ -54,6 +56,12 @@ const reaches = (scene: Scene, state: StateName): Promise<unknown> =>
   eventually(state, async () => (await readyz(scene)).startsWith(`${state}:`));
 const isReady = ({ proxy }: Scene): Promise<unknown> =>
   eventually('readiness', async () => (await fetch(`${proxy.url}/readyz`)).status === 204);
+/** Otherwise the second rejection comes six seconds after the first, which may be over before the proxy listens. */
+async function hangAfterFirst({ recorder, faults }: Remote['simulator']): Promise<void> {
+  await eventually('an attestation', () => recorder.requests().some(({ path }) => path.endsWith('/attest')));
+  await delay(2_000); // it has been answered then
+  faults.set('attest-hang', true);
+}
 const denial = 'sim-echo+fault-once=no_secret';
 
 const REACHED: readonly (readonly [
@@ -61,18 +69,17 @@ const REACHED: readonly (readonly [
   how: string,
   options: Options,
   lead: (scene: Scene) => Promise<unknown>,
-  ready?: true,
+  ready?: true | undefined,
+  before?: (remote: Remote) => void,
 ])[] = [
   ['verified', 'at the start', {}, isReady],
   [
     'rejected-once',
     'at the first rejection',
     faults({ 'evidence-debug': true }),
-    async (scene) => {
-      await reaches(scene, 'rejected-once');
-      // Otherwise the second rejection comes six seconds later.
-      scene.remote.simulator.faults.set('attest-hang', true);
-    },
+    (scene) => reaches(scene, 'rejected-once'),
+    undefined,
+    ({ simulator }) => void hangAfterFirst(simulator),
   ],
   [
     'rejected',
@@ -132,14 +139,15 @@ for (const [mode, flags] of [
   ['two workers', ['--workers=2']],
 ] as const) {
   describe(`a proxy in ${mode}`, { timeout: 600_000, concurrency: 4 }, () => {
-    for (const [state, how, options, lead, ready] of REACHED) {
+    for (const [state, how, options, lead, ready, before] of REACHED) {
       it(`has the state ${state} ${how}, in every view of the state`, async () => {
-        await inScene(options, flags, async (scene) => {
+        const look = async (scene: Scene): Promise<void> => {
           await lead(scene);
           await delay(100); // workers are told one after the other
           const told = ready === undefined ? {} : { ready };
           await assertEveryView(scene.proxy, scene.admin, state, told);
-        });
+        };
+        await inScene(options, flags, look, before);
       });
     }
   });
