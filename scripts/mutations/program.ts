@@ -167,6 +167,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the start time with workers: no alert notices a program that restarts between two scrapes',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "{ ...metric, aggregator: 'first' }", replace: 'metric' }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics of the process have with workers the start time of the primary, which changes with each restart of the program',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a worker that cannot be forked: nothing replaces it, and the proxy does not stop',
     file: 'lib/workers/primary.ts',
     edits: [
