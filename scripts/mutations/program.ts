@@ -307,6 +307,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a stop: systemd kills a proxy whose --shutdown-grace is longer than TimeoutStopSec',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'manager.stopping(delay + config.shutdownGrace)', replace: 'manager.stopping(delay)' }],
+    tests: [
+      {
+        file: 'test/listener/draining.test.ts',
+        names: [
+          'a proxy after SIGTERM asks systemd for the time of --shutdown-delay and --shutdown-grace, and a margin',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a stop: the port closes before --shutdown-delay is over',
     file: 'lib/commands/serve.ts',
     edits: [{ find: 'if (delay > 0) {', replace: 'if (delay > 1e12) {' }],
