@@ -162,7 +162,8 @@ export function createMetrics(options: {
     contentType: registry.contentType,
     async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
-      // prom-client would leave out the start time; that of this process tells alerts of restarts of the program.
+      // prom-client would leave out the start time. That of this process tells alerts that the program
+      // restarts.
       const own = (await registry.getMetricsAsJSON()).map((metric) =>
         metric.name === 'process_start_time_seconds' ? { ...metric, aggregator: 'first' } : metric,
       );
