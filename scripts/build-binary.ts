@@ -6,9 +6,9 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { parseArgs } from 'node:util';
 import { bundle, renderLicences, STATUS_PAGE } from './bundle.ts';
 import { type Architecture, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
+import { readOptions, refuse } from './options.ts';
 
 const ROOT = join(import.meta.dirname, '..');
 const ARCHITECTURES: Readonly<Record<string, Architecture>> = { x64: 'amd64', arm64: 'arm64' };
@@ -55,10 +55,12 @@ export async function buildBinary(architecture: Architecture, out: string): Prom
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({ options: { arch: { type: 'string' }, out: { type: 'string' } } });
+  const { values } = readOptions(import.meta.filename, {
+    options: { arch: { type: 'string' }, out: { type: 'string' } },
+  });
   const architecture = values.arch ?? HOST;
   if (architecture !== 'amd64' && architecture !== 'arm64') {
-    throw new Error(`--arch is amd64 or arm64, not ${architecture}`);
+    refuse(`--arch is amd64 or arm64, not ${architecture}`);
   }
   const out = resolve(values.out ?? join(ROOT, `dist/binary/privatemode-proxy-linux-${architecture}`));
   await buildBinary(architecture, out);

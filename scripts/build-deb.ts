@@ -72,7 +72,8 @@ const MAINTAINER = 'privatemode-proxy maintainers <maintainers@privatemode-proxy
 
 /**
  * The fields of deb-control(5). The libraries are those that the executable names (docs/install.md). postinst
- * calls adduser, and the unit calls /bin/kill of procps to reload.
+ * calls adduser, and the unit calls /bin/kill of procps to reload. An older systemd does not know the place
+ * of the credentials (%d in the unit).
  */
 function control(version: string, architecture: Architecture, kib: number): string {
   return `Package: privatemode-proxy
@@ -81,6 +82,7 @@ Architecture: ${architecture}
 Maintainer: ${MAINTAINER}
 Installed-Size: ${kib}
 Depends: adduser, libatomic1, libc6 (>= 2.28), libgcc-s1, libstdc++6, procps
+Breaks: systemd (<< 250)
 Section: net
 Priority: optional
 Description: local encrypting gateway for LLM traffic

@@ -18,6 +18,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { type BundledPackage, GHASH_CRATES, licenceFiles } from './bundle.ts';
+import { readOptions } from './options.ts';
 
 const SOURCE = join(import.meta.dirname, '../lib/crypto/ghash');
 const MODULE = join(SOURCE, 'module.ts');
@@ -34,6 +35,9 @@ const TARGET = 'wasm32-unknown-unknown';
  */
 const MULTIPLY_64_BITS = '--cfg target_pointer_width="64"';
 
+const { values } = readOptions(import.meta.filename, {
+  options: { check: { type: 'boolean', default: false } },
+});
 const work = mkdtempSync(join(tmpdir(), 'ghash-'));
 try {
   const version = execFileSync(COMPILER.rustc, ['--version'], { encoding: 'utf8' });
@@ -62,7 +66,7 @@ try {
     [GHASH_CRATES, `${JSON.stringify(crates(), null, 2)}\n`],
   ] as const;
   for (const [path, text] of made) {
-    if (!process.argv.includes('--check')) writeFileSync(path, text);
+    if (!values.check) writeFileSync(path, text);
     else if (readFileSync(path, 'utf8') !== text) throw new Error(`${path} is not what lib.rs compiles to`);
   }
 } finally {

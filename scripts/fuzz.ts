@@ -5,10 +5,10 @@
  * Exit code 1 if there was one.
  */
 import { readdirSync } from 'node:fs';
-import { parseArgs } from 'node:util';
 import { filesWithProperties, REGRESSIONS, runProperties } from '../test/fuzz/run-properties.ts';
+import { readOptions, refuse } from './options.ts';
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = readOptions(import.meta.filename, {
   options: { seconds: { type: 'string', default: '600' } },
   allowPositionals: true,
 });
@@ -16,8 +16,9 @@ const { values, positionals } = parseArgs({
 const files = filesWithProperties().filter(
   ({ file }) => positionals.length === 0 || positionals.some((path) => file.includes(path)),
 );
+if (files.length === 0) refuse(`no file with a property is named so: ${positionals.join(' ')}`);
 const properties = files.reduce((sum, file) => sum + file.properties, 0);
-const each = Math.max(Math.round((Number(values.seconds) * 1000) / Math.max(properties, 1)), 500);
+const each = Math.max(Math.round((Number(values.seconds) * 1000) / properties), 500);
 const saved = (): number => readdirSync(REGRESSIONS).filter((name) => name.endsWith('.json')).length;
 
 console.log(`${properties} properties of ${files.length} files, ${each / 1000} s each`);

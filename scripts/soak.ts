@@ -10,13 +10,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { seededRandom } from '../bench/stats.ts';
 import { type Simulator, startSimulator } from '../simulator/simulator.ts';
 import { type Finding, judge, type Sample } from '../test/soak/judge.ts';
 import { createLoad } from '../test/soak/load.ts';
 import { createPlan } from '../test/soak/plan.ts';
 import type { Measurement } from '../test/soak/proxy-child.ts';
+import { readOptions } from './options.ts';
 
 /**
  * ms; the service keeps secrets longer than they are used, as the real one does. A measurement holds the
@@ -32,7 +32,7 @@ const TRUST_FAULTS = ['attest-reset', 'secret-reset'] as const;
 const AFTER_LOAD = 500;
 const TRUST_FAULT_LOGS = 'Attestation or secret exchange failed, trying again';
 
-const { values } = parseArgs({
+const { values } = readOptions(import.meta.filename, {
   options: {
     seconds: { type: 'string', default: '300' },
     streams: { type: 'string', default: '200' },

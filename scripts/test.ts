@@ -12,7 +12,6 @@ import { join, relative } from 'node:path';
 import { compose } from 'node:stream';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { parseArgs } from 'node:util';
 import {
   ALONE,
   DOORS,
@@ -25,6 +24,7 @@ import {
   RUNS,
   type Through,
 } from '../test/suites.ts';
+import { readOptions, refuse } from './options.ts';
 import { TestReport } from './test-report.ts';
 
 const ROOT = join(import.meta.dirname, '..');
@@ -71,12 +71,11 @@ async function runFiles(pass: Pass, concurrency: number, report: TestReport): Pr
 /** The value, if it is one of these. */
 function oneOf<Value extends string>(values: readonly Value[], given: string): Value {
   const value = values.find((each) => each === given);
-  if (value === undefined) throw new Error(`${given} is none of ${values.join(', ')}`);
-  return value;
+  return value ?? refuse(`${given} is none of ${values.join(', ')}`);
 }
 
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({
+  const { values, positionals } = readOptions(import.meta.filename, {
     allowPositionals: true,
     options: {
       all: { type: 'boolean', default: false },

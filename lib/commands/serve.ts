@@ -71,8 +71,8 @@ export async function run(
   const code = await ended;
   log.info('Shutting down server');
   proxy.announceStop();
-  const managerTold = manager.stopping();
   const delay = code === 0 ? delayOf(config) : 0;
+  const managerTold = manager.stopping(delay + config.shutdownGrace);
   if (delay > 0) {
     log.info(
       { delaySeconds: delay / 1000 },

@@ -10,6 +10,9 @@ import { PrivatemodeError } from '../errors.ts';
 const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
   promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
 
+/** ms for the ends of what the grace period left, and for receipts and logs. */
+const STOP_MARGIN = 15_000;
+
 /**
  * Tells the service manager what it wants to know of a running service (sd_notify(3)), if NOTIFY_SOCKET names
  * one. Node cannot open a datagram socket in the file system, so systemd's own `systemd-notify` sends the
@@ -46,10 +49,13 @@ export function serviceManager(
       // A timer that fires is the proof of life: it needs the event loop that everything else needs.
       timer = setInterval(() => void tell('WATCHDOG=1'), interval).unref();
     },
-    /** Called when the proxy accepts no new connections any more. Ends the keep-alives. */
-    async stopping(): Promise<void> {
+    /**
+     * Called when the proxy begins to stop, which may take `ms` and a margin: without asking for that time, a
+     * proxy with a long --shutdown-grace would be killed after TimeoutStopSec. Ends the keep-alives.
+     */
+    async stopping(ms: number): Promise<void> {
       clearInterval(timer);
-      await tell('STOPPING=1');
+      await tell('STOPPING=1', `EXTEND_TIMEOUT_USEC=${(ms + STOP_MARGIN) * 1000}`);
     },
   };
 }

@@ -162,7 +162,12 @@ export function createMetrics(options: {
     contentType: registry.contentType,
     async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
-      const all = [await registry.getMetricsAsJSON(), ...(await options.others()), ended];
+      // prom-client would leave out the start time. That of this process tells alerts that the program
+      // restarts.
+      const own = (await registry.getMetricsAsJSON()).map((metric) =>
+        metric.name === 'process_start_time_seconds' ? { ...metric, aggregator: 'first' } : metric,
+      );
+      const all = [own, ...(await options.others()), ended];
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
     /**

@@ -167,6 +167,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the start time with workers: no alert notices a program that restarts between two scrapes',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "{ ...metric, aggregator: 'first' }", replace: 'metric' }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics of the process have with workers the start time of the primary, which changes with each restart of the program',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a worker that cannot be forked: nothing replaces it, and the proxy does not stop',
     file: 'lib/workers/primary.ts',
     edits: [
@@ -329,6 +342,19 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/gateway/shutdown.test.ts',
         names: [
           'a listener that is drained during a TLS handshake waits about a second for the end of the handshake',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: systemd kills a proxy whose --shutdown-grace is longer than TimeoutStopSec',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'manager.stopping(delay + config.shutdownGrace)', replace: 'manager.stopping(delay)' }],
+    tests: [
+      {
+        file: 'test/listener/draining.test.ts',
+        names: [
+          'a proxy after SIGTERM asks systemd for the time of --shutdown-delay and --shutdown-grace, and a margin',
         ],
       },
     ],

@@ -1,6 +1,6 @@
 /**
  * The files by which others join: AGENTS.md, the workflow, the issue form, dependency updates, the
- * development container.
+ * development container; and how the scripts read their command line.
  */
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
@@ -8,7 +8,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
 import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
-import { ROOT } from '../support/processes/tools.ts';
+import { runtimeNote } from '../../scripts/release.ts';
+import { ROOT, run } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 
@@ -37,7 +38,12 @@ describe('AGENTS.md', () => {
 
 interface Workflow {
   readonly permissions: object;
-  readonly jobs: Readonly<Record<string, { readonly permissions: object; readonly steps: readonly Step[] }>>;
+  readonly jobs: Readonly<Record<string, Job>>;
+}
+interface Job {
+  readonly permissions: object;
+  readonly container?: { readonly image: string };
+  readonly steps: readonly Step[];
 }
 interface Step {
   readonly uses?: string;
@@ -73,7 +79,8 @@ describe('the workflows', () => {
     for (const name of names)
       assert.deepEqual(faultsOf(parse(read(`.github/workflows/${name}`)) as Workflow), [], name);
     const { jobs } = parse(read('.github/workflows/ci.yml')) as Workflow;
-    assert.ok(jobs['check']?.steps.some(({ run }) => run?.endsWith(' .ci/run')));
+    assert.ok(jobs['check']?.steps.some(({ run }) => run === '.ci/run'));
+    assert.match(jobs['check']?.container?.image ?? '', /-bookworm$/, 'lib/crypto/ghash needs its compiler');
   });
 
   it('are found faulty with more permissions, an unpinned or foreign action, or a token that stays in .git/config', () => {
@@ -146,5 +153,36 @@ describe('the development container', () => {
       [image, postCreateCommand, remoteUser],
       [`node:${RUNTIME_VERSION}-bookworm`, 'npm ci', 'node'],
     );
+  });
+});
+
+describe('the scripts', () => {
+  const started = (...command: string[]) => run(process.execPath, command, { cwd: ROOT });
+
+  for (const command of [
+    'build-binary.ts --arch x86',
+    'build-ghash.ts --chek',
+    'fuzz.ts no-such-file',
+    'fuzz.ts --seconds abc',
+    'release.ts --outt x',
+    'soak.ts --seconds abc',
+    'test.ts --dor library',
+  ])
+    it(`do nothing and end with one line and exit code 2: ${command}`, () => {
+      const { status, stdout, stderr } = started(...`scripts/${command}`.split(' '));
+      assert.deepEqual([status, stdout, stderr.split('\n').length], [2, '', 2], stderr);
+    });
+
+  it('of a release say that a Node newer than the last security fix has all known ones', () => {
+    assert.equal(runtimeNote('26.99.0'), 'Built with Node 26.99.0, which has all known fixes.');
+  });
+
+  it('print with --help the comment at their head, and do nothing', () => {
+    for (const name of ['build-binary', 'build-ghash', 'fuzz', 'release', 'soak', 'test']) {
+      const { status, stdout, stderr } = started(`scripts/${name}.ts`, '--help');
+      assert.deepEqual([status, stderr], [0, ''], name);
+      assert.match(stdout, /`npm (?:run|test)[^`]*`/, name);
+      assert.doesNotMatch(stdout, /\*/, name);
+    }
   });
 });

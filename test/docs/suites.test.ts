@@ -66,7 +66,13 @@ describe('the suites of tests', () => {
 /** A tree with the runner and these test files. */
 function treeWith(files: Readonly<Record<string, string>>): string {
   const tree = temporaryDirectory('privatemode-suites-');
-  for (const name of ['scripts/test.ts', 'scripts/test-report.ts', 'test/suites.ts', 'package.json'])
+  for (const name of [
+    'scripts/test.ts',
+    'scripts/options.ts',
+    'scripts/test-report.ts',
+    'test/suites.ts',
+    'package.json',
+  ])
     cpSync(join(ROOT, name), join(tree, name));
   for (const [name, body] of Object.entries(files)) {
     mkdirSync(dirname(join(tree, 'test', name)), { recursive: true });
@@ -208,7 +214,7 @@ describe('a run of tests', () => {
   it('ends at once with an unknown option, door or engine', () => {
     for (const args of [['--quick'], ['--door', 'window'], ['--engine', 'steam']]) {
       const { status, stdout } = runIn(ROOT, ...args);
-      assert.deepEqual([status, stdout], [1, ''], args.join(' '));
+      assert.deepEqual([status, stdout], [2, ''], args.join(' '));
     }
   });
 });

@@ -1,5 +1,6 @@
 /** From SIGTERM until the port closes: the proxy says that it goes, and still serves (--shutdown-delay). */
 import assert from 'node:assert/strict';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -10,6 +11,7 @@ import { createActivatedService } from '../support/processes/activated-service.t
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 describe('a listener that announces its end', () => {
@@ -147,6 +149,27 @@ describe('a proxy after SIGTERM', { concurrency: true, timeout: 600_000 }, () =>
     assert.equal(await stopped, 0, proxy.log());
     const took = performance.now() - begun;
     assert.ok(took >= 2_000 && took < 10_000, `${took} ms`);
+  });
+
+  it('asks systemd for the time of --shutdown-delay and --shutdown-grace, and a margin', async (t) => {
+    const directory = temporaryDirectory();
+    const stub = `#!/bin/sh\necho "$@" >> '${directory}/told'\n`;
+    writeFileSync(join(directory, 'systemd-notify'), stub, { mode: 0o755 });
+    const proxy = await startProxyProcess(
+      [
+        ...remote.flags,
+        '--port=0',
+        `--workspace=${directory}`,
+        '--shutdown-delay=1s',
+        '--shutdown-grace=10m',
+      ],
+      { ...remote.env, NOTIFY_SOCKET: '/nobody', PATH: `${directory}:${process.env['PATH']}` },
+    );
+    t.after(() => proxy.stop('SIGKILL'));
+    await eventually('the readiness', () => existsSync(join(directory, 'told')));
+    assert.equal(await proxy.stop('SIGTERM'), 0, proxy.log());
+    const last = readFileSync(join(directory, 'told'), 'utf8').trim().split('\n').at(-1);
+    assert.equal(last, 'STOPPING=1 EXTEND_TIMEOUT_USEC=616000000');
   });
 
   it('does not wait for --shutdown-delay if systemd holds the socket', async (t) => {

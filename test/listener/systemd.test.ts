@@ -23,17 +23,20 @@ function recorded(env: Record<string, string>, notify?: () => Promise<void>) {
 const SOCKET = { NOTIFY_SOCKET: '/run/systemd/notify' };
 
 describe('the service manager', () => {
-  it('is told when the port is open and when it closes', async () => {
+  it('is told when the port is open, and at the stop how long that may take', async () => {
     const { manager, messages } = recorded(SOCKET);
     await manager.ready('listening on http://127.0.0.1:8080');
-    await manager.stopping();
-    assert.deepEqual(messages, ['READY=1 STATUS=listening on http://127.0.0.1:8080', 'STOPPING=1']);
+    await manager.stopping(600_000);
+    assert.deepEqual(messages, [
+      'READY=1 STATUS=listening on http://127.0.0.1:8080',
+      'STOPPING=1 EXTEND_TIMEOUT_USEC=615000000',
+    ]);
   });
 
   it('is told nothing if NOTIFY_SOCKET is not set', async () => {
     const { manager, messages } = recorded({ WATCHDOG_USEC: '1000' });
     await manager.ready('x');
-    await manager.stopping();
+    await manager.stopping(0);
     assert.deepEqual(messages, []);
   });
 
@@ -49,9 +52,10 @@ describe('the service manager', () => {
     await manager.ready('x');
     t.mock.timers.tick(30_000);
     assert.deepEqual(messages.slice(1), ['WATCHDOG=1', 'WATCHDOG=1']);
-    await manager.stopping();
+    await manager.stopping(0);
     t.mock.timers.tick(60_000);
-    assert.deepEqual(messages.slice(3), ['STOPPING=1']);
+    assert.equal(messages.length, 4);
+    assert.match(messages[3] ?? '', /^STOPPING=1 /);
   });
 
   it('gets no keep-alives if it did not ask this process for them', async (t) => {
@@ -66,7 +70,7 @@ describe('the service manager', () => {
       await manager.ready('x');
       t.mock.timers.tick(60_000);
       assert.equal(messages.length, 1);
-      await manager.stopping();
+      await manager.stopping(0);
     }
   });
 
@@ -76,12 +80,12 @@ describe('the service manager', () => {
       if (!reached) throw new Error('spawn systemd-notify ENOENT');
     });
     await manager.ready('x');
-    await manager.stopping();
+    await manager.stopping(0);
     assert.deepEqual(failures, ['spawn systemd-notify ENOENT']);
     reached = true;
-    await manager.stopping();
+    await manager.stopping(0);
     reached = false;
-    await manager.stopping();
+    await manager.stopping(0);
     assert.equal(failures.length, 2);
   });
 });

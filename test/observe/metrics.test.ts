@@ -401,6 +401,26 @@ describe('metrics of a worker that has ended', () => {
   });
 });
 
+describe('metrics of the process', () => {
+  it('have with workers the start time of the primary, which changes with each restart of the program', async () => {
+    const NAME = 'process_start_time_seconds';
+    const worker = {
+      name: NAME,
+      help: '',
+      type: 'gauge',
+      aggregator: 'omit',
+      values: [{ value: 5, labels: {} }],
+    };
+    const primary = createMetrics({
+      ...{ counters: createCounters(), protection: () => undefined, serverAddress: '' },
+      others: async () => [[worker]],
+    });
+    const started = (await samples(primary)).get(NAME) ?? 0;
+    const now = Date.now() / 1000;
+    assert.ok(started > now - 3600 && started <= now + 1, String(started));
+  });
+});
+
 describe('metrics of the epoch', () => {
   it('show its manifest, its age and its remaining time, and are absent without an epoch', async () => {
     let status: ProtectionStatus | undefined;

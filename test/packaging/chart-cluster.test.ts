@@ -440,6 +440,7 @@ if (HELM.skip === false) {
       assert.match(team, /A certificate from a CA in ca\.crt of my-ca stands for a token/);
       const single = await install(url, { config: { workspace: { enabled: true } } });
       assert.match(single, /stops the old pod before it starts the new one/);
+      assert.match(single, /nothing\s+accepts connections, for up to 600 s/);
     });
   });
 }

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
@@ -138,8 +138,19 @@ describe('deploy/compose/compose.yaml', () => {
     const { stdout, stderr } = run('bash', ['--norc', '-euc', `${docker}\n${installBlock('compose')}`]);
     assert.deepEqual(
       [stdout.trimEnd().split('\n'), stderr],
-      [['compose', '--file', 'deploy/compose/compose.yaml', 'up', '--detach'], ''],
+      [['compose', '--file', 'deploy/compose/compose.yaml', 'up', '--detach', '--build'], ''],
     );
+  });
+});
+
+describe('the commands of Compose in files and pages', () => {
+  it('build the image again, so that they also upgrade', () => {
+    const files = globSync('{docs,deploy/compose,examples/*}/*.{md,yaml}', { cwd: ROOT });
+    const commands = files.flatMap(
+      (file) => readFileSync(join(ROOT, file), 'utf8').match(/docker compose .*\bup\b.*/g) ?? [],
+    );
+    assert.ok(commands.length >= 6, String(commands.length));
+    for (const command of commands) assert.match(command, / --build\b/);
   });
 });
 

@@ -123,7 +123,7 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
     assert.deepEqual(Object.keys(manifest.peerDependencies), ['openai', '@anthropic-ai/sdk']);
     for (const kind of ['dependencies', 'optionalDependencies', 'scripts', 'bin'])
       assert.equal(manifest[kind], undefined, kind);
-    assert.deepEqual(manifest.publishConfig, { access: 'public', provenance: true });
+    assert.deepEqual(manifest.publishConfig, { access: 'public' });
     for (const entry of ['.', './fetch'])
       assert.deepEqual(Object.keys(manifest.exports[entry]), ['types', 'bun', 'deno', 'node', 'default']);
   });

@@ -218,6 +218,19 @@ describe('the Debian package in a clean Debian', { skip: NO_DEBIAN_ROOT, timeout
     await inside(`test -s ${STATE} && test -s ${KEY} && ! test -e /usr/bin/privatemode-proxy`);
     await keepsOwnerWithoutLinks();
   });
+
+  it('makes its user also where a unit installed by hand runs, with a user of that name made by systemd', async () => {
+    const unit = '[Service]\\nDynamicUser=yes\\nExecStart=sleep infinity\\n';
+    await inside(`apt-get install libnss-systemd
+      userdel privatemode-proxy
+      rm -r /etc/systemd/system/${UNITS[0]}.d
+      printf '${unit}' > /etc/systemd/system/${UNITS[0]}
+      systemctl daemon-reload
+      systemctl start ${UNITS[0]}
+      getent passwd privatemode-proxy`);
+    await inside('apt-get install ./privatemode-proxy_*.deb');
+    await inside('grep ^privatemode-proxy: /etc/passwd');
+  });
 });
 
 describe('the Debian package by itself', { skip: LINTIAN.skip, timeout: 600_000 }, () => {
@@ -225,6 +238,11 @@ describe('the Debian package by itself', { skip: LINTIAN.skip, timeout: 600_000 
     const { status, stdout, stderr } = await lintian;
     assert.equal(status, 0, stdout + stderr);
     assert.doesNotMatch(stdout, /^[EW]: |-override /m);
+  });
+
+  it('is not installed beside a systemd that does not know the credentials of its unit', () => {
+    const { stdout } = run('dpkg-deb', ['--field', join(directory, PACKAGE), 'Breaks']);
+    assert.equal(stdout, 'systemd (<< 250)\n');
   });
 });
 

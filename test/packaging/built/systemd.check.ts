@@ -20,11 +20,12 @@ const CHECKOUT = '/srv/checkout';
 const USER = { id: '1000', home: '/run/developer', runtime: '/run/user/1000' };
 
 /**
- * What the checks change: the port, which may be taken here, a watchdog in a hurry, and where the log goes.
+ * What the checks change: the port, which may be taken here, a watchdog in a hurry, a short time to stop, and
+ * where the log goes.
  */
 const dropIns = (etc: string, port: number, log: string): Record<string, string> => ({
   [`${etc}/${SOCKET}.d/port.conf`]: `[Socket]\nListenStream=\nListenStream=127.0.0.1:${port}\n`,
-  [`${etc}/${SERVICE}.d/checks.conf`]: `[Service]\nWatchdogSec=5s\nRestartSec=100ms\nStandardError=append:${log}\n`,
+  [`${etc}/${SERVICE}.d/checks.conf`]: `[Service]\nWatchdogSec=5s\nRestartSec=100ms\nTimeoutStopSec=10s\nStandardError=append:${log}\n`,
 });
 
 const environment = (remote: Remote): string =>
@@ -165,6 +166,13 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     }
     assert.deepEqual(tally(await load), { complete: 200 });
     assert.equal(processes.size, 4);
+  });
+
+  it('has the time of --shutdown-grace to stop, longer than TimeoutStopSec of the unit', async () => {
+    const load = streamsUnderLoad({ port: PORTS.system, count: 1, everyMs: 2_000, model: 'sim-20x1000' });
+    await delay(2_000);
+    await machine.run('systemctl', 'restart', SERVICE);
+    assert.deepEqual(tally(await load), { complete: 1 });
   });
 
   it('is restarted by the watchdog if it hangs', async () => {
