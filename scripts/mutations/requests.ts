@@ -309,7 +309,7 @@ export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'a response that is broken on a socket file: it is reset, for which Node throws',
     file: 'lib/gateway/own-response.ts',
-    edits: [{ find: '|| !isTcp ||', replace: '|| socket === null ||' }],
+    edits: [{ find: '|| !isTcp)', replace: '|| socket === null)' }],
     tests: [
       {
         file: 'test/gateway/own-response.test.ts',
