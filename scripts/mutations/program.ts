@@ -1031,4 +1031,35 @@ export const PROGRAM: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'a pipe in place of a file that is read again: it is empty at the second read',
+    file: 'lib/watch-files.ts',
+    edits: [{ find: 'if (!stat.isFile() && !stat.isDirectory())', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: ['certificate and key files are refused at the start with config_invalid: a pipe'],
+      },
+      {
+        file: 'test/config/api-key.test.ts',
+        names: [
+          'a file that is read again --api-key does not wait at a pipe: the start refuses it',
+          'the watch of the key file does not wait at a pipe in place of the file: the old key stays, and the error says what to name',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'output that cannot be written: a command exits with 0 without it',
+    file: 'bin/privatemode-proxy.ts',
+    edits: [{ find: "if (code === 'EPIPE' || unwritten) return;", replace: 'if (Date.now() > 0) return;' }],
+    tests: [
+      {
+        file: 'test/cli.test.ts',
+        names: [
+          'output that cannot be written a command whose output does not fit on the disk says so, and exits with 1',
+        ],
+      },
+    ],
+  },
 ];
