@@ -154,6 +154,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the count of rejected evidence: the first rejection is not seen',
+    file: 'lib/observe/counters.ts',
+    edits: [{ find: "      ['failed', 0],\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics of errors are 0 before the first error, for rejections of the service and failures to decrypt, and so are verifications',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the metrics of workers that have ended: totals go back, and alerts count old events again',
     file: 'lib/observe/metrics.ts',
     edits: [{ find: '...(await options.others()), ended];', replace: '...(await options.others())];' }],
@@ -315,6 +328,19 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/listener/draining.test.ts',
         names: [
           'a proxy after SIGTERM answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers 1)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a terminal that closes: the proxy goes on, and nobody sees it',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'if (!onTerminal || isatty(STDERR)) proxy', replace: 'if (Date.now() > 0) proxy' }],
+    tests: [
+      {
+        file: 'test/listener/draining.test.ts',
+        names: [
+          'a proxy on a terminal reads its files again on SIGHUP, and ends if the terminal has closed (alone)',
         ],
       },
     ],
