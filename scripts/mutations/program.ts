@@ -161,7 +161,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics.test.ts',
         names: [
-          'metrics of errors are 0 before the first error, for rejections of the service and failures to decrypt, and so are verifications',
+          'metrics that alerts compare over time are 0 before the first error, for rejections of the service, failures to decrypt and verifications',
         ],
       },
     ],

@@ -297,7 +297,7 @@ it('each metric is named in a test of this file', () => {
 });
 
 describe('metrics that alerts compare over time', () => {
-  it('are 0 before the first error, for rejections of the service and failures to decrypt, and so are verifications', async () => {
+  it('are 0 before the first error, for rejections of the service, failures to decrypt and verifications', async () => {
     for (const clients of [true, false]) {
       const { counters, metrics } = setUp(undefined, clients);
       const zeros = async () =>
