@@ -167,6 +167,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the counts of refused requests: a scanner makes the page forget those before it',
+    file: 'lib/observe/recent-traffic.ts',
+    edits: [{ find: 'if (rest.length === 0) return newest;', replace: 'if (Date.now() > 0) return newest;' }],
+    tests: [
+      {
+        file: 'test/observe/recent-traffic.test.ts',
+        names: [
+          'the traffic log counts refused requests by method, path and code, the last 20 such kinds alone and all others together',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the metrics of workers that have ended: totals go back, and alerts count old events again',
     file: 'lib/observe/metrics.ts',
     edits: [{ find: '...(await options.others()), ended];', replace: '...(await options.others())];' }],
