@@ -1053,6 +1053,30 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'run: an empty HOME puts the files of run into the project',
+    file: 'lib/commands/provider-name.ts',
+    edits: [{ find: 'isAbsolute(HOME) ? HOME : userInfo().homedir', replace: 'HOME' }],
+    tests: [
+      {
+        file: 'test/commands/run-provider-name.test.ts',
+        names: [
+          'the name of the provider that run gives to agents is derived from a key below the home directory of the account if HOME is empty or no absolute path',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a repository has the extension that pi loads',
+    file: 'lib/commands/run.ts',
+    edits: [{ find: '    makeStateDirectory(env, directory);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: ['privatemode-proxy run does not start pi if its extension file would lie in the project'],
+      },
+    ],
+  },
+  {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
     file: 'lib/commands/agents.ts',
     edits: [
