@@ -346,6 +346,17 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'status: the answer of another program ends it with a stack trace',
+    file: 'lib/commands/status.ts',
+    edits: [{ find: 'renderStatus(facts, { colours: false }); //', replace: '//' }],
+    tests: [
+      {
+        file: 'test/commands/status.test.ts',
+        names: ['the command status says what to do if --admin-address leads to a proxy of another version'],
+      },
+    ],
+  },
+  {
     defence: 'a terminal that closes: the proxy goes on, and nobody sees it',
     file: 'lib/commands/serve.ts',
     edits: [{ find: 'if (!onTerminal || isatty(STDERR)) proxy', replace: 'if (Date.now() > 0) proxy' }],
