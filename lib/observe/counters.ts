@@ -25,15 +25,8 @@ export function createCounters() {
     truncatedStreams: 0,
     clientAborts: new Map<'before_headers' | 'before_first_token' | 'mid_stream', number>(),
     upstreamRetries: new Map<string, number>(),
-    /**
-     * `unavailable`: collateral could not be fetched, so that nothing was judged. Each begins at 0, because
-     * increase() does not see the first value of a series.
-     */
-    attestations: new Map<'accepted' | 'failed' | 'unavailable', number>([
-      ['accepted', 0],
-      ['failed', 0],
-      ['unavailable', 0],
-    ]),
+    /** `unavailable`: collateral could not be fetched, so that nothing was judged. */
+    attestations: new Map<'accepted' | 'failed' | 'unavailable', number>(),
     receipts: { written: 0, lost: 0 },
     /**
      * Requests that ended in an error of the proxy, by client name and by code. The name is empty if the

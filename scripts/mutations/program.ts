@@ -155,8 +155,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'the count of rejected evidence: the first rejection is not seen',
-    file: 'lib/observe/counters.ts',
-    edits: [{ find: "      ['failed', 0],\n", replace: '' }],
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "['accepted', 'failed', 'unavailable']", replace: "['accepted', 'unavailable']" }],
     tests: [
       {
         file: 'test/observe/metrics.test.ts',
