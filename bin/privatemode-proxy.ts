@@ -1,7 +1,16 @@
 #!/usr/bin/env node
 import { main } from '../lib/cli.ts';
 
-// A reader of the log that goes away must not take the proxy with it.
-process.stdout.on('error', () => {});
+// A reader of the log that goes away, or a full disk below it, must not take the proxy with it.
 process.stderr.on('error', () => {});
-process.exitCode = await main(process.argv.slice(2), process.env, process);
+let unwritten = false;
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+  if (code === 'EPIPE' || unwritten) return; // the reader has what it wanted, as with `| head`
+  unwritten = true;
+  process.stderr.write(
+    `Error: the output cannot be written (${code}): make room for it, or send it elsewhere, and run the command again\n`,
+  );
+  process.exitCode = 1;
+});
+const exitCode = await main(process.argv.slice(2), process.env, process);
+process.exitCode = unwritten ? 1 : exitCode;

@@ -1,4 +1,6 @@
 /** Follows what files hold: reads them again and again, and reports changes and failures. */
+import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
 
@@ -67,4 +69,41 @@ export function watchFiles<T>(options: {
       clearInterval(timer);
     },
   };
+}
+
+/** Bytes of the largest file that is followed. */
+export const MOST_BYTES = 1024 * 1024;
+/** Without O_NONBLOCK, an open would wait for the other end of a pipe. */
+const HOW = constants.O_RDONLY | constants.O_NONBLOCK;
+
+/**
+ * Throws for a pipe, which holds its content only once and keeps one thread after the other waiting, until no
+ * thread is left to look up a host name, and for a huge file, which would fill the memory at each read.
+ */
+function demandSmall(stat: Stats): void {
+  // To read a directory fails by itself, with a code that has its own words.
+  if (!stat.isFile() && !stat.isDirectory())
+    throw new Error('it is not a regular file; name one, because it is read again and again');
+  if (stat.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
+}
+
+/**
+ * The bytes of a file that is followed. Throws if it is no regular file or a huge one, and what the file
+ * system throws.
+ */
+export async function readSmall(path: string): Promise<Buffer> {
+  await using file = await open(path, HOW);
+  demandSmall(await file.stat());
+  return await file.readFile();
+}
+
+/** As `readSmall`, for the start of the program, and for reads that nothing may overtake. */
+export function readSmallSync(path: string): Buffer {
+  const file = openSync(path, HOW);
+  try {
+    demandSmall(fstatSync(file));
+    return readFileSync(file);
+  } finally {
+    closeSync(file);
+  }
 }

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { Config } from '../lib/config/config.ts';
 import { listenFailed, PrivatemodeError } from '../lib/errors.ts';
 import { VERSION } from '../lib/version.ts';
 import { type Ran, type RunOptions, runCommand } from './support/processes/command.ts';
+import { cleanEnvironment } from './support/processes/program.ts';
 
 interface Outcome extends Ran {
   readonly ran: readonly [config: Config, warnings: readonly string[]][];
@@ -155,5 +158,28 @@ describe('the command line', () => {
     assert.equal(code, 1);
     assert.match(stderr, /^Error: an internal error occurred\n[\s\S]*TypeError\n\s+at /);
     assert.ok(!stderr.includes('CANARY'));
+  });
+});
+
+describe('output that cannot be written', () => {
+  const PROGRAM = join(import.meta.dirname, '../bin/privatemode-proxy.ts');
+  const shell = (line: string) =>
+    spawnSync('/bin/bash', ['-c', line, 'bash', process.execPath, PROGRAM], {
+      encoding: 'utf8',
+      env: cleanEnvironment(),
+    });
+
+  it('a command whose output does not fit on the disk says so, and exits with 1', () => {
+    const { status, stderr } = shell('"$1" "$2" clients new zoe > /dev/full');
+    assert.equal(status, 1);
+    assert.match(
+      stderr,
+      /^Error: the output cannot be written \(ENOSPC\): make room for it, or send it elsewhere, and run the command again$/m,
+    );
+  });
+
+  it('a reader that has what it wants is no failure', () => {
+    const { status, stderr } = shell('exec 3> >(true); wait $!; "$1" "$2" --help >&3');
+    assert.deepEqual([status, stderr], [0, '']);
   });
 });

@@ -2,8 +2,6 @@
  * The file of --clients, which says who may use the gateway, and for what: how it is read from disk, and what
  * its text may hold (docs/clients-file.schema.json).
  */
-import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
 import { invalid, momentIn } from '../config/values.ts';
@@ -17,6 +15,7 @@ import {
   parseStrictJson,
   pathText,
 } from '../strict-json.ts';
+import { MOST_BYTES, readSmall } from '../watch-files.ts';
 
 /**
  * The form of a client's name, which appears in logs, in receipts and in the names of keys in the store of
@@ -65,7 +64,6 @@ export interface ClientEntry {
 }
 
 /** Greatest length of the file, in bytes. */
-const MOST_BYTES = 1024 * 1024;
 /** The proxy compares the token of each request with all tokens. */
 const MOST_TOKENS = 4096;
 
@@ -301,20 +299,6 @@ function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Ar
  * spaces and punctuation. Names of members are shorter, and so is everything that we say.
  */
 const withoutSecrets = (text: string): string => text.replace(/[^\s"'.,:;[\]]{25,}/g, '…');
-
-/**
- * The bytes of a file, which is read again and again. A pipe would keep one thread after the other waiting,
- * until no thread is left to look up a host name. A huge file would fill the memory each time. Throws if the
- * file is either of these, and what the file system throws.
- */
-export async function readSmall(path: string): Promise<Buffer> {
-  // Without O_NONBLOCK, this open would wait for the other end of a pipe.
-  await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
-  const stat = await file.stat();
-  if (!stat.isFile()) throw new Error('it is not a regular file; name one, no directory');
-  if (stat.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
-  return await file.readFile();
-}
 
 /** How often the proxy reads a file again that is being written, and how many ms it waits in between. */
 const SETTLING = { tries: 6, pause: 40 } as const;

@@ -4,10 +4,10 @@ import { dirname, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { readApiKey } from '../config/api-key.ts';
 import { asPrivatemodeError, fileUnreadable, type PrivatemodeError } from '../errors.ts';
-import { watchFiles } from '../watch-files.ts';
+import { readSmall, watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
-import { type ClientEntry, parseClientsFile, readSettled, readSmall } from './clients-file.ts';
+import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
 
 /** ms between two reads. A client that is removed from the file is refused within a second. */
 const POLL_MS = 500;

@@ -13,7 +13,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { homedir, userInfo } from 'node:os';
+import { userInfo } from 'node:os';
 import { dirname, isAbsolute, join, relative } from 'node:path';
 import type { Environment } from '../config/environment.ts';
 
@@ -39,7 +39,7 @@ export function providerName(env: Environment, directory: string): ProviderName 
     `privatemode-${createHmac('sha256', key).update(text).digest('hex').slice(0, 16)}`;
   try {
     const project = projectOf(realpathSync(directory));
-    const key = keptKey(stateDirectory(env), project);
+    const key = keptKey(makeStateDirectory(env, directory));
     return { name: named(key, JSON.stringify([userInfo().uid, project])) };
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;
@@ -54,24 +54,36 @@ function projectOf(directory: string): string {
   }
 }
 
+const homeOf = ({ HOME = '' }: Environment): string => (isAbsolute(HOME) ? HOME : userInfo().homedir);
+
 /**
  * The directory for this program's files of one user. As the specification says, a relative path counts as
- * unset.
+ * unset; so does such a home, which would be a place in the project.
  */
-export function stateDirectory({ XDG_STATE_HOME = '', HOME = homedir() }: Environment): string {
-  return join(isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : join(HOME, '.local/state'), 'privatemode-proxy');
+export function stateDirectory(env: Environment): string {
+  const { XDG_STATE_HOME = '' } = env;
+  const state = isAbsolute(XDG_STATE_HOME) ? XDG_STATE_HOME : join(homeOf(env), '.local/state');
+  return join(state, 'privatemode-proxy');
+}
+
+/**
+ * Makes that directory and returns it. Throws if it is part of the project around `at`: a repository would
+ * know what is in it. A home directory that is itself a project is allowed.
+ */
+export function makeStateDirectory(env: Environment, at: string): string {
+  const directory = stateDirectory(env);
+  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  const project = projectOf(realpathSync(at));
+  const inside = !relative(project, realpathSync(directory)).startsWith('..');
+  if (inside && relative(project, realpathSync(homeOf(env))).startsWith('..'))
+    throw new Error(`${directory} is part of the project`);
+  return directory;
 }
 
 /**
  * Reads the key, and makes it if there is none. Throws if the key cannot be kept, or if others could know it.
  */
-function keptKey(directory: string, project: string): string {
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
-  const inside = !relative(project, realpathSync(directory)).startsWith('..');
-  // A repository that contains the state directory would know the key. A home directory that is itself a
-  // project is allowed.
-  if (inside && relative(project, realpathSync(homedir())).startsWith('..'))
-    throw new Error(`${directory} is part of the project`);
+function keptKey(directory: string): string {
   const file = join(directory, KEY_FILE);
   if (!existsSync(file)) make(file);
   const { mode, uid } = lstatSync(file);

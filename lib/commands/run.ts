@@ -3,7 +3,6 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { type Environment, isOwnScript } from '../config/environment.ts';
@@ -26,7 +25,7 @@ import {
   withoutKeys,
 } from './agents.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
-import { providerName, stateDirectory } from './provider-name.ts';
+import { makeStateDirectory, providerName, stateDirectory } from './provider-name.ts';
 import { demand, isCovered, modelOf, modelsOf, nameFor, offered, shown } from './run-models.ts';
 import { startRelay } from './run-relay.ts';
 
@@ -96,7 +95,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
       `Warning: ${name} cannot go on with this session in a later run: the key for its provider's name cannot be kept (${printable(why)}).\n`,
     );
   await demandVersion(name, agent, env);
-  const file = await keptFile(agent, stateDirectory(env));
+  const file = await keptFile(agent, env, directory);
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const kept = hasOwnNames ? aliases : [];
   const place = { model, models: offered(model, listed), aliases: kept, provider, file };
@@ -137,16 +136,17 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
  * Writes the file that the agent reads and returns its path; empty if the agent reads none. Throws
  * config_invalid if the file cannot be written.
  */
-async function keptFile({ file }: Agent, directory: string): Promise<string> {
+async function keptFile({ file }: Agent, env: Environment, directory: string): Promise<string> {
   if (file === undefined) return '';
-  const path = join(directory, file.name);
+  const path = join(stateDirectory(env), file.name);
   try {
-    await mkdir(directory, { recursive: true, mode: 0o700 });
+    makeStateDirectory(env, directory);
     await replace(path, file.text, 0o600);
     return path;
   } catch (thrown) {
+    const { code, message } = thrown as NodeJS.ErrnoException;
     throw invalid(
-      `${path} cannot be written (${(thrown as NodeJS.ErrnoException).code}): set XDG_STATE_HOME to a directory of yours`,
+      `${path} cannot be written (${code ?? message}): set XDG_STATE_HOME to a directory of yours`,
     );
   }
 }

@@ -5,6 +5,7 @@
 import cluster from 'node:cluster';
 import { constants } from 'node:os';
 import { setTimeout as passed } from 'node:timers/promises';
+import { isatty } from 'node:tty';
 import type { Config } from '../config/config.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { inheritedSocket, serviceManager } from '../listener/systemd.ts';
@@ -42,9 +43,15 @@ export async function run(
     else portClosing.abort();
     stopping = true;
   };
+  // The system also sends SIGHUP when a terminal closes. Nobody would see the proxy after that.
+  const onTerminal = isatty(STDERR);
+  const hangUp = (): void => {
+    if (!onTerminal || isatty(STDERR)) proxy?.reload();
+    else if (!stopping) stop('SIGTERM'); // shells repeat the signal, which must not end responses
+  };
   // Handle signals before the start: as soon as the proxy reports that it listens, another program may send
   // one.
-  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: () => proxy?.reload() } as const;
+  const signals = { SIGTERM: stop, SIGINT: stop, SIGHUP: hangUp } as const;
   const heed = (how: 'on' | 'off'): void => {
     for (const [signal, handler] of Object.entries(signals)) process[how](signal, handler);
   };
@@ -93,6 +100,8 @@ export async function run(
 }
 
 const LONGEST_REASON = 2_000;
+/** The descriptor of the log. */
+const STDERR = 2;
 
 const logFatal = (log: Logger, { code, message: reason, remedy }: PrivatemodeError, what: string): void =>
   log.error({ code, reason, remedy }, what);

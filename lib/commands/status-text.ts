@@ -35,8 +35,8 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
     failureLines(status, verification, paint),
     chainLines(verification, paint),
     trafficLines(status, paint),
-    requestLines(status.traffic.finished, paint),
-    refusedLines(status.traffic.refused, paint),
+    requestLines(status.traffic.finished, status.now, paint),
+    refusedLines(status.traffic.refused, status.now, paint),
     manifestLines(verification.manifests, paint),
   ];
   const shown = parts.filter((lines) => lines.length > 0).map((lines) => lines.join('\n'));
@@ -183,14 +183,15 @@ function spread(seconds: readonly TrafficSecond[], now: number, of: 'firstTokenM
   return `median ${milliseconds(median)}, highest ${milliseconds(samples.at(-1) as number)} in the last minute`;
 }
 
-function requestLines(finished: readonly FinishedRequest[], paint: Paint): string[] {
+function requestLines(finished: readonly FinishedRequest[], now: number, paint: Paint): string[] {
   if (finished.length === 0) return [];
   const shown = finished.slice(0, MOST_REQUESTS);
+  const shortTime = shortTimes(shown, now);
   const widest = Math.max(...shown.map(({ endpoint }) => endpoint.length));
   const lines = shown.map((request) => {
     const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;
     const facts = [
-      paint('plain', timeOf(at).slice(11, 19)),
+      paint('plain', shortTime(at)),
       paint(outcome === 'answered' ? 'good' : 'bad', outcome.padEnd(14)),
       String(status ?? '-').padEnd(3),
       endpoint.padEnd(widest),
@@ -204,10 +205,11 @@ function requestLines(finished: readonly FinishedRequest[], paint: Paint): strin
   return [paint('bold', 'Last requests'), ...lines];
 }
 
-function refusedLines(refused: readonly RefusedRequests[], paint: Paint): string[] {
+function refusedLines(refused: readonly RefusedRequests[], now: number, paint: Paint): string[] {
+  const shortTime = shortTimes(refused, now);
   const lines = refused.map(({ at, count, method, path, code }) => {
     const facts = [
-      paint('plain', timeOf(at).slice(11, 19)),
+      paint('plain', shortTime(at)),
       `${count} ×`.padEnd(7),
       `${method} ${path}`.padEnd(34),
       code,
@@ -226,6 +228,12 @@ function manifestLines(manifests: readonly EnforcedManifest[], paint: Paint): st
   const more = manifests.length - lines.length;
   if (more > 0) lines.push(paint('plain', `  and ${more} before`));
   return [paint('bold', 'Enforced manifests'), ...lines];
+}
+
+/** How to write the times of a list: without a date if all are of the day of `now`, so that columns stay. */
+function shortTimes(list: readonly { readonly at: number }[], now: number): (at: number) => string {
+  const isToday = list.every(({ at }) => timeOf(at).slice(0, 10) === timeOf(now).slice(0, 10));
+  return (at) => timeOf(at).slice(isToday ? 11 : 0, 19);
 }
 
 /** As 2026-12-01 12:34:56 UTC. */

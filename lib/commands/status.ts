@@ -114,16 +114,16 @@ async function factsOf(address: Address): Promise<StatusFacts> {
     askFor(address, '/status') as Promise<StatusReport>,
     askFor(address, '/verification') as Promise<VerificationDocument>,
   ]);
-  const isBoth =
-    Array.isArray(status?.traffic?.finished) &&
-    status.standing !== undefined &&
-    Array.isArray(status.conditions) &&
-    Array.isArray(verification?.chain);
-  if (!isBoth)
+  const facts = { status, verification };
+  try {
+    renderStatus(facts, { colours: false }); // what can be drawn has all that this command reads
+  } catch (cause) {
     throw invalid(
       `the program that listens on ${nameOf(address)} is not a privatemode-proxy of this version`,
+      cause,
     );
-  return { status, verification };
+  }
+  return facts;
 }
 
 const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;

@@ -2,7 +2,6 @@
  * Verifies the live service, with the same steps that the proxy's session takes before anything is encrypted.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, configOf } from '../config/config.ts';
@@ -48,7 +47,7 @@ export async function verifyLive(
   if (save !== undefined) prepareSave(save);
   const config = { ...configOf(request.given, env).config, manifestPath };
   const { apiEndpoint, cdnBaseUrl, unsafeTrustRoots } = config;
-  const apiKey = config.apiKey && readApiKey(config.apiKey, (path) => readFileSync(path));
+  const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
   const outbound = createOutbound(env, config.connectTimeout);

@@ -2,10 +2,9 @@
  * Where the API key of the proxy comes from: --api-key holds the key itself, or names a file with `@`. This
  * file checks the key, reads it, and watches the file for changes.
  */
-import { existsSync, readFileSync } from 'node:fs';
-import { readFile as readFileAsync } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
 import { fileUnreadable, PrivatemodeError } from '../errors.ts';
-import { type FileWatch, watchFiles } from '../watch-files.ts';
+import { type FileWatch, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';
 
@@ -39,7 +38,11 @@ export function parseApiKey(text: string, readFile: ReadFile, flag: string): Api
  * The key of a source; reads the file if there is one. `flag`: the name of the setting, for messages. Throws
  * config_invalid; the message quotes no part of the key.
  */
-export function readApiKey(source: ApiKeySource, readFile: ReadFile, flag = '--api-key'): string {
+export function readApiKey(
+  source: ApiKeySource,
+  readFile: ReadFile = readSmallSync,
+  flag = '--api-key',
+): string {
   if (source.kind === 'literal') return source.value;
   const what = `${keyFile(source.path)} of ${flag}`;
   return keyInFile(source.path, readNamedFile(what, source.path, readFile));
@@ -80,7 +83,7 @@ export function watchApiKey(options: {
   const refuse = (thrown: unknown): never => {
     throw fileUnreadable(keyFile(path), path, thrown);
   };
-  const read = async () => keyInFile(path, await readFileAsync(path).catch(refuse));
+  const read = async () => keyInFile(path, await readSmall(path).catch(refuse));
   return watchFiles({ known, read, changed, failed, recovered, interval });
 }
 
@@ -97,7 +100,7 @@ export function configuredKey({
   readonly apiKey: ApiKeySource | undefined;
   readonly apiKeySetting: string;
 }) {
-  const first = source && readApiKey(source, (path) => readFileSync(path));
+  const first = source && readApiKey(source);
   let value = first;
   let readAt = new Date();
   const origin = (): string | undefined =>

@@ -7,6 +7,7 @@ import { totalmem } from 'node:os';
 import { posix } from 'node:path';
 import { isProductionHost } from '../attestation/roots/production.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { readSmallSync } from '../watch-files.ts';
 import { type ApiKeySource, parseApiKey } from './api-key.ts';
 import { parseArgv } from './argv.ts';
 import { type Environment, withEnvironment } from './environment.ts';
@@ -57,14 +58,11 @@ export const parseConfig = (argv: readonly string[], env: Environment, readFile?
 
 /**
  * Turns the given settings into a configuration. Reads the files that settings name (key, salt, store,
- * manifest), to report problems with them now instead of at the first request. Throws config_invalid or
- * unsafe_roots_refused, naming the flag and the way out.
+ * manifest), to report problems with them now instead of at the first request. `files` stands in place of the
+ * disk, in tests. Throws config_invalid or unsafe_roots_refused, naming the flag and the way out.
  */
-export function configOf(
-  given: Given,
-  env: Environment,
-  readFile: ReadFile = (path) => readFileSync(path),
-): ParsedConfig {
+export function configOf(given: Given, env: Environment, files?: ReadFile): ParsedConfig {
+  const readFile: ReadFile = files ?? ((path) => readFileSync(path));
   // Node itself obeys this variable: it would switch off the check of certificates.
   if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
     throw invalid(
@@ -95,7 +93,8 @@ export function configOf(
     settings;
   const config: Config = {
     ...unchanged,
-    apiKey: apiKey === undefined ? undefined : parseApiKey(apiKey, readFile, given.label('api-key')),
+    apiKey:
+      apiKey === undefined ? undefined : parseApiKey(apiKey, files ?? readSmallSync, given.label('api-key')),
     apiKeySetting: given.label('api-key'),
     promptCacheSalt: parseSalt(promptCacheSalt, readFile, given.label('prompt-cache-salt')),
     gpuOcspRevokedGracePeriodHours: gpuOcspRevokedGracePeriod,
@@ -106,7 +105,7 @@ export function configOf(
     maxBufferedBytes: maxBufferedBytes ?? Math.floor(memoryLimit(readFile) / 4),
   };
   if (config.manifestPath !== undefined)
-    requireManifest(config.manifestPath, readFile, given.label('manifest-path'));
+    requireManifest(config.manifestPath, files ?? readSmallSync, given.label('manifest-path'));
 
   const cautions = CAUTIONS.filter((rule) => rule.applies(facts)).map((rule) => rule.message);
   for (const part of [config.apiEndpoint, config.corsAllowedOrigins, config.allowedHosts])

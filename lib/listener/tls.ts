@@ -3,10 +3,9 @@
  * follows their files.
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { createSecureContext } from 'node:tls';
 import { fileUnreadable, PrivatemodeError } from '../errors.ts';
-import { type FileWatch, watchFiles } from '../watch-files.ts';
+import { type FileWatch, readSmallSync, watchFiles } from '../watch-files.ts';
 
 export interface TlsFiles {
   readonly certPath: string;
@@ -105,7 +104,7 @@ export const watchClientCas = (path: string, known: ClientCas, on: Follower<Clie
 
 function read(path: string, flag: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readSmallSync(path).toString();
   } catch (cause) {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of ${flag}`, path, cause);
   }

@@ -245,7 +245,10 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
   counted('upstream_retries_total', 'Requests tried a second time.', 'reason', counters.upstreamRetries);
   const attested =
     'Verifications of the remote: accepted, failed, or unavailable where AMD or Intel could not be asked.';
-  counted('attestation_total', attested, 'result', counters.attestations);
+  const results = ['accepted', 'failed', 'unavailable'] as const;
+  const attestations = (): Values =>
+    results.map((result) => [counters.attestations.get(result) ?? 0, { result }] as const);
+  scraped(registers, Counter, 'attestation_total', attested, attestations, 'result');
   total(Counter, 'receipts_written_total', 'Receipts written to disk.', () => counters.receipts.written);
   const lost = 'Receipts that could not be written.';
   total(Counter, 'receipts_lost_total', lost, () => counters.receipts.lost);

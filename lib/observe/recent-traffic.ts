@@ -5,8 +5,10 @@ import type { FinishedRequest, RefusedRequests, Traffic, TrafficSecond } from '.
 const KEPT = 120;
 const MOST_FINISHED = 50;
 const MOST_SAMPLES = 20;
-/** Kinds of refused requests that are kept. There is a limit because clients choose the paths. */
+/** Kinds of refused requests with a row of their own. There is a limit because clients choose the paths. */
 const MOST_REFUSED = 20;
+/** The row that counts all other kinds together, so that the counts add up to all since the start. */
+const OTHERS = { method: '*', path: '/*', code: 'others' } as const;
 
 type Second = { -readonly [Name in keyof TrafficSecond]: TrafficSecond[Name] } & {
   readonly firstTokenMs: number[];
@@ -110,5 +112,12 @@ function joinRefused(all: readonly RefusedRequests[]): readonly RefusedRequests[
     const { count = 0, at = 0 } = kinds.get(kind) ?? {};
     kinds.set(kind, { ...one, count: one.count + count, at: Math.max(one.at, at) });
   }
-  return [...kinds.values()].toSorted((a, b) => b.at - a.at).slice(0, MOST_REFUSED);
+  const isOthers = ({ code }: RefusedRequests): boolean => code === OTHERS.code;
+  const newest = [...kinds.values()].toSorted(
+    (a, b) => Number(isOthers(a)) - Number(isOthers(b)) || b.at - a.at,
+  );
+  const rest = newest.splice(MOST_REFUSED);
+  if (rest.length === 0) return newest;
+  const count = rest.reduce((sum, kind) => sum + kind.count, 0);
+  return [...newest, { ...OTHERS, count, at: Math.max(...rest.map(({ at }) => at)) }];
 }

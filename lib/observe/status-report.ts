@@ -68,7 +68,7 @@ export interface Traffic {
   readonly seconds: readonly TrafficSecond[];
   /** The last 50, newest first. */
   readonly finished: readonly FinishedRequest[];
-  /** The last 20 kinds, newest first. */
+  /** The last 20 kinds, newest first, and then all others in one row, `*` `/*` `others`. */
   readonly refused: readonly RefusedRequests[];
 }
 

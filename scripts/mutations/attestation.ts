@@ -295,6 +295,28 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a message of the evidence: it may have any number of fields, which fill the memory',
+    file: 'lib/attestation/protobuf.ts',
+    edits: [{ find: 'if (count === MAX_FIELDS) throw', replace: 'if (count === -1) throw' }],
+    tests: [
+      {
+        file: 'test/attestation/protobuf.test.ts',
+        names: ['readWireFields takes a thousand fields and no more'],
+      },
+    ],
+  },
+  {
+    defence: 'a field number of the evidence: it may be out of range',
+    file: 'lib/attestation/protobuf.ts',
+    edits: [{ find: 'number > 0x1fffffff', replace: 'number > 2 ** 40' }],
+    tests: [
+      {
+        file: 'test/attestation/protobuf.test.ts',
+        names: ['readWireFields takes field numbers of 29 bits, and no larger ones'],
+      },
+    ],
+  },
+  {
     defence: 'a field of the evidence that comes twice: the first one counts',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],

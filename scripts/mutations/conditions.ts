@@ -306,7 +306,7 @@ export const CONDITIONS: readonly Mutation[] = [
       {
         file: 'test/observe/metrics.test.ts',
         names: [
-          'metrics that alerts compare over time are 0 before the first error, for rejections of the service and failures to decrypt',
+          'metrics that alerts compare over time are 0 before the first error, for rejections of the service, failures to decrypt and verifications',
         ],
       },
     ],

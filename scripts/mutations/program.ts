@@ -154,6 +154,32 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the count of rejected evidence: the first rejection is not seen',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "['accepted', 'failed', 'unavailable']", replace: "['accepted', 'unavailable']" }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics that alerts compare over time are 0 before the first error, for rejections of the service, failures to decrypt and verifications',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the counts of refused requests: a scanner makes the page forget those before it',
+    file: 'lib/observe/recent-traffic.ts',
+    edits: [{ find: 'if (rest.length === 0) return newest;', replace: 'if (Date.now() > 0) return newest;' }],
+    tests: [
+      {
+        file: 'test/observe/recent-traffic.test.ts',
+        names: [
+          'the traffic log counts refused requests by method, path and code, the last 20 such kinds alone and all others together',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the metrics of workers that have ended: totals go back, and alerts count old events again',
     file: 'lib/observe/metrics.ts',
     edits: [{ find: '...(await options.others()), ended];', replace: '...(await options.others())];' }],
@@ -381,6 +407,30 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/listener/draining.test.ts',
         names: [
           'a proxy after SIGTERM answers /readyz with 503 on both listeners, serves requests, and closes the port at a second signal (--workers 1)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'status: the answer of another program ends it with a stack trace',
+    file: 'lib/commands/status.ts',
+    edits: [{ find: 'renderStatus(facts, { colours: false }); //', replace: '//' }],
+    tests: [
+      {
+        file: 'test/commands/status.test.ts',
+        names: ['the command status says what to do if --admin-address leads to a proxy of another version'],
+      },
+    ],
+  },
+  {
+    defence: 'a terminal that closes: the proxy goes on, and nobody sees it',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'if (!onTerminal || isatty(STDERR)) proxy', replace: 'if (Date.now() > 0) proxy' }],
+    tests: [
+      {
+        file: 'test/listener/draining.test.ts',
+        names: [
+          'a proxy on a terminal reads its files again on SIGHUP, and ends if the terminal has closed (alone)',
         ],
       },
     ],
@@ -1080,6 +1130,30 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'run: an empty HOME puts the files of run into the project',
+    file: 'lib/commands/provider-name.ts',
+    edits: [{ find: 'isAbsolute(HOME) ? HOME : userInfo().homedir', replace: 'HOME' }],
+    tests: [
+      {
+        file: 'test/commands/run-provider-name.test.ts',
+        names: [
+          'the name of the provider that run gives to agents is derived from a key below the home directory of the account if HOME is empty or no absolute path',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'run: a repository has the extension that pi loads',
+    file: 'lib/commands/run.ts',
+    edits: [{ find: '    makeStateDirectory(env, directory);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/commands/run.test.ts',
+        names: ['privatemode-proxy run does not start pi if its extension file would lie in the project'],
+      },
+    ],
+  },
+  {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
     file: 'lib/commands/agents.ts',
     edits: [
@@ -1093,6 +1167,37 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/commands/run.test.ts',
         names: [
           'privatemode-proxy run removes from the environment of the agent API keys and variables that would send prompts elsewhere',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a pipe in place of a file that is read again: it is empty at the second read',
+    file: 'lib/watch-files.ts',
+    edits: [{ find: 'if (!stat.isFile() && !stat.isDirectory())', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: ['certificate and key files are refused at the start with config_invalid: a pipe'],
+      },
+      {
+        file: 'test/config/api-key.test.ts',
+        names: [
+          'a file that is read again --api-key does not wait at a pipe: the start refuses it',
+          'the watch of the key file does not wait at a pipe in place of the file: the old key stays, and the error says what to name',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'output that cannot be written: a command exits with 0 without it',
+    file: 'bin/privatemode-proxy.ts',
+    edits: [{ find: "if (code === 'EPIPE' || unwritten) return;", replace: 'if (Date.now() > 0) return;' }],
+    tests: [
+      {
+        file: 'test/cli.test.ts',
+        names: [
+          'output that cannot be written a command whose output does not fit on the disk says so, and exits with 1',
         ],
       },
     ],

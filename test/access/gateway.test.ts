@@ -655,7 +655,7 @@ describe('the file of clients, while the gateway runs', () => {
   });
 
   for (const [what, replace, reason] of [
-    ['a directory', (path: string) => mkdirSync(path), 'it is not a regular file'],
+    ['a directory', (path: string) => mkdirSync(path), 'EISDIR'],
     ['a link to nothing', (path: string) => symlinkSync(`${path}.gone`, path), 'ENOENT'],
     ['a link to itself', (path: string) => symlinkSync(path, path), 'ELOOP'],
     ['a device without an end', (path: string) => symlinkSync('/dev/zero', path), 'it is not a regular file'],

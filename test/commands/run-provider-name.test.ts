@@ -12,9 +12,10 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
+import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { beforeEach, describe, it } from 'node:test';
-import { providerName } from '../../lib/commands/provider-name.ts';
+import { providerName, stateDirectory } from '../../lib/commands/provider-name.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 describe('the name of the provider that run gives to agents', () => {
@@ -55,6 +56,11 @@ describe('the name of the provider that run gives to agents', () => {
     const { name: first } = name(project, { HOME: home, XDG_STATE_HOME: 'state' });
     assert.deepEqual(name(project, { HOME: home }), { name: first });
     assert.ok(statSync(join(home, '.local/state/privatemode-proxy/provider-names.key')).isFile());
+  });
+
+  it('is derived from a key below the home directory of the account if HOME is empty or no absolute path', () => {
+    const own = join(userInfo().homedir, '.local/state/privatemode-proxy');
+    for (const HOME of ['', '.', 'home']) assert.equal(stateDirectory({ HOME }), own);
   });
 
   for (const [what, spoil, why] of [

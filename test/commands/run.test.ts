@@ -11,6 +11,7 @@ import { describe, it } from 'node:test';
 import { printable } from '../../lib/text.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { standInAgents } from '../support/processes/stand-in-agents.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { runAside } from '../support/processes/tools.ts';
 
 const REAL_KEY = 'sk-real-4c1e';
@@ -637,6 +638,19 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   it('does not start pi if its extension file cannot be written, and says to set XDG_STATE_HOME', async () => {
     const { code, stderr } = await run(['pi', ...MODEL], { XDG_STATE_HOME: '/dev/null' });
     const words = '/dev/null/privatemode-proxy/pi-extension.ts cannot be written (ENOTDIR)';
+    assert.equal(code, 1);
+    assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
+    assert.deepEqual(started(), {});
+  });
+
+  it('does not start pi if its extension file would lie in the project', async () => {
+    const project = temporaryDirectory('project-');
+    mkdirSync(join(project, '.git'));
+    const state = join(project, 'state');
+    const npm = { ...NPM_START, INIT_CWD: project };
+    const { code, stderr } = await run(['pi', ...MODEL], { ...npm, XDG_STATE_HOME: state });
+    const own = `${state}/privatemode-proxy`;
+    const words = `${own}/pi-extension.ts cannot be written (${own} is part of the project)`;
     assert.equal(code, 1);
     assert.ok(stderr.endsWith(`Error: ${words}: set XDG_STATE_HOME to a directory of yours\n`), stderr);
     assert.deepEqual(started(), {});

@@ -241,6 +241,18 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     ],
   ],
   [
+    'the dates of requests that were not all of today',
+    traffic({
+      finished: [request(), request({ at: NOW - 86_400_000 })],
+      refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: NOW - 86_400_000 }],
+    }),
+    [
+      '  2026-12-01 11:59:57  answered        200  chat  m                            1.2 s  20 tokens',
+      '  2026-11-30 12:00:00  answered        200  chat  m                            1.2 s  20 tokens',
+      '  2026-11-30 12:00:00  12 ×     POST /openai/*                      unknown_path',
+    ],
+  ],
+  [
     'receipts, and that some were lost',
     { status: { receipts: { instance: 'i', written: 7, lost: 2 } } },
     ['  receipts     7 written, 2 LOST'],

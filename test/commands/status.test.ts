@@ -112,6 +112,20 @@ describe('the command status', { timeout: 600_000 }, () => {
       (_req, res) => void res.end('{}'),
       /is not a privatemode-proxy of this version/,
     ],
+    [
+      'a proxy of another version',
+      (_req, res) =>
+        void res.end(
+          JSON.stringify({
+            standing: {},
+            conditions: [],
+            traffic: { finished: [] },
+            chain: [],
+            verified: true,
+          }),
+        ),
+      /is not a privatemode-proxy of this version/,
+    ],
     ['something that hangs up', (req) => void req.socket.destroy(), /cannot be asked: /],
   ];
   for (const [what, listener, words] of hints) {

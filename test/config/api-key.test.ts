@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { keyOrigin, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import { parseConfig } from '../../lib/config/config.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -45,6 +47,22 @@ describe('the API key', () => {
       () => parsed(['--api-key=@k']),
       ['failed to read API key file "k" of --api-key: ENOENT: no such file or directory; check the path'],
     ));
+});
+
+const NO_PIPE = /it is not a regular file; name one, because it is read again and again$/;
+
+describe('a file that is read again', () => {
+  for (const [flag, argv] of [
+    ['--api-key', (path: string) => [`--api-key=@${path}`]],
+    ['--manifest-path', (path: string) => [`--manifest-path=${path}`]],
+  ] as const) {
+    it(`${flag} does not wait at a pipe: the start refuses it`, async (t) => {
+      const folder = await mkdtemp(join(tmpdir(), 'pipe-'));
+      t.after(() => rm(folder, { recursive: true }));
+      execFileSync('mkfifo', [join(folder, 'pipe')]);
+      refused(() => parseConfig(argv(join(folder, 'pipe')), {}), [flag, NO_PIPE]);
+    });
+  }
 });
 
 describe('the origin of the API key', () => {
@@ -132,6 +150,15 @@ describe('the watch of the key file', () => {
     await writeFile(path, 'second');
     await watch.reload();
     assert.deepEqual(keys, ['second']);
+  });
+
+  it('does not wait at a pipe in place of the file: the old key stays, and the error says what to name', async () => {
+    await rm(path);
+    execFileSync('mkfifo', [path]);
+    await watch.reload();
+    assert.equal(errors.length, 1);
+    assert.match(errors[0] as string, NO_PIPE);
+    assert.deepEqual(keys, []);
   });
 
   it('reports no key after close', async () => {

@@ -1,16 +1,24 @@
 /** From SIGTERM until the port closes: the proxy says that it goes, and still serves (--shutdown-delay). */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { listen } from '../../lib/listener/listen.ts';
+import { shellWord } from '../../lib/text.ts';
 import { get, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
 import { createActivatedService } from '../support/processes/activated-service.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import {
+  childrenOf,
+  cleanEnvironment,
+  type Program,
+  SOURCES,
+  startProxyProcess,
+} from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -184,4 +192,46 @@ describe('a proxy after SIGTERM', { concurrency: true, timeout: 600_000 }, () =>
     assert.equal(await service.stop(), 0);
     assert.doesNotMatch(service.log(), ANNOUNCED);
   });
+});
+
+describe('a proxy on a terminal', { timeout: 600_000 }, () => {
+  /** Whether the process runs; one that has ended may wait for its parent. */
+  const runs = (pid: number): boolean => {
+    try {
+      return !/^State:\tZ/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+    } catch {
+      return false;
+    }
+  };
+
+  for (const through of [[], ['/bin/sh', '-c', '"$@"; exit $?', 'sh']])
+    it(`reads its files again on SIGHUP, and ends if the terminal has closed (${through[0] ?? 'alone'})`, async (t) => {
+      const directory = temporaryDirectory('terminal-');
+      const [screen, key] = [join(directory, 'screen'), join(directory, 'key')];
+      writeFileSync(key, 'first');
+      writeFileSync(screen, '');
+      const flags = ['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=127.0.0.1:9'];
+      const files = [`--api-key=@${key}`, `--workspace=${directory}`];
+      const command = [...through, process.execPath, SOURCES, ...flags, ...files];
+      const terminal = spawn('script', ['-qfec', `exec ${command.map(shellWord).join(' ')}`, screen], {
+        env: cleanEnvironment({ SHELL: '/bin/sh' }),
+        stdio: ['pipe', 'ignore', 'ignore'],
+      });
+      t.after(() => terminal.kill('SIGKILL'));
+      const shown = (text: RegExp) =>
+        eventually(
+          () => `${text} on the terminal: ${readFileSync(screen, 'utf8')}`,
+          () => text.test(readFileSync(screen, 'utf8')),
+        );
+      await shown(/http:\/\/127\.0\.0\.1:\d+/);
+      let pid = terminal.pid as number;
+      for (let [child] = childrenOf(pid); child !== undefined; [child] = childrenOf(child)) pid = child;
+      t.after(() => void (runs(pid) && process.kill(pid, 'SIGKILL')));
+      writeFileSync(key, 'second');
+      process.kill(pid, 'SIGHUP');
+      await shown(/The API key file was read again/);
+      assert.ok(runs(pid));
+      terminal.kill('SIGKILL');
+      await eventually('the end of the proxy', () => !runs(pid), 30_000);
+    });
 });

@@ -2,6 +2,7 @@
  * TLS towards the application: versions, protocols, and certificates that are replaced while the proxy runs.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from 'node:fs';
@@ -308,6 +309,14 @@ describe('certificate and key files', { concurrency: true }, () => {
         mkdirSync(certPath);
       },
       /failed to read the file .* of --tls-cert-path: EISDIR/,
+    ],
+    [
+      'a pipe',
+      ({ certPath }) => {
+        unlinkSync(certPath);
+        execFileSync('mkfifo', [certPath]);
+      },
+      /failed to read the file .* of --tls-cert-path: it is not a regular file; name one/,
     ],
   ];
   for (const [name, spoil, said] of bad) {

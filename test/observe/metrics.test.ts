@@ -297,12 +297,12 @@ it('each metric is named in a test of this file', () => {
 });
 
 describe('metrics that alerts compare over time', () => {
-  it('are 0 before the first error, for rejections of the service and failures to decrypt', async () => {
+  it('are 0 before the first error, for rejections of the service, failures to decrypt and verifications', async () => {
     for (const clients of [true, false]) {
       const { counters, metrics } = setUp(undefined, clients);
       const zeros = async () =>
         [...(await samples(metrics))].flatMap(([name, value]) =>
-          /errors_total|decrypt_failures/.test(name) && value === 0
+          /errors_total|decrypt_failures|attestation_total/.test(name) && value === 0
             ? [name.slice('privatemode_proxy_'.length).replace('client="",', '')]
             : [],
         );
@@ -311,6 +311,9 @@ describe('metrics that alerts compare over time', () => {
         'decrypt_failures_total{reason="response_not_encrypted"}',
         'decrypt_failures_total{reason="response_malformed"}',
         'decrypt_failures_total{reason="response_too_large"}',
+        'attestation_total{result="accepted"}',
+        'attestation_total{result="failed"}',
+        'attestation_total{result="unavailable"}',
         'errors_total{code="attestation_failed"}',
         'errors_total{code="evidence_malformed"}',
         'errors_total{code="manifest_mismatch"}',

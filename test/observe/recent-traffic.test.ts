@@ -65,7 +65,7 @@ describe('the traffic log', () => {
     traffic.close();
   });
 
-  it('counts refused requests by method, path and code, and keeps the last 20 such kinds', () => {
+  it('counts refused requests by method, path and code, the last 20 such kinds alone and all others together', () => {
     const { traffic, pass } = scene();
     for (let i = 0; i < 3; i++) traffic.refuse(UNKNOWN);
     pass(1_000);
@@ -77,7 +77,17 @@ describe('the traffic log', () => {
     pass(1_000);
     for (let i = 0; i < 19; i++) traffic.refuse({ ...UNKNOWN, path: `/${i}` });
     const { refused } = traffic.snapshot();
-    assert.deepEqual([refused.length, refused.at(-1)?.method], [20, 'GET']);
+    const others = { method: '*', path: '/*', code: 'others' };
+    assert.deepEqual(refused.slice(19), [
+      { ...UNKNOWN, method: 'GET', count: 1, at: 1_001_000 },
+      { ...others, count: 3, at: 1_000_000 },
+    ]);
+    pass(1_000);
+    for (let i = 0; i < 100; i++) traffic.refuse({ ...UNKNOWN, path: `/scan/${i}` });
+    const scanned = traffic.snapshot().refused;
+    assert.deepEqual([scanned.length, scanned.at(-1)], [21, { ...others, count: 103, at: 1_003_000 }]);
+    const joined = joinTraffic([traffic.snapshot(), traffic.snapshot()]).refused;
+    assert.deepEqual([joined.length, joined.at(-1)], [21, { ...others, count: 206, at: 1_003_000 }]);
     traffic.close();
   });
 

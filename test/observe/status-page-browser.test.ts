@@ -146,6 +146,26 @@ describe('the status page in a browser', { skip: CHROMIUM.skip, timeout: 600_000
     await alone.close();
   });
 
+  it('shows the date of a request that is not of today', async () => {
+    const scene = await verifiedScene();
+    const [at, ago] = [scene.status.now, scene.status.now - 48 * 3_600_000];
+    const { traffic } = scene.status;
+    const [finished, refused] = [traffic.finished.slice(0, 2), traffic.refused].map((list) =>
+      list.map((each, i) => ({ ...each, at: i === 1 ? at : ago })),
+    ) as unknown as [typeof traffic.finished, typeof traffic.refused];
+    const { page } = await open({
+      ...scene,
+      status: { ...scene.status, traffic: { ...traffic, finished, refused } },
+    });
+    await holds(page, "document.querySelectorAll('#requests tr').length === 2");
+    const times = await page.evaluate(
+      "[...document.querySelectorAll('#requests time, #refused time')].map((time) => time.textContent)",
+    );
+    const shown = (ms: number): string => new Date(ms).toISOString().slice(0, 19).replace('T', ' ');
+    assert.deepEqual(times, [shown(ago), shown(at).slice(11), shown(ago)]);
+    await page.close();
+  });
+
   it('counts refused requests by method, path and error code if there are any', async () => {
     const { page } = await open(await verifiedScene());
     await holds(page, "document.querySelectorAll('#refused tr').length === 1");

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { searchLog } from '../doors/canaries.ts';
 import { eventually } from './eventually.ts';
 
-const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
+export const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
 
 export interface Program {
   readonly process: ChildProcess;
