@@ -295,6 +295,24 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: "what AMD's host sends: the service is blamed for an unreadable list",
+    file: 'lib/attestation/snp/vcek.ts',
+    edits: [
+      {
+        find: '...readFetchedList(await context.collateral.amdCrl',
+        replace: '...readRevocationList(await context.collateral.amdCrl',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'the revocation list of AMD leads to a rejection with the code collateral_unavailable if it cannot be fetched',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a field of the evidence that comes twice: the first one counts',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],

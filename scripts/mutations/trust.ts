@@ -96,6 +96,28 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [
+      {
+        find: 'expiry: (crl) => readRevocationList({ crl })',
+        replace: 'expiry: (crl) => readRevocationList({ crl }, 2 ** 23)',
+      },
+      {
+        find: 'issued: (crl) => readRevocationList({ crl })',
+        replace: 'issued: (crl) => readRevocationList({ crl }, 2 ** 23)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache does not believe the date of a revocation list that is too large to be judged',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the keys that were rejected: each request asks the service again',
     file: 'lib/session/client-keys.ts',
     edits: [{ find: 'if (age >= 0 && age < REMEMBER_REJECTION) {', replace: 'if (Date.now() < 0) {' }],

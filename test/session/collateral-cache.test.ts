@@ -43,7 +43,7 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
   const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpResponse> => {
     asked.push(url);
     self.timeouts.push(timeout);
-    assert.ok(maxBytes <= 8 * 1024 * 1024);
+    assert.ok(maxBytes <= 256 * 1024);
     await new Promise(setImmediate);
     const answer = self.answers(url);
     if (answer instanceof Error) throw answer;
@@ -386,6 +386,20 @@ describe('collateral cache', () => {
     s.clock += 2 * MINUTE;
     await verdict.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
+  });
+
+  it('does not believe the date of a revocation list that is too large to be judged', async () => {
+    const date = new Date('2026-11-01T00:00:00Z');
+    const far = {
+      thisUpdate: new Date('2049-01-01T00:00:00Z'),
+      nextUpdate: new Date('2049-12-01T00:00:00Z'),
+    };
+    const revoked = Array.from({ length: 12_000 }, (_, i) => ({ serial: BigInt(i + 100_000), date }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ ...far, revoked }) }));
+    await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), unavailable(/no usable CRL/));
+    const honest = issueArkCrl();
+    s.answers = () => ({ body: honest });
+    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: honest });
   });
 
   it('says that the evaluation number of the manifest is too old if Intel answers with status 410', async () => {
