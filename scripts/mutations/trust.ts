@@ -162,6 +162,35 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the recorded exchanges: a flood of one day displaces those of a month',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [
+      {
+        find: 'shareOf(greatest) > DAY_SHARE ? greatest : left',
+        replace: 'shareOf(greatest) > 2 ? greatest : left',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'writing receipts keeps a month of exchanges, however many are forced in a day, and at most 256 MiB of them',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the recorded exchanges: padded evidence may take any room on the disk',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: 'bytes: await sizeOf(path)', replace: 'bytes: 0 * (await sizeOf(path))' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts counts the bytes of exchanges that are stored'],
+      },
+    ],
+  },
+  {
     defence: 'the signatures of receipts: anybody may have written them',
     file: 'lib/receipts/receipt.ts',
     edits: [
