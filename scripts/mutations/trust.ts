@@ -162,6 +162,34 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a disk that hangs: the renewals wait for the manifest log for ever',
+    file: 'lib/manifest-log/manifest-log.ts',
+    edits: [{ find: 'return inTime(appended).catch(', replace: 'return appended.catch(' }],
+    tests: [
+      {
+        file: 'test/manifest-log/manifest-log.test.ts',
+        names: [
+          'manifest log waits ten seconds for a disk that neither answers nor fails, and fails unless the manifest is recorded',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that hangs: the renewals wait for stored collateral for ever',
+    file: 'lib/network/collateral-store.ts',
+    edits: [
+      { find: "await inTime(readFile(pathOf(url), 'utf8'))", replace: "await readFile(pathOf(url), 'utf8')" },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache fetches collateral after ten seconds if the disk neither answers nor fails',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the recorded exchanges: a flood of one day displaces those of a month',
     file: 'lib/receipts/verdict-store.ts',
     edits: [

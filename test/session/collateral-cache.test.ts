@@ -10,6 +10,7 @@ import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.t
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
+import { breakFs } from '../support/processes/broken-file-system.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
@@ -327,6 +328,26 @@ describe('collateral cache', () => {
     writeFileSync(s.directory, 'a file where the directory should be');
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
     assert.deepEqual(await crl.ask(s.cache), crl.expected);
+    assert.equal(s.asked.length, 2);
+  });
+
+  it('fetches collateral after ten seconds if the disk neither answers nor fails', {
+    timeout: 60_000,
+  }, async (t) => {
+    const s = scene(crl.goodAt, () => crl.answer);
+    await crl.ask(s.cache);
+    const hung = () => new Promise(() => {});
+    for (const name of ['readFile', 'open'] as const) breakFs(t, name, hung);
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    let asked = false;
+    const answered = crl.ask(s.cache).finally(() => {
+      asked = true;
+    });
+    while (!asked && !t.signal.aborted) {
+      t.mock.timers.tick(10_000);
+      await new Promise(setImmediate);
+    }
+    assert.deepEqual(await answered, crl.expected);
     assert.equal(s.asked.length, 2);
   });
 
