@@ -102,8 +102,8 @@ export function watchStanding({
   let last: StateName | undefined;
   return ({ state, verified, title, meaning, error }) => {
     const [holds, severity] = CONDITION_OF[state] ?? [];
-    // Nothing is over while another condition takes the place.
-    const end = holds === undefined ? conditions.clear : conditions.drop;
+    // Nothing is over while another condition takes the place, or while nobody knows.
+    const end = holds === undefined && verified ? conditions.clear : conditions.drop;
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) end(id);
     if (holds !== undefined) {
       const message = error === undefined ? title : `${error.code}: ${error.message}`;

@@ -193,6 +193,19 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the end of a condition: what nobody repaired is logged as over',
+    file: 'lib/observe/session-log.ts',
+    edits: [{ find: 'holds === undefined && verified ?', replace: 'holds === undefined ?' }],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is not logged as over when the secret ends that could not be renewed',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a disk that hangs: receipts wait without a word',
     file: 'lib/files/line-files.ts',
     edits: [

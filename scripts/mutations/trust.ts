@@ -190,6 +190,32 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the state while a key is awaited: a failure of long ago counts for ever',
+    file: 'lib/session/standing.ts',
+    edits: [{ find: 'clock.monotonic() < until ? {}', replace: 'until > 0 ? {}' }],
+    tests: [
+      {
+        file: 'test/session/standing.test.ts',
+        names: [
+          'a proxy awaits a key again ten minutes after the key of a client brought no verdict, as nobody tries again',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the state after a kept key was refused: the renewal passes for repaired',
+    file: 'lib/session/decide.ts',
+    edits: [{ find: '? unrenewable(state, error, at)', replace: '? undefined' }],
+    tests: [
+      {
+        file: 'test/session/standing.test.ts',
+        names: [
+          'a proxy is not renewable after the key that it kept was refused, and awaits a key once the secret has ended',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the recorded exchanges: a flood of one day displaces those of a month',
     file: 'lib/receipts/verdict-store.ts',
     edits: [

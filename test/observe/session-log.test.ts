@@ -301,6 +301,11 @@ describe('the state of the session among the conditions', () => {
       'INFO The verification of the service came to an end',
     ]));
 
+  it('is not logged as over when the secret ends that could not be renewed', () =>
+    assert.deepEqual(passing('not-renewable', 'awaiting-key').lines.slice(1), [
+      'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
+    ]));
+
   it('is logged once by its headline if it has no condition and the service is no longer verified', () => {
     const starting = 'INFO Not verified yet. The service is being verified. Requests wait.';
     const awaiting =
