@@ -313,6 +313,19 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the groups of a protobuf message: they may hold any number of fields',
+    file: 'lib/attestation/protobuf.ts',
+    edits: [
+      { find: 'if (count === MAX_FIELDS)', replace: 'if (groups.length === 0 && count >= MAX_FIELDS)' },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/protobuf.test.ts',
+        names: ['readWireFields takes a thousand fields and no more'],
+      },
+    ],
+  },
+  {
     defence: 'a field of the evidence that comes twice: the first one counts',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],

@@ -216,6 +216,19 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the pause between renewals: requests under a good secret cut it short',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'clock.now() >= (state.due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that fails does not try more often because requests come while the secret is good',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the recorded exchanges: a flood of one day displaces those of a month',
     file: 'lib/receipts/verdict-store.ts',
     edits: [
