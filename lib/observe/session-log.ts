@@ -87,6 +87,16 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
 };
 
 /**
+ * Whether the verdict that was reported last may be replaced within the same renewal, because there may be a
+ * newer manifest: after a deployment was replaced, it passes under that one. `before`: what this function
+ * said of the event before.
+ */
+export function isPreliminary(event: SessionEvent, before: boolean): boolean {
+  if (event.type === 'rejected') return !event.rejection.newest;
+  return before && (event.type === 'manifest-refetched' || event.type === 'step');
+}
+
+/**
  * Returns the function to call whenever the state of the session may have changed. It sets the condition of
  * the state and ends those of other states. If a state without a condition follows another state and is not
  * verified, it logs the headline of the state.

@@ -206,6 +206,24 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the verdict under the newest manifest: a replaced deployment is reported as a failure',
+    file: 'lib/observe/session-log.ts',
+    edits: [
+      {
+        find: "if (event.type === 'rejected') return !event.rejection.newest;",
+        replace: "if (event.type === 'rejected') return false;",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is not logged while a renewal finds the service under a newer manifest',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a disk that hangs: receipts wait without a word',
     file: 'lib/files/line-files.ts',
     edits: [
