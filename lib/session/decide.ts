@@ -239,7 +239,7 @@ function unrenewable(state: SessionState, error: PrivatemodeError, at: Moment): 
   return until === undefined || isRejected(state.verdicts) ? undefined : { as: 'key-refused', error, until };
 }
 
-/** ms for which the failure with the key of a client counts, because nobody tries again before the next one. */
+/** ms for which the failure with a client's key counts: nobody tries again before the next client. */
 const OFFER_COUNTS = 600_000;
 
 /**

@@ -69,7 +69,10 @@ export const CONDITIONS: readonly Mutation[] = [
     defence: 'a state that becomes worse: the log says that its problem is over',
     file: 'lib/observe/session-log.ts',
     edits: [
-      { find: 'holds === undefined ? conditions.clear : conditions.drop', replace: 'conditions.clear' },
+      {
+        find: 'holds === undefined && verified ? conditions.clear : conditions.drop',
+        replace: 'conditions.clear',
+      },
     ],
     tests: [
       {
