@@ -36,7 +36,7 @@ import type { Logger, StatusOutput } from './observe/log.ts';
 import { watchOwnKey } from './observe/own-key.ts';
 import { joinTraffic } from './observe/recent-traffic.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
-import { reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
+import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { type Collected, watchRequests } from './observe/watch-requests.ts';
@@ -254,6 +254,7 @@ async function openVerifiedSession(
 ) {
   const { config, conditions, log, opened, outbound, key, named } = start;
   const roots = trustRoots(config);
+  let isOpen = false;
   const session: AttestedSession = await openSession(config, outbound, roots, {
     apiKey: key.value(),
     onPermanent: (error) => onPermanent?.(named(error)),
@@ -262,6 +263,7 @@ async function openVerifiedSession(
       ? (collateral) => recordExchange(collateral, serviceUrl(config.apiEndpoint))
       : undefined,
     observe(event) {
+      isOpen = isPreliminary(event, isOpen);
       const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
@@ -274,6 +276,7 @@ async function openVerifiedSession(
   });
   const noteStanding = watchStanding({ conditions, log });
   const note = (): void => {
+    if (isOpen) return;
     const { error, ...standing } = session.standing();
     // A condition that held until then is not over because the proxy is.
     if (standing.state === 'ended') return;

@@ -93,12 +93,30 @@ export type ReadList = Readonly<ReturnType<typeof readRevocationList>>;
  * than for a list from the vendor's host.
  */
 export const MAX_EMBEDDED_CRL_BYTES = 64 * 1024;
-const MAX_FETCHED_CRL_BYTES = 256 * 1024;
+/** Bytes. No check accepts more from a vendor's host, so nobody needs to fetch more. */
+export const MAX_FETCHED_BYTES = 256 * 1024;
 
 /** Throws evidence_malformed if the list has more than `maxBytes` bytes, or is no DER revocation list. */
-export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_CRL_BYTES) {
+export function readRevocationList({ crl, stored }: RevocationList, maxBytes = MAX_FETCHED_BYTES) {
   if (crl.length > maxBytes) throw malformed('the CRL is too large');
   return { crl: parseCrl(crl), stored };
+}
+
+/**
+ * Reads a list that was fetched. Throws collateral_unavailable where `readRevocationList` throws
+ * evidence_malformed: its host sent it, and not the service.
+ */
+export const readFetchedList = (list: RevocationList): ReadList =>
+  asCollateral('the CRL', () => readRevocationList(list));
+
+/** Turns the readers' evidence_malformed into collateral_unavailable, for `read` that reads fetched data. */
+export function asCollateral<T>(what: string, read: () => T): T {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof PrivatemodeError)) throw error;
+    throw new PrivatemodeError('collateral_unavailable', `${what} cannot be read: ${error.message}`);
+  }
 }
 
 /**

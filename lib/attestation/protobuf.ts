@@ -15,20 +15,30 @@ type WireValue = bigint | Uint8Array | false;
 /** The values of each field number, in order of appearance. */
 export type WireFields = ReadonlyMap<number, readonly WireValue[]>;
 
+/** In one message, those inside of groups among them. */
 const MAX_FIELDS = 1000;
 
 export function readWireFields(message: Uint8Array): WireFields {
   const fields = new Map<number, WireValue[]>();
   const reader = new BinaryReader(message);
+  /** The numbers of the groups that have begun. No known field is one, so what is inside is left out. */
+  const groups: number[] = [];
   try {
     for (let count = 0; reader.pos < reader.len; count++) {
       if (count === MAX_FIELDS) throw malformed(`a protobuf message has more than ${MAX_FIELDS} fields`);
       const tag = Number(readVarint(reader, message));
       const [number, wireType] = [Math.floor(tag / 8), tag % 8];
       if (number < 1 || number > 0x1fffffff) throw malformed('a protobuf field number is out of range');
-      const value = readValue(reader, message, wireType, number);
-      if (!fields.get(number)?.push(value)) fields.set(number, [value]);
+      if (wireType === WireType.EndGroup) {
+        if (groups.pop() !== number) throw malformed('a protobuf group ends that did not begin');
+        continue;
+      }
+      const isGroup = wireType === WireType.StartGroup;
+      const value = !isGroup && readValue(reader, message, wireType, number);
+      if (groups.length === 0 && !fields.get(number)?.push(value)) fields.set(number, [value]);
+      if (isGroup) groups.push(number);
     }
+    if (groups.length > 0) throw malformed('a protobuf message ends inside a group');
   } catch (cause) {
     throw cause instanceof PrivatemodeError ? cause : malformed('the bytes are not a protobuf message');
   }

@@ -71,6 +71,21 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
     return undefined;
   });
 
+/** ms. A disk behind a network may neither answer nor fail. */
+const PATIENCE = 10_000;
+
+/** The result of work on the disk. Throws ETIMEDOUT if it takes longer than 10 s; the work itself goes on. */
+export async function inTime<T>(work: Promise<T>): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const late = Object.assign(new Error('the disk does not answer in time'), { code: 'ETIMEDOUT' });
+  const timer = setTimeout(reject, PATIENCE, late);
+  try {
+    return await Promise.race([work, promise]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /**
  * Stores files (name → content) in an existing directory, in their order, each whole or not at all. A name
  * may begin with a folder, which is created, as in `roots/ARK.pem`.

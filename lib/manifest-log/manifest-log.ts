@@ -2,7 +2,7 @@
 import { mkdir, open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
-import { publish, syncDirectory, unless } from '../files/durable-file.ts';
+import { inTime, publish, syncDirectory, unless } from '../files/durable-file.ts';
 
 /**
  * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12):
@@ -13,7 +13,8 @@ export interface ManifestLog {
   /**
    * Records that `manifest` is enforced from `at` (wall clock, ms since 1970) on. Writes nothing if the last
    * line of the log says so already, even if another process with the same workspace wrote that line.
-   * Resolves when the record is on disk. Throws manifest_log_failed; then the manifest must not be enforced.
+   * Resolves when the record is on disk. Throws manifest_log_failed, after 10 s if the disk does not answer;
+   * then the manifest must not be enforced.
    */
   record(manifest: Uint8Array, at: number): Promise<ManifestRecord>;
 }
@@ -48,15 +49,18 @@ export function createManifestLog(workspace: string): ManifestLog {
   /** The last manifest that this process recorded. It counts only if the log itself can no longer be read. */
   let own: { readonly manifest: Uint8Array; readonly path: string } | undefined;
 
+  const known = (manifest: Uint8Array): ManifestRecord | undefined =>
+    own !== undefined && same(own.manifest, manifest) ? { appended: false, path: own.path } : undefined;
+
   async function append(manifest: Uint8Array, at: number): Promise<ManifestRecord> {
-    const known = own !== undefined && same(own.manifest, manifest) ? own : undefined;
+    const before = known(manifest);
     const text = await readLog(directory, logPath).catch((error: unknown) => {
-      if (known === undefined) throw error;
+      if (before === undefined) throw error;
       return undefined;
     });
     // The workspace went away while the proxy runs. A manifest that was recorded on disk needs no other
     // record.
-    if (text === undefined && known !== undefined) return { appended: false, path: known.path };
+    if (text === undefined && before !== undefined) return before;
     const logged = await lastLogged(directory, text ?? '');
     const appended = logged === undefined || !same(logged.manifest, manifest);
     const path = appended ? await appendLine(text, manifest, at) : logged.path;
@@ -90,9 +94,12 @@ export function createManifestLog(workspace: string): ManifestLog {
 
   return {
     record(manifest, at) {
-      const recorded = queue.then(() => append(manifest, at)).catch(fail);
-      queue = recorded.catch(() => {});
-      return recorded;
+      const appended = queue.then(() => append(manifest, at));
+      queue = appended.catch(() => {});
+      return inTime(appended).catch(
+        (error: NodeJS.ErrnoException) =>
+          (error.code === 'ETIMEDOUT' ? known(manifest) : undefined) ?? fail(error),
+      );
     },
   };
 }

@@ -2,7 +2,7 @@
 import { hash } from 'node:crypto';
 import { mkdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { replace } from '../files/durable-file.ts';
+import { inTime, replace } from '../files/durable-file.ts';
 
 /** A piece of collateral as AMD or Intel sent it. */
 export interface Collateral {
@@ -14,8 +14,8 @@ export interface Collateral {
 }
 
 /**
- * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write, the
- * collateral is fetched again. Never throws.
+ * Keeps collateral, which is not secret, by its URL, as a Map does. If it cannot read or write, or not within
+ * 10 s, the collateral is fetched again. Never throws.
  */
 export interface CollateralStore {
   get(url: string): Collateral | undefined | Promise<Collateral | undefined>;
@@ -32,10 +32,14 @@ type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', str
 /** A store on disk, one file per URL; it ignores files that are damaged or about another URL. */
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
+  async function store(path: string, text: string): Promise<void> {
+    await mkdir(directory, { recursive: true });
+    await replace(path, text, 0o666);
+  }
   return {
     async get(url) {
       try {
-        const file = JSON.parse(await readFile(pathOf(url), 'utf8')) as StoredFile;
+        const file = JSON.parse(await inTime(readFile(pathOf(url), 'utf8'))) as StoredFile;
         if (file.url !== url || file.sha256 !== digestOf(file)) return undefined;
         const { body, issuerChain, fetchedAt } = file;
         return { body: new Uint8Array(Buffer.from(body, 'base64')), issuerChain, fetchedAt };
@@ -46,12 +50,11 @@ export function createCollateralStore(directory: string): CollateralStore {
     async set(url, { body, issuerChain, fetchedAt }) {
       const file = { url, issuerChain, body: Buffer.from(body).toString('base64'), fetchedAt };
       try {
-        await mkdir(directory, { recursive: true });
-        await replace(pathOf(url), JSON.stringify({ ...file, sha256: digestOf(file) }), 0o666);
+        await inTime(store(pathOf(url), JSON.stringify({ ...file, sha256: digestOf(file) })));
       } catch {}
     },
     async delete(url) {
-      await rm(pathOf(url), { force: true }).catch(() => {});
+      await inTime(rm(pathOf(url), { force: true })).catch(() => {});
     },
   };
 }

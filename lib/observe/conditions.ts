@@ -66,7 +66,8 @@ export const CONDITIONS = {
     begins: 'The verification of the service does not come to an end',
     ends: 'The verification of the service came to an end',
     meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
-    remedy: 'The log names what fails; the proxy tries again by itself.',
+    remedy:
+      'The log names what fails; the proxy tries again by itself, or without --api-key with the key of the next client.',
   },
   renewal_fails: {
     severities: ['warning'],
@@ -348,7 +349,7 @@ export function createConditions({
   return {
     set,
     clear,
-    /** Ends a condition without a log line, because another condition takes its place. */
+    /** Ends a condition without a log line, because nothing was repaired. */
     drop: (id: ConditionId): void => void drop(id, ''),
     /**
      * A sink for what another process reports. `gone` forgets these reports once that process has ended. It

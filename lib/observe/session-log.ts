@@ -87,6 +87,16 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
 };
 
 /**
+ * Whether the verdict that was reported last may be replaced within the same renewal, because there may be a
+ * newer manifest: after a deployment was replaced, it passes under that one. `before`: what this function
+ * said of the event before.
+ */
+export function isPreliminary(event: SessionEvent, before: boolean): boolean {
+  if (event.type === 'rejected') return !event.rejection.newest;
+  return before && (event.type === 'manifest-refetched' || event.type === 'step');
+}
+
+/**
  * Returns the function to call whenever the state of the session may have changed. It sets the condition of
  * the state and ends those of other states. If a state without a condition follows another state and is not
  * verified, it logs the headline of the state.
@@ -102,8 +112,8 @@ export function watchStanding({
   let last: StateName | undefined;
   return ({ state, verified, title, meaning, error }) => {
     const [holds, severity] = CONDITION_OF[state] ?? [];
-    // Nothing is over while another condition takes the place.
-    const end = holds === undefined ? conditions.clear : conditions.drop;
+    // Nothing is over while another condition takes the place, or while nobody knows.
+    const end = holds === undefined && verified ? conditions.clear : conditions.drop;
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) end(id);
     if (holds !== undefined) {
       const message = error === undefined ? title : `${error.code}: ${error.message}`;

@@ -41,8 +41,11 @@ export async function checkVerdicts(directory: string, chains: readonly CheckedC
   return { findings, customRoots: [...customRoots.values()] };
 }
 
-/** Bytes that a verdict, a manifest or a file of an exchange may have: far more than honest ones have. */
-const LONGEST_FILE = 16 * 1024 * 1024;
+/**
+ * Bytes that a verdict, a manifest or a file of an exchange may have: far more than honest ones have. The
+ * evidence is stored in base64 beside its nonce, and may be a little longer than its response of 16 MiB was.
+ */
+const LONGEST_FILE = 17 * 1024 * 1024;
 
 function readVerdict(
   bytes: Buffer,

@@ -11,8 +11,11 @@ import { requireOwnDirectory } from '../files/own-files.ts';
 export const VERDICTS = 'verdicts';
 export const EXCHANGES = 'exchanges';
 
-/** Exchanges that are kept, of some 50 kB each: those of about a month. */
+/** What is kept of exchanges. One has some 50 kB, and about 33 are made in a day: those of about a month. */
 const MOST_EXCHANGES = 1_000;
+const MOST_BYTES = 256 * 1024 * 1024;
+/** The share of both that one day may take before it gives up its own oldest exchanges: twice its part. */
+const DAY_SHARE = 2 / 31;
 
 /** Files by their names, and the digest that names them all. */
 export interface KeptExchange {
@@ -25,7 +28,7 @@ interface KeptVerdict {
   readonly exchange: KeptExchange | undefined;
 }
 
-/** A store in the directory of the receipts. It keeps the newest `most` exchanges, and every verdict. */
+/** A store in the directory of the receipts. It keeps `most` exchanges, and every verdict. */
 export function createVerdictStore(directory: string, most = MOST_EXCHANGES) {
   /** Verdicts that are not stored yet, by digest. They are few. */
   const pending = new Map<string, KeptVerdict>();
@@ -47,22 +50,56 @@ export function createVerdictStore(directory: string, most = MOST_EXCHANGES) {
 }
 
 /**
- * Stores the exchange under its own digest, and removes the oldest beyond `most`, and what a crash has left
- * of others.
+ * Stores the exchange under its own digest, and removes those that are too many with it, and what a crash has
+ * left of others.
  */
 async function keepExchange(directory: string, { sha256, files }: KeptExchange, most: number): Promise<void> {
   await requireOwnDirectory(directory);
   await publishDirectory(join(directory, sha256), files, 0o600);
   const found = await Promise.all(
     (await readdir(directory)).map(async (name) => {
-      const stats = await unless('ENOENT', lstat(join(directory, name))); // other proxies remove some too
-      return { name, at: stats?.mtimeMs ?? 0 };
+      const path = join(directory, name);
+      const stats = await unless('ENOENT', lstat(path)); // other proxies remove some too
+      return { name, at: stats?.mtimeMs ?? 0, bytes: await sizeOf(path) };
     }),
   );
-  const exchanges = found.filter(({ name }) => /^[0-9a-f]{64}$/.test(name)).toSorted((a, b) => a.at - b.at);
-  const oldest = exchanges.slice(0, Math.max(0, exchanges.length - most));
+  const exchanges = found.filter(({ name }) => /^[0-9a-f]{64}$/.test(name));
   const leftBehind = found.filter(({ name, at }) => TEMPORARY.test(name) && at < Date.now() - DAY_MS);
-  for (const { name } of [...oldest, ...leftBehind]) await removeDirectory(join(directory, name));
+  for (const { name } of [...surplus(exchanges, most), ...leftBehind])
+    await removeDirectory(join(directory, name));
+}
+
+/** The bytes of all files below a directory; 0 if it is gone. */
+async function sizeOf(directory: string): Promise<number> {
+  const names = (await unless('ENOENT', readdir(directory, { recursive: true }))) ?? [];
+  const files = names.map((name) => unless('ENOENT', lstat(join(directory, name))));
+  return (await Promise.all(files)).reduce((sum, stats) => sum + (stats?.size ?? 0), 0);
+}
+
+interface Kept {
+  readonly name: string;
+  /** When it was stored, in ms since 1970. */
+  readonly at: number;
+  readonly bytes: number;
+}
+
+/**
+ * The exchanges to remove so that `most` of MOST_BYTES stay: the oldest. But anybody on the way can force a
+ * verification every ten seconds, and the service can pad its evidence. So a day that has more than
+ * DAY_SHARE loses its own, and leaves those to which the receipts of other days point.
+ */
+export function surplus(exchanges: readonly Kept[], most = MOST_EXCHANGES): readonly Kept[] {
+  const shareOf = (kept: readonly Kept[]): number =>
+    Math.max(kept.length / most, kept.reduce((sum, { bytes }) => sum + bytes, 0) / MOST_BYTES);
+  const left = exchanges.toSorted((a, b) => a.at - b.at);
+  const removed: Kept[] = [];
+  while (shareOf(left) > 1) {
+    const days = Array.from(Map.groupBy(left, ({ at }) => Math.floor(at / DAY_MS)).values());
+    const greatest = days.reduce((a, b) => (shareOf(b) > shareOf(a) ? b : a));
+    const [oldest] = shareOf(greatest) > DAY_SHARE ? greatest : left;
+    removed.push(...left.splice(left.indexOf(oldest as Kept), 1));
+  }
+  return removed;
 }
 
 const DAY_MS = 86_400_000;

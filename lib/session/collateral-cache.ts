@@ -3,10 +3,10 @@
  * it expires.
  */
 import type { Check } from '../attestation/check.ts';
+import { MAX_FETCHED_BYTES, readRevocationList } from '../attestation/collateral.ts';
 import { isProduct } from '../attestation/snp/product.ts';
 import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify-evidence.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
-import { parseCrl } from '../attestation/x509/crl.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { ControlCall, HttpResponse } from '../network/control-call.ts';
@@ -40,7 +40,6 @@ export interface CollateralCacheDeps {
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
 }
 
-const MAX_BYTES = 8 * 1024 * 1024;
 const JUST_FETCHED = 60_000;
 /**
  * ms that a fetch may take. If a revocation list is stored, the fetch gets ASK_AGAIN_TIMEOUT, because the
@@ -54,7 +53,10 @@ const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 /** One kind of collateral. */
 interface Kind {
   readonly name: string;
-  /** When the body expires, in ms since 1970. Throws for a body that is not of this kind. */
+  /**
+   * When the body expires, in ms since 1970. Throws for a body that is not of this kind, and for a revocation
+   * list that the verifier refuses to read: no verdict would say of its date that nobody signed it.
+   */
   readonly expiry: (body: Uint8Array) => number;
   /** The response header that carries the certificate chain of the body's signer. */
   readonly chainHeader?: string;
@@ -69,8 +71,8 @@ interface Kind {
 const VCEK: Kind = { name: 'VCEK', expiry: (body) => parseCertificate(body).notAfter.getTime() };
 const CRL: Kind = {
   name: 'CRL',
-  expiry: (body) => parseCrl(body).nextUpdate?.getTime() ?? 0,
-  issued: (body) => parseCrl(body).thisUpdate.getTime(),
+  expiry: (crl) => readRevocationList({ crl }).crl.nextUpdate?.getTime() ?? 0,
+  issued: (crl) => readRevocationList({ crl }).crl.thisUpdate.getTime(),
 };
 const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issuer-chain' };
 const TCB_INFO = signedJson('TCB info', 'tcbInfo', 'tcb-info-issuer-chain');
@@ -176,7 +178,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
     const { host } = new URL(url);
     const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
-    const asked = call({ method: 'GET', url, maxBytes: MAX_BYTES, timeout });
+    const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body } = await asked.catch((cause: unknown) => {
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);

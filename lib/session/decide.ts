@@ -207,7 +207,11 @@ function failed(
     running: undefined,
     key: dropped ? 'awaited' : key,
     outage: { failures, failedAt: at.now, error, permanent, isReported },
-    unjudged: dropped || isOvertaken(state, began, at) ? undefined : unjudgedBy(state, error),
+    unjudged: dropped
+      ? unrenewable(state, error, at)
+      : isOvertaken(state, began, at)
+        ? undefined
+        : unjudgedBy(state, error),
     due: retryIn === undefined ? undefined : at.now + retryIn,
   };
   return followedBy(only(next, ...told), (after) =>
@@ -227,6 +231,18 @@ function unjudgedBy({ verdicts }: SessionState, error: PrivatemodeError): Sessio
 }
 
 /**
+ * The kept key was refused, so the secret in force cannot be renewed until a client brings another key. Once
+ * it ends, only that key is missing.
+ */
+function unrenewable(state: SessionState, error: PrivatemodeError, at: Moment): SessionState['unjudged'] {
+  const until = secretInForce(state, at)?.expiresMonotonic;
+  return until === undefined || isRejected(state.verdicts) ? undefined : { as: 'key-refused', error, until };
+}
+
+/** ms for which the failure with a client's key counts: nobody tries again before the next client. */
+const OFFER_COUNTS = 600_000;
+
+/**
  * The attestation with a client's key failed. This says something about the service only if that key is not
  * at fault, and if no secret is in force, as after another client's key has just made one.
  */
@@ -234,8 +250,10 @@ function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): 
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
+  const heard = unjudgedBy(state, error);
+  const until = heard?.as === 'silent' && state.key === 'awaited' ? at.monotonic + OFFER_COUNTS : undefined;
   return only(
-    isAbout ? { ...state, unjudged: unjudgedBy(state, error) } : state,
+    isAbout ? { ...state, unjudged: heard && { ...heard, until } } : state,
     tell({ type: 'offer-failed', message, error }),
     ...(permanent === undefined ? [] : [{ type: 'permanent', error: permanent } as const]),
   );
@@ -310,7 +328,8 @@ function suspended(state: SessionState, secretId: string, at: Moment): Decision 
   const { secret } = state;
   if (secret === undefined || secretInForce(state, at)?.secretId !== secretId) return only(state);
   const message = 'The secret is suspended: the service denies it, and could not be verified again';
-  const next = { ...state, secret: { ...secret, suspended: true } };
+  const unjudged = state.key === 'awaited' ? undefined : state.unjudged; // see `unrenewable`
+  const next = { ...state, secret: { ...secret, suspended: true }, unjudged };
   return only(next, tell({ type: 'secret-suspended', message, secretId }), WAKE);
 }
 

@@ -358,8 +358,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const ready = inForce ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
       // The renewal may be overdue: a timer may be late (the machine slept), and without a kept key there is
-      // none. Nobody waits for this renewal.
-      const isDue = clock.now() >= ready.renewAt || inForce === undefined;
+      // none. Nobody waits for this renewal, so after a failure it has the time that the state says.
+      const isDue = clock.now() >= (state.due ?? ready.renewAt) || inForce === undefined;
       if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
       return ready;
     },

@@ -14,6 +14,11 @@ export interface SessionFacts {
   readonly secret: (Term & { readonly suspended: boolean }) | undefined;
   readonly last: LastOutcome;
   /**
+   * Until when `last` and `error` count, on the monotonic clock, where no renewal follows that would bring
+   * another outcome. Undefined: until then.
+   */
+  readonly until?: number | undefined;
+  /**
    * Whether verdicts refuse the service (lib/session/refusal.ts), mostly by a second rejection. Then requests
    * are refused.
    */
@@ -173,7 +178,9 @@ export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title
  * its own clock.
  */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
-  const moment: Moment = { ...facts, secret: secretAt(facts.secret, clock) };
+  const { until = Number.POSITIVE_INFINITY } = facts;
+  const outcome = clock.monotonic() < until ? {} : { last: 'none' as const, error: undefined };
+  const moment: Moment = { ...facts, ...outcome, secret: secretAt(facts.secret, clock) };
   const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(moment)) as [
     StateName,
     StandingRow,
@@ -182,7 +189,7 @@ export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'mono
   const meaning = row.triesSuspended && moment.secret === 'suspended' ? TRIED : row.meaning;
   const awaitsKey = facts.key === 'awaited' && !facts.closed && !verified;
   return {
-    ...{ state, verified, tone, title, meaning, awaitsKey, error: facts.error },
+    ...{ state, verified, tone, title, meaning, awaitsKey, error: moment.error },
     ready: verified || awaitsKey,
   };
 }

@@ -41,7 +41,11 @@ export interface SessionState {
   readonly outage: Outage | undefined;
   /** What the session heard instead of a verdict, since the last secret. */
   readonly unjudged:
-    | { readonly as: 'silent' | 'key-refused' | 'too-old'; readonly error: PrivatemodeError }
+    | {
+        readonly as: 'silent' | 'key-refused' | 'too-old';
+        readonly error: PrivatemodeError;
+        readonly until?: number | undefined;
+      }
     | undefined;
   /** The number of the renewal that runs. */
   readonly running: number | undefined;
@@ -141,7 +145,7 @@ export function factsOf({ ending, closed, key, secret, verdicts, unjudged }: Ses
   const last: LastOutcome = isBad ? verdicts.last : (unjudged?.as ?? verdicts.last);
   return {
     closed: ending || closed !== undefined,
-    ...{ key, secret, last },
+    ...{ key, secret, last, until: isBad ? undefined : unjudged?.until },
     confirmed: verdicts.refusal !== undefined,
     error: verdicts.refusal ?? (isBad ? verdicts.error : unjudged?.error),
   };

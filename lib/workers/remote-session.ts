@@ -33,7 +33,12 @@ export function createRemoteSession(first: News, send: (message: Question | Auth
     async acquire({ offeredKey, timeoutMs, signal }) {
       signal?.throwIfAborted();
       const ask = (id: number): void => send({ type: 'acquire', id, offeredKey, timeoutMs });
-      return current() ?? questions.ask(ask, signal); // the time limit travels with the question
+      const ready = current();
+      if (ready === undefined) return questions.ask(ask, signal); // the time limit travels with the question
+      // The primary has no key to renew with but those that requests bring. Nobody waits for this renewal.
+      const isMissed = news.facts.key === 'awaited' && offeredKey !== undefined;
+      if (isMissed && systemClock.now() >= ready.renewAt) questions.ask(ask).catch(() => {});
+      return ready;
     },
     renewAfterRejection: (secretId) => questions.ask((id) => send({ type: 'renew', id, secretId })),
     authenticated: (secretId) => send({ type: 'authenticated', secretId }),

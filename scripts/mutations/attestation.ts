@@ -306,6 +306,37 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: "what AMD's host sends: the service is blamed for an unreadable list",
+    file: 'lib/attestation/snp/vcek.ts',
+    edits: [
+      {
+        find: '...readFetchedList(await context.collateral.amdCrl',
+        replace: '...readRevocationList(await context.collateral.amdCrl',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'the revocation list of AMD leads to a rejection with the code collateral_unavailable if it cannot be fetched',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the groups of a protobuf message: they may hold any number of fields',
+    file: 'lib/attestation/protobuf.ts',
+    edits: [
+      { find: 'if (count === MAX_FIELDS)', replace: 'if (groups.length === 0 && count >= MAX_FIELDS)' },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/protobuf.test.ts',
+        names: ['readWireFields takes a thousand fields and no more'],
+      },
+    ],
+  },
+  {
     defence: 'a field number of the evidence: it may be out of range',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'number > 0x1fffffff', replace: 'number > 2 ** 40' }],

@@ -69,7 +69,10 @@ export const CONDITIONS: readonly Mutation[] = [
     defence: 'a state that becomes worse: the log says that its problem is over',
     file: 'lib/observe/session-log.ts',
     edits: [
-      { find: 'holds === undefined ? conditions.clear : conditions.drop', replace: 'conditions.clear' },
+      {
+        find: 'holds === undefined && verified ? conditions.clear : conditions.drop',
+        replace: 'conditions.clear',
+      },
     ],
     tests: [
       {
@@ -188,6 +191,37 @@ export const CONDITIONS: readonly Mutation[] = [
         file: 'test/e2e/conditions.test.ts',
         names: [
           'a running proxy has the condition clients_file_unusable or client_key_unusable while the file or a key in it is unusable',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a condition: what nobody repaired is logged as over',
+    file: 'lib/observe/session-log.ts',
+    edits: [{ find: 'holds === undefined && verified ?', replace: 'holds === undefined ?' }],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is not logged as over when the secret ends that could not be renewed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the verdict under the newest manifest: a replaced deployment is reported as a failure',
+    file: 'lib/observe/session-log.ts',
+    edits: [
+      {
+        find: "if (event.type === 'rejected') return !event.rejection.newest;",
+        replace: "if (event.type === 'rejected') return false;",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is not logged while a renewal finds the service under a newer manifest',
         ],
       },
     ],

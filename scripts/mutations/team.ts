@@ -196,6 +196,24 @@ export const TEAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the keys of clients: a worker keeps from the primary the one that could renew',
+    file: 'lib/workers/remote-session.ts',
+    edits: [
+      {
+        find: 'if (isMissed && systemClock.now() >= ready.renewAt)',
+        replace: 'if (isMissed && systemClock.now() < 0)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/workers/remote-session.test.ts',
+        names: [
+          "a worker's half of the session passes the key of a client on if its epoch is due and the primary has no key to renew with",
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a clients file that is written in place: a mount keeps the old list',
     file: 'lib/files/overwrite.ts',
     edits: [

@@ -96,6 +96,28 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [
+      {
+        find: 'expiry: (crl) => readRevocationList({ crl })',
+        replace: 'expiry: (crl) => readRevocationList({ crl }, 2 ** 23)',
+      },
+      {
+        find: 'issued: (crl) => readRevocationList({ crl })',
+        replace: 'issued: (crl) => readRevocationList({ crl }, 2 ** 23)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache does not believe the date of a revocation list that is too large to be judged',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the keys that were rejected: each request asks the service again',
     file: 'lib/session/client-keys.ts',
     edits: [{ find: 'if (age >= 0 && age < REMEMBER_REJECTION) {', replace: 'if (Date.now() < 0) {' }],
@@ -136,6 +158,102 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/session/session.test.ts',
         names: ['the start of a session uses no secret until its manifest is logged'],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that hangs: the renewals wait for the manifest log for ever',
+    file: 'lib/manifest-log/manifest-log.ts',
+    edits: [{ find: 'return inTime(appended).catch(', replace: 'return appended.catch(' }],
+    tests: [
+      {
+        file: 'test/manifest-log/manifest-log.test.ts',
+        names: [
+          'manifest log waits ten seconds for a disk that neither answers nor fails, and fails unless the manifest is recorded',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that hangs: the renewals wait for stored collateral for ever',
+    file: 'lib/network/collateral-store.ts',
+    edits: [
+      { find: "await inTime(readFile(pathOf(url), 'utf8'))", replace: "await readFile(pathOf(url), 'utf8')" },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache fetches collateral after ten seconds if the disk neither answers nor fails',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the state while a key is awaited: a failure of long ago counts for ever',
+    file: 'lib/session/standing.ts',
+    edits: [{ find: 'clock.monotonic() < until ? {}', replace: 'until > 0 ? {}' }],
+    tests: [
+      {
+        file: 'test/session/standing.test.ts',
+        names: [
+          'a proxy awaits a key again ten minutes after the key of a client brought no verdict, as nobody tries again',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the state after a kept key was refused: the renewal passes for repaired',
+    file: 'lib/session/decide.ts',
+    edits: [{ find: '? unrenewable(state, error, at)', replace: '? undefined' }],
+    tests: [
+      {
+        file: 'test/session/standing.test.ts',
+        names: [
+          'a proxy is not renewable after the key that it kept was refused, and awaits a key once the secret has ended',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the pause between renewals: requests under a good secret cut it short',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'clock.now() >= (state.due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that fails does not try more often because requests come while the secret is good',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the recorded exchanges: a flood of one day displaces those of a month',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [
+      {
+        find: 'shareOf(greatest) > DAY_SHARE ? greatest : left',
+        replace: 'shareOf(greatest) > 2 ? greatest : left',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'writing receipts keeps a month of exchanges, however many are forced in a day, and at most 256 MiB of them',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the recorded exchanges: padded evidence may take any room on the disk',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: 'bytes: await sizeOf(path)', replace: 'bytes: 0 * (await sizeOf(path))' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts counts the bytes of exchanges that are stored'],
       },
     ],
   },

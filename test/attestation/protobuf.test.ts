@@ -55,6 +55,8 @@ describe('readWireFields', () => {
     ['field number 0', '0001'],
     ['an unknown wire type', '0f01'],
     ['an end of a group that never began', '7c'],
+    ['an end of another group', '7b74'],
+    ['an end inside a group', '7b0801'],
   ];
   for (const [what, hex] of refused) {
     it(`refuses ${what}`, () => assert.throws(() => readWireFields(fromHex(hex)), malformed));
@@ -70,6 +72,11 @@ describe('readWireFields', () => {
     const fields = (count: number): Uint8Array => fromHex('1800'.repeat(count));
     assert.equal(readWireFields(fields(1000)).get(3)?.length, 1000);
     assert.throws(() => readWireFields(fields(1001)), malformed);
+    assert.throws(
+      () => readWireFields(fromHex(`7b${toHex(fields(1000))}7c`)),
+      /more than 1000 fields/,
+      'in a group',
+    );
   });
 
   it('refuses a singular field twice, a wrong type and a wrong length (docs/protocol/attestation.md 13.13)', () => {

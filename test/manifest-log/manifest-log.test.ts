@@ -326,6 +326,29 @@ describe('manifest log', () => {
     }
   });
 
+  it('waits ten seconds for a disk that neither answers nor fails, and fails unless the manifest is recorded', {
+    timeout: 60_000,
+  }, async (t) => {
+    const space = workspace();
+    const log = createManifestLog(space);
+    await log.record(A, AT);
+    const answers = Promise.withResolvers<void>();
+    const { readFile } = fs;
+    breakFs(t, 'readFile', async (...args: Parameters<typeof readFile>) => {
+      await answers.promise;
+      return readFile(...args);
+    });
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const refused = assert.rejects(log.record(B, AT), logFailed(/\(ETIMEDOUT\)$/));
+    const again = log.record(A, AT);
+    t.mock.timers.tick(10_000);
+    await refused;
+    assert.equal((await again).appended, false);
+    answers.resolve();
+    await log.record(A, AT);
+    assert.deepEqual(history(space), texts(A, B, A));
+  });
+
   it('fails if its directory cannot be created', async () => {
     const space = workspace();
     writeFileSync(manifests(space), 'a file');

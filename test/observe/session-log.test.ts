@@ -4,11 +4,11 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger, statusLine } from '../../lib/observe/log.ts';
-import { reportStart, sessionLog, watchStanding } from '../../lib/observe/session-log.ts';
+import { isPreliminary, reportStart, sessionLog, watchStanding } from '../../lib/observe/session-log.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
-import { type FakeRemote, sessionScene } from '../support/remote/fake-remote.ts';
+import { type FakeRemote, fails, sessionScene } from '../support/remote/fake-remote.ts';
 import { standing } from '../support/remote/standing.ts';
 
 const STEP: SessionEvent = { type: 'step', message: 'Waiting for the evidence of the service' };
@@ -299,6 +299,48 @@ describe('the state of the session among the conditions', () => {
       'ERROR The service refuses the API key, so it cannot be verified',
       'ERROR The verification of the service does not come to an end',
       'INFO The verification of the service came to an end',
+    ]));
+
+  for (const [what, cdn, expected] of [
+    ['is not logged while a renewal finds the service under a newer manifest', () => {}, []],
+    [
+      'is logged if a renewal does not get the newest manifest',
+      fails('manifest_unavailable'),
+      ['WARN The renewal of the secret fails'],
+    ],
+  ] as const)
+    it(what, async () => {
+      const { log, lines } = recordingLogger();
+      const note = watchStanding({ conditions: createConditions({ log }), log });
+      const { session, remote, clock, events } = sessionScene();
+      await clock.advance(44 * 60_000);
+      Object.assign(remote, { deployed: 'B', published: 'B', onManifest: cdn });
+      let [seen, before] = [events.length, false];
+      const look = (): void => {
+        for (const event of events.slice(seen)) before = isPreliminary(event, before);
+        seen = events.length;
+        if (!before) note(session.standing());
+      };
+      for (const call of ['onAttest', 'onManifest', 'onSecret', 'onRecord'] as const) {
+        const answer = remote[call] as () => void;
+        remote[call] = () => {
+          look();
+          answer();
+        };
+      }
+      await clock.advance(60_000);
+      look();
+      assert.deepEqual(
+        lines.map(({ level, msg }) => `${level} ${msg}`),
+        expected,
+      );
+      assert.ok(remote.calls.includes('verify A') && remote.calls.includes('manifest'));
+      session.close();
+    });
+
+  it('is not logged as over when the secret ends that could not be renewed', () =>
+    assert.deepEqual(passing('not-renewable', 'awaiting-key').lines.slice(1), [
+      'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
     ]));
 
   it('is logged once by its headline if it has no condition and the service is no longer verified', () => {

@@ -325,9 +325,10 @@ describe('the manifest of a receipt', () => {
 });
 
 describe('the exchanges that receipts name', () => {
-  const files = { 'a.json': '{}', 'roots/b.pem': 'a root' };
-  const sha256 = exchangeDigest(files);
-  async function named(): Promise<void> {
+  const FILES = { 'a.json': '{}', 'roots/b.pem': 'a root' };
+  const sha256 = exchangeDigest(FILES);
+  async function named(files: Readonly<Record<string, string>> = FILES): Promise<void> {
+    const sha256 = exchangeDigest(files);
     const log = await here.open();
     log.keepVerdict(VERDICT_SHA256, VERDICT, { sha256, files });
     const { epoch } = receipt('r1');
@@ -347,6 +348,13 @@ describe('the exchanges that receipts name', () => {
       },
     );
     assert.equal(stdout.slice(0, 64), sha256);
+  });
+
+  it('are checked with the longest evidence that is accepted', async () => {
+    const document = 'x'.repeat(12 * 1024 * 1024); // a response of 16 MiB holds it in base64
+    const evidence = JSON.stringify({ AttestationDoc: Buffer.from(document).toString('base64'), Nonce: '' });
+    await named({ 'a.json': evidence });
+    assert.deepEqual((await checked()).sorts, []);
   });
 
   for (const [what, spoil] of [

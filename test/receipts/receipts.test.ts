@@ -15,6 +15,7 @@ import {
   readFileSync,
   rmSync,
   statSync,
+  truncateSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
@@ -24,6 +25,7 @@ import { beforeEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts, type ReceiptsReport } from '../../lib/receipts/check-receipts.ts';
 import { type RequestReceipt, readLine } from '../../lib/receipts/receipt.ts';
+import { surplus } from '../../lib/receipts/verdict-store.ts';
 import {
   MANIFEST,
   NOON,
@@ -37,6 +39,7 @@ import {
 import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
+const DAY_MS = 86_400_000;
 const withoutKey = ({ publicKeys: _, ...rest }: ReceiptsReport) => rest;
 
 let workspace: string;
@@ -519,6 +522,35 @@ describe('writing receipts', () => {
     assert.equal(readFileSync(join(exchanges, oldest, 'roots/a.pem'), 'utf8'), 'a root');
     assert.equal(statSync(join(exchanges, oldest, 'roots/a.pem')).mode & 0o777, 0o600);
     assert.equal(statSync(join(exchanges, oldest)).mode & 0o777, 0o700);
+  });
+
+  it('keeps a month of exchanges, however many are forced in a day, and at most 256 MiB of them', () => {
+    const day = (number: number, count: number, bytes = 50_000) =>
+      Array.from({ length: count }, (_, i) => ({ name: '', at: NOON + number * DAY_MS + i, bytes }));
+    const month = Array.from({ length: 30 }, (_, number) => day(number, 33)).flat();
+    assert.deepEqual(surplus([...month, ...day(30, 10)]), []);
+    assert.deepEqual(surplus([...day(30, 33), ...month]), day(0, 23), 'the oldest');
+    const forced = surplus([...month, ...day(30, 1_000)]);
+    assert.deepEqual(
+      forced,
+      [...day(30, 1_000 - 64), ...month.slice(0, 54)],
+      'twice a usual day stays of it',
+    );
+    const padded = surplus([...month.slice(33), ...day(30, 30, 16 * 1024 * 1024)]);
+    assert.deepEqual(padded, day(30, 30 - 13, 16 * 1024 * 1024));
+  });
+
+  it('counts the bytes of exchanges that are stored', async () => {
+    const log = await opened();
+    const exchanges = join(directory, 'exchanges');
+    const large = join(exchanges, 'a'.repeat(64));
+    mkdirSync(join(large, 'roots'), { recursive: true, mode: 0o700 });
+    writeFileSync(join(large, 'roots', 'a.pem'), '');
+    truncateSync(join(large, 'roots', 'a.pem'), 256 * 1024 * 1024); // takes no room on the disk
+    const sha256 = 'b'.repeat(64);
+    log.keepVerdict(sha256, '{}', { sha256, files: { 'nonce.json': 'a nonce' } });
+    await log.close();
+    assert.deepEqual(readdirSync(exchanges), [sha256]);
   });
 
   it('leaves no part of an old exchange under its name if it crashes while it deletes the exchange', async (t) => {

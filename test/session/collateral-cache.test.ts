@@ -10,6 +10,7 @@ import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.t
 import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
+import { breakFs } from '../support/processes/broken-file-system.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
@@ -43,7 +44,7 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
   const call = async ({ url, maxBytes, timeout }: HttpRequest): Promise<HttpResponse> => {
     asked.push(url);
     self.timeouts.push(timeout);
-    assert.ok(maxBytes <= 8 * 1024 * 1024);
+    assert.ok(maxBytes <= 256 * 1024);
     await new Promise(setImmediate);
     const answer = self.answers(url);
     if (answer instanceof Error) throw answer;
@@ -330,6 +331,26 @@ describe('collateral cache', () => {
     assert.equal(s.asked.length, 2);
   });
 
+  it('fetches collateral after ten seconds if the disk neither answers nor fails', {
+    timeout: 60_000,
+  }, async (t) => {
+    const s = scene(crl.goodAt, () => crl.answer);
+    await crl.ask(s.cache);
+    const hung = () => new Promise(() => {});
+    for (const name of ['readFile', 'open'] as const) breakFs(t, name, hung);
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    let asked = false;
+    const answered = crl.ask(s.cache).finally(() => {
+      asked = true;
+    });
+    while (!asked && !t.signal.aborted) {
+      t.mock.timers.tick(10_000);
+      await new Promise(setImmediate);
+    }
+    assert.deepEqual(await answered, crl.expected);
+    assert.equal(s.asked.length, 2);
+  });
+
   it('uses the stored revocation list if the fetched one has expired', async () => {
     const genoa = file('real-amd/genoa.crl'); // until 2026-10-04
     const longer = file('synthetic/ark_crl.der'); // until 2027-11-01
@@ -386,6 +407,20 @@ describe('collateral cache', () => {
     s.clock += 2 * MINUTE;
     await verdict.distrust([{ id: 'snp.crl.signature', outcome: 'fail' }]); // then its date says nothing
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
+  });
+
+  it('does not believe the date of a revocation list that is too large to be judged', async () => {
+    const date = new Date('2026-11-01T00:00:00Z');
+    const far = {
+      thisUpdate: new Date('2049-01-01T00:00:00Z'),
+      nextUpdate: new Date('2049-12-01T00:00:00Z'),
+    };
+    const revoked = Array.from({ length: 12_000 }, (_, i) => ({ serial: BigInt(i + 100_000), date }));
+    const s = scene('2026-12-01T00:00:00Z', () => ({ body: issueArkCrl({ ...far, revoked }) }));
+    await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), unavailable(/no usable CRL/));
+    const honest = issueArkCrl();
+    s.answers = () => ({ body: honest });
+    assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: honest });
   });
 
   it('says that the evaluation number of the manifest is too old if Intel answers with status 410', async () => {

@@ -368,6 +368,21 @@ describe('a session that fails', () => {
     assert.ok(count('attest') <= 2 * (120 / 5 + 4), String(count('attest')));
   });
 
+  it('does not try more often because requests come while the secret is good', async () => {
+    const counts: number[] = [];
+    for (const isBusy of [false, true]) {
+      const { session, remote, clock, count } = sessionScene();
+      await clock.advance(44 * MINUTE);
+      remote.onAttest = fails('api_key_rejected');
+      for (let second = 0; second < 600; second++) {
+        await clock.advance(1000);
+        if (isBusy) await session.acquire(WAIT);
+      }
+      counts.push(count('attest'));
+    }
+    assert.equal(counts[1], counts[0]);
+  });
+
   it('does not try more often because a request gave up', async () => {
     const { session, clock, count } = sessionScene({
       random: () => 0.999,

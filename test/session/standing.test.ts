@@ -259,6 +259,43 @@ describe('a proxy', () => {
     assert.deepEqual([state, ready, awaitsKey], ['rejected', true, true]);
   });
 
+  it('awaits a key again ten minutes after the key of a client brought no verdict, as nobody tries again', async () => {
+    const scene = sessionScene({ apiKey: undefined, ...withoutEvidence('upstream_unreachable') });
+    assert.equal(await told(scene, 'offered'), 'upstream_unreachable');
+    const { error, state } = scene.session.standing();
+    assert.deepEqual([state, error?.code], ['unreachable', 'upstream_unreachable']);
+    await scene.clock.advance(9 * MINUTE);
+    assert.equal(scene.session.standing().state, 'unreachable');
+    await scene.clock.advance(MINUTE);
+    assert.deepEqual(
+      [scene.session.standing().state, scene.session.standing().error],
+      ['awaiting-key', undefined],
+    );
+  });
+
+  it('is not renewable after the key that it kept was refused, and awaits a key once the secret has ended', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    const state = () => scene.session.standing().state;
+    assert.equal(await told(scene, 'offered'), 'sent');
+    scene.remote.onAttest = fails('api_key_rejected');
+    await scene.clock.advance(46 * MINUTE);
+    assert.deepEqual([state(), scene.session.standing().error?.code], ['not-renewable', 'api_key_rejected']);
+    await scene.clock.advance(20 * MINUTE);
+    assert.equal(state(), 'awaiting-key');
+  });
+
+  it('is verified again once another client renews the secret after the kept key was refused', async () => {
+    const scene = sessionScene({ apiKey: undefined });
+    assert.equal(await told(scene, 'offered'), 'sent');
+    scene.remote.onAttest = (key) => {
+      if (key === 'offered') fails('api_key_rejected')();
+    };
+    await scene.clock.advance(46 * MINUTE);
+    assert.equal(await told(scene, 'another'), 'sent');
+    await scene.clock.advance(1_000);
+    assert.equal(scene.session.standing().state, 'verified');
+  });
+
   it('is verified at the next accepted answer after the service wanted a newer client', async () => {
     const scene = sessionScene(withoutEvidence('client_too_old'));
     await settle();

@@ -42,6 +42,19 @@ describe("a worker's half of the session", () => {
     assert.equal((await pending).secretId, 'b');
   });
 
+  it('passes the key of a client on if its epoch is due and the primary has no key to renew with', async () => {
+    const asked: ToPrimary[] = [];
+    const due = { ...epoch('a', 60_000), renewAt: Date.now() - 1 };
+    const session = createRemoteSession(news(due, { key: 'awaited' }), (message) => asked.push(message));
+    assert.equal((await session.acquire({ offeredKey: 'k', timeoutMs: 9 })).secretId, 'a');
+    assert.deepEqual(asked, [{ type: 'acquire', id: 1, offeredKey: 'k', timeoutMs: 9 }]);
+    session.receive({ type: 'answer', id: 1, error: { code: 'api_key_rejected', message: 'no' } });
+    await session.acquire({ timeoutMs: 9 });
+    session.receive({ type: 'news', news: news({ ...due, secretId: 'b' }, { key: 'kept' }) });
+    await session.acquire({ offeredKey: 'k', timeoutMs: 9 });
+    assert.equal(asked.length, 1, 'without a key, or where the primary renews by itself');
+  });
+
   it('rejects with the error that the primary names', async () => {
     const session = createRemoteSession(news(undefined), () => {});
     const pending = session.acquire({ timeoutMs: 9 });

@@ -8,7 +8,13 @@ import { type Der, malformed, parseDer, TAG } from '../../crypto/der.ts';
 import { PrivatemodeError } from '../../errors.ts';
 import { clockDetail, NOT_YET } from '../certificate-findings.ts';
 import { attempt, attemptAsync, type Settled } from '../check.ts';
-import { MAX_EMBEDDED_CRL_BYTES, type ReadList, readRevocationList } from '../collateral.ts';
+import {
+  asCollateral,
+  MAX_EMBEDDED_CRL_BYTES,
+  type ReadList,
+  readFetchedList,
+  readRevocationList,
+} from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import type { SnpReferenceValues } from '../reference-values.ts';
 import { type Certificate, decodeOneCertificate, parseCertificate } from '../x509/certificate.ts';
@@ -63,10 +69,10 @@ export async function obtainVcek(subject: SnpSubject, mayFetch: boolean): Promis
   const { bootloader, tee, snp, microcode } = tcbParts(report.reportedTcb);
   const chipId = Buffer.from(report.chipId).toString('hex');
   const query = { product: entry.product, chipId, bootloader, tee, snp, microcode };
-  return attemptAsync(async () => ({
-    certificate: readVcek(await context.collateral.amdVcek(query)),
-    origin: 'fetched',
-  }));
+  return attemptAsync(async () => {
+    const fetched = await context.collateral.amdVcek(query);
+    return { certificate: asCollateral('the VCEK', () => readVcek(fetched)), origin: 'fetched' };
+  });
 }
 
 const PEM_START = '-----BEGIN';
@@ -140,7 +146,7 @@ export async function obtainArkCrl(subject: SnpSubject, mayFetch: boolean): Prom
   const isEarly = embedded !== undefined && embedded.crl.thisUpdate > context.now;
   const inDocument = `the one in the document being ${isEarly ? `not current: ${NOT_YET}` : whyNot(crl, embedded)}`;
   const fetched = await attemptAsync(async () => ({
-    ...readRevocationList(await context.collateral.amdCrl({ product: entry.product })),
+    ...readFetchedList(await context.collateral.amdCrl({ product: entry.product })),
     embedded: false,
     origin: `fetched, ${inDocument}`,
   }));

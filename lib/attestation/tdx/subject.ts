@@ -6,12 +6,7 @@
 import { type PublicKey, verifyEcdsa } from '#crypto/signature';
 import { PrivatemodeError } from '../../errors.ts';
 import { attempt, attemptAsync, type CheckRow, type Finding, finding, hex } from '../check.ts';
-import {
-  type ReadList,
-  type RevocationList,
-  readRevocationList,
-  type SignedCollateral,
-} from '../collateral.ts';
+import { asCollateral, type ReadList, readFetchedList, type SignedCollateral } from '../collateral.ts';
 import type { EvidenceContext, TrustRoots } from '../evidence.ts';
 import type { JsonMembers } from '../json-members.ts';
 import type { TdxReferenceValues } from '../reference-values.ts';
@@ -20,7 +15,7 @@ import { crlDistributionPoint, extensionValue } from '../x509/extensions.ts';
 import { readCertificates, readPckChain, signerDefects } from './chain.ts';
 import type { QuoteV4 } from './quote.ts';
 import { readSgxExtension, SGX_EXTENSION_OID } from './sgx-extension.ts';
-import { readSignedJson, unusable } from './signed-json.ts';
+import { readSignedJson } from './signed-json.ts';
 import { type QeIdentity, readQeIdentity, readTcbInfo, type TcbInfo } from './tcb-info.ts';
 
 /**
@@ -91,13 +86,13 @@ export async function fetchCollateral({ sgx, pinnedRoot, entry, context }: Evide
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
     attemptAsync(() => readDocument(source.intelTcbInfo({ fmspc, ...ofNumber }), 'tcbInfo', readTcbInfo)),
     attemptAsync(() => readDocument(source.intelQeIdentity(ofNumber), 'enclaveIdentity', readQeIdentity)),
-    attemptAsync(() => readCrl(source.intelPckCrl())),
+    attemptAsync(async () => readFetchedList(await source.intelPckCrl())),
   ]);
   const identity = qeIdentity?.value;
   const trusted = identity !== undefined && (await signerDefects(identity, pinned, now)).length === 0;
   const fetchRootCrl = async (root: Certificate): Promise<ReadList> => {
     const url = asCollateral('the root certificate', () => crlDistributionPoint(root.extensions));
-    return readCrl(source.intelRootCrl({ url }));
+    return readFetchedList(await source.intelRootCrl({ url }));
   };
   /** Undefined if the root certificate that names its address is not trusted. */
   const rootCrl = trusted ? await attemptAsync(() => fetchRootCrl(identity.root)) : undefined;
@@ -114,19 +109,4 @@ async function readDocument<T>(
   const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
   const [signer, root] = chain as [Certificate, Certificate];
   return { ...signed, value: read(signed.content), signer, root };
-}
-
-async function readCrl(fetched: Promise<RevocationList>): Promise<ReadList> {
-  const list = await fetched;
-  return asCollateral('the CRL', () => readRevocationList(list));
-}
-
-/** Turns the readers' evidence_malformed into collateral_unavailable, because they read fetched data here. */
-function asCollateral<T>(what: string, read: () => T): T {
-  try {
-    return read();
-  } catch (error) {
-    if (!(error instanceof PrivatemodeError)) throw error;
-    throw unusable(`${what} cannot be read: ${error.message}`);
-  }
 }

@@ -558,6 +558,10 @@ describe('the revocation list of AMD', () => {
   it('leads to a rejection with the code collateral_unavailable if it cannot be fetched', async () => {
     const verdict = await judge({ crl: null });
     assert.equal(verdict.failure?.code, 'collateral_unavailable');
+    for (const sent of [new Uint8Array(5), new Uint8Array(256 * 1024 + 1)]) {
+      const answered = await judge({ crl: null, collateral: serve(sent) });
+      assert.equal(answered.failure?.code, 'collateral_unavailable', 'its host sent it, not the service');
+    }
     assert.equal(verdict.outcome, 'rejected');
     const broken = await judge({
       crl: null,
