@@ -53,7 +53,7 @@ function idOf(target: string): string {
 const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
 const withCopy = (holder: unknown): unknown =>
-  isObject(holder) && holder['reasoning'] !== undefined && holder['reasoning_content'] === undefined
+  isObject(holder) && holder['reasoning'] !== undefined
     ? { ...holder, reasoning_content: holder['reasoning'] }
     : holder;
 

@@ -191,7 +191,7 @@ describe('a file of scripted answers for the simulator', () => {
 
   it('is replayed with delays, event names and statuses, one turn per tool result, and only for its models', async (t) => {
     const events = [
-      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm' }, index: 0 }] } },
+      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm', reasoning_content: '' }, index: 0 }] } },
       { delayMs: 60, event: 'odd', data: { id: 'b', choices: [] } },
       { data: '[DONE]' },
     ];

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
+import { eventually } from '../support/processes/eventually.ts';
 import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
 import {
   type Answer,
@@ -52,6 +53,29 @@ describe('the simulated service', () => {
       const raw = { headers: goodHeaders(port, secret, undefined), body: new Attempt(secret).seal('body') };
       assert.match(refusal(await call({ port, path: '/unstructured/x', ...raw }), 500), /no secret for ID/);
     }
+  });
+
+  it('breaks the stream at the message for which it no longer has the secret', async () => {
+    const asked = server.ask('chat', { ...chat(), model: 'sim-200x20', stream: true });
+    const { exchanges } = server;
+    await eventually('the stream', () =>
+      exchanges.all().some(({ model, written }) => model === 'sim-200x20' && written > 3),
+    );
+    server.secrets.dropAll();
+    const { attempt, answer } = await asked;
+    server.secrets.put(server.secret.id, server.secret.bytes);
+    assert.deepEqual([answer.status, answer.broken], [200, 'ECONNRESET read']);
+    assert.ok(attempt.openEvents(answer.body.toString(), PLAIN.answer).length > 0, 'what came before');
+    assert.match((await server.finished()).failure, /encrypting response: getting secret: no secret for ID/);
+  });
+
+  it('refuses a whole answer for which it no longer has the secret', async () => {
+    const asked = server.ask('chat', { ...chat(), model: 'sim-1x1500' });
+    await eventually('the model', () => server.exchanges.last()?.model === 'sim-1x1500');
+    server.secrets.dropAll();
+    const { answer } = await asked;
+    server.secrets.put(server.secret.id, server.secret.bytes);
+    assert.match(refusal(answer, 500), /^encrypting response: getting secret: no secret for ID/);
   });
 
   it('refuses a wrong policy MAC, and names the expected one as the real server does', async () => {
