@@ -81,9 +81,38 @@ describe('the control endpoint of the simulator', () => {
       assert.deepEqual((await state())['faults'], { 'attest-status': 500 }, 'a refusal changes nothing');
     }));
 
+  it('refuses every request of a web page, and lets no page read its responses, also with --cors', () =>
+    withSimulator({ cors: true }, async (simulator) => {
+      const { manifestSha256 } = simulator;
+      for (const headers of [
+        { origin: 'https://page.example' },
+        { origin: 'null' },
+        { 'sec-fetch-site': 'cross-site' },
+        { 'sec-fetch-site': 'same-site' },
+      ] as Record<string, string>[]) {
+        for (const [method, path] of [
+          ['GET', '/_simulator/recorder'],
+          ['GET', '/x/../_simulator/state'],
+          ['POST', '/_simulator/rotate-manifest'],
+        ] as const) {
+          const answer = await call(simulator, method, path, { headers });
+          assert.equal(answer.status, 403, `${path} ${JSON.stringify(headers)}`);
+          assert.equal(answer.headers['access-control-allow-origin'], undefined);
+        }
+        const preflight = await call(simulator, 'OPTIONS', '/_simulator/faults', { headers });
+        assert.notEqual(preflight.status, 204);
+        assert.equal(preflight.headers['access-control-allow-methods'], undefined);
+      }
+      assert.equal(simulator.manifestSha256, manifestSha256);
+      const typed = { headers: { 'sec-fetch-site': 'none' } };
+      assert.equal((await call(simulator, 'GET', '/_simulator/state', typed)).status, 200);
+      const page = await call(simulator, 'GET', MANIFEST, { headers: { origin: 'https://page.example' } });
+      assert.equal(page.headers['access-control-allow-origin'], '*');
+    }));
+
   it('refuses every command that comes from another machine', async () => {
     const routes = controlRoutes({ manifestSha256: () => '', clockSkew: () => 0 } as never);
-    const request = { socket: { remoteAddress: '10.0.0.1' } };
+    const request = { headers: {}, socket: { remoteAddress: '10.0.0.1' } };
     const exchange = { request, response: {}, url: new URL('https://simulator/') } as unknown as Exchange;
     assert.ok(routes.length > 5);
     for (const { handle } of routes) {
