@@ -196,8 +196,8 @@ function simulatorOptions(
     const words = '--api-key takes the key itself here, not @FILE; leave it out to accept any key';
     throw new PrivatemodeError('config_invalid', words);
   }
-  if (backend !== undefined && !/^https?:$/.test(URL.parse(backend)?.protocol ?? '')) {
-    const wanted = '--backend must be the URL of a server, such as http://127.0.0.1:8000';
+  if (backend !== undefined && !isServer(URL.parse(backend))) {
+    const wanted = '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000';
     throw new PrivatemodeError('config_invalid', `${wanted}, not ${JSON.stringify(backend)}`);
   }
   return {
@@ -212,6 +212,10 @@ function simulatorOptions(
     ...given({ host, backend, transcripts, cors, apiKey: values['api-key'], log }),
   };
 }
+
+/** Whether a URL names a server and no more: the path of each request is that of the API. */
+const isServer = (url: URL | null): boolean =>
+  url !== null && /^https?:$/.test(url.protocol) && `${url.pathname}${url.search}${url.hash}` === '/';
 
 /** The members that are not undefined. */
 function given<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {

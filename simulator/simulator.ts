@@ -2,6 +2,7 @@
  * A whole remote deployment in one process: CDN, attestation, secret service, inference, and the collateral
  * of AMD and Intel.
  */
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
 import { intelPcsRoutes } from './collateral/intel-pcs.ts';
@@ -125,6 +126,15 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     model: modelOptions(options),
   });
 
+  /** Says how a request ended; `failure`: why its response failed, empty if it did not. */
+  const logEnd = (request: IncomingMessage, response: ServerResponse, failure = (): string => ''): void => {
+    response.once('close', () => {
+      const status = response.headersSent ? response.statusCode : 'no answer';
+      const why = failure() === '' ? '' : ` (${failure()})`;
+      options.log?.(`${request.method} ${request.url?.split('?')[0]} ${status}${why}`);
+    });
+  };
+
   const saveManifest = async (): Promise<void> => {
     if (directory !== undefined) await writeManifest(directory, deployment.manifest().bytes);
   };
@@ -168,18 +178,17 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
         clockSkew: () => clockSkew,
       }),
     ],
-    inference,
+    inference(request, response) {
+      const exchange = inference(request, response);
+      logEnd(request, response, () => exchange.failure);
+    },
     faults,
     cors: options.cors ?? false,
     connections,
     onRequest(request, response, service) {
       counts[service] += 1;
       tap(request);
-      response.once('close', () => {
-        options.log?.(
-          `${request.method} ${request.url?.split('?')[0]} ${response.headersSent ? response.statusCode : 'no answer'}`,
-        );
-      });
+      if (service !== 'inference') logEnd(request, response);
     },
   });
 

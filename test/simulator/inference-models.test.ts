@@ -5,11 +5,16 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { ModelOptions } from '../../simulator/context.ts';
 import { createModel } from '../../simulator/inference/model.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
+import { issueServerCertificate } from '../../simulator/pki/tls.ts';
+import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
@@ -154,6 +159,32 @@ describe('a model server behind the simulator', () => {
       assert.deepEqual([answer.status, answer.headers['privatemode-encrypted']], [status, 'false']);
       assert.doesNotMatch(answer.body.toString(), /overloaded/);
     }
+  });
+
+  it('is asked over TLS if its URL begins with https', async (t) => {
+    const { keys, roots } = await sharedHardware();
+    const backend = createTlsServer(issueServerCertificate(keys, ['127.0.0.1']), (request, response) => {
+      request.resume();
+      response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"id":"over TLS"}');
+    }).listen(0, '127.0.0.1');
+    t.after(() => backend.close());
+    await once(backend, 'listening');
+    const server = await inference(t, {
+      backend: `https://127.0.0.1:${(backend.address() as AddressInfo).port}`,
+    });
+    const ask = async (): Promise<string> => {
+      const { answer } = await server.ask('chat', membersOf('chat', 'm', 'x', false));
+      return `${answer.status} ${answer.body}`;
+    };
+    assert.match(await ask(), /^502 .*the backend cannot be reached/);
+    assert.equal(
+      (await server.finished()).failure,
+      'the backend cannot be reached: UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+    );
+    const trusted = getCACertificates('default');
+    setDefaultCACertificates([...trusted, toPem(roots.tlsCa)]);
+    t.after(() => setDefaultCACertificates(trusted));
+    assert.equal(await ask(), '200 {"id":"over TLS"}');
   });
 
   it('breaks the connection of the client if it dies in the middle of a stream', async (t) => {

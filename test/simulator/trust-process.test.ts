@@ -104,7 +104,7 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.match(third.stderr(), /EADDRINUSE/);
   });
 
-  it('leaves no file behind without --dir, and says on stderr how to use it and which requests came', async (t) => {
+  it('leaves no file behind without --dir, and says on stderr how to use it, which requests came, and why one failed', async (t) => {
     const { child, ready, ended, stderr } = await run(
       t,
       '--tee',
@@ -113,12 +113,20 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       'k',
       '--fault',
       'attest-status=418',
+      '--backend',
+      'http://127.0.0.1:1',
     );
     const simulator = { port: ready.port, caPem: readFileSync(join(ready.dir, 'ca.pem'), 'utf8') };
     assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
+    const headers = { authorization: 'Bearer k' };
+    assert.equal((await call(simulator, 'GET', '/v1/models', { headers })).status, 502);
     child.kill('SIGTERM');
     assert.equal(await ended, 0);
-    assert.match(stderr(), /:\n\nPOST \/privatemode\/v1\/attest 418\n$/);
+    const [, lines] = stderr().split(':\n\nPOST ');
+    assert.equal(
+      lines,
+      '/privatemode/v1/attest 418\nGET /v1/models 502 (the backend cannot be reached: ECONNREFUSED)\n',
+    );
     assert.equal(existsSync(ready.dir), false);
   });
 
@@ -246,7 +254,11 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
     ],
     [
       ['--backend', 'localhost:1'],
-      '--backend must be the URL of a server, such as http://127.0.0.1:8000, not "localhost:1"',
+      '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000, not "localhost:1"',
+    ],
+    [
+      ['--backend', 'http://127.0.0.1:1/v1'],
+      '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000, not "http://127.0.0.1:1/v1"',
     ],
     [['--transcripts', taken], `cannot read the transcripts in ${taken}: it is no JSON`],
     [
