@@ -17,7 +17,14 @@ import { issueServerCertificate } from '../../simulator/pki/tls.ts';
 import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
+import {
+  askStream,
+  askUnary,
+  type InferenceServer,
+  membersOf,
+  SALT,
+  startInference,
+} from '../support/remote/inference-server.ts';
 import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
 
 async function inference(t: TestContext, options: ModelOptions = {}): Promise<InferenceServer> {
@@ -39,6 +46,37 @@ describe('a simulated model', () => {
       const { answer } = await server.ask('chat', members);
       assert.match(String(answer.headers['content-type']), type, JSON.stringify(stream));
     }
+  });
+
+  for (const [dialect, limit, reason] of [
+    ['chat', { max_completion_tokens: 3, max_tokens: 64 }, 'length'],
+    ['completions', { max_tokens: 3 }, 'length'],
+    ['messages', { max_tokens: 3 }, 'max_tokens'],
+  ] as const) {
+    it(`writes no more tokens than a request to ${dialect} allows, and says that this ended it`, async (t) => {
+      const server = await inference(t);
+      for (const stream of [true, false]) {
+        for (const [model, words, finish] of [
+          ['sim-4x0', 't0 t1 t2', reason],
+          ['sim-3x0', 't0 t1 t2', dialect === 'messages' ? 'end_turn' : 'stop'],
+        ] as const) {
+          const members = { ...membersOf(dialect, model, 'x', stream), ...limit };
+          const text = JSON.stringify(
+            stream ? await askStream(server, dialect, members) : await askUnary(server, dialect, members),
+          );
+          const said = [...text.matchAll(/"(?:content|text)":"([^"]*)"/g)].map(([, word]) => word).join('');
+          const [, ended] = /"(?:finish|stop)_reason":"(\w+)"/.exec(text) ?? [];
+          assert.deepEqual([said, ended], [words, finish], text);
+        }
+      }
+    });
+  }
+
+  it('refuses a message without max_tokens with status 400', async (t) => {
+    const server = await inference(t, { anyName: false });
+    const { max_tokens: _, ...members } = membersOf('messages', 'sim-echo', 'x', false);
+    const { error } = await askUnary<{ error: { message: string } }>(server, 'messages', members, 400);
+    assert.match(error.message, /max_tokens: Field required/);
   });
 
   it('sends tokens at the pace that its name says, one event at a time', async (t) => {
@@ -245,6 +283,10 @@ describe('a file of scripted answers for the simulator', () => {
       const body = whole.attempt.openValue(whole.answer.body.toString(), PLAIN.answer);
       assert.deepEqual(body, { id: 'c', choices: [] });
     }
+    const result = { type: 'tool_result', tool_use_id: 'c', content: 'x' };
+    const messages = [{ role: 'user', content: [result] }];
+    const inMessage = await server.ask('messages', { ...membersOf('messages', 'script', 'x', false), messages });
+    assert.equal(inMessage.answer.status, 418, 'a result in the style of Anthropic');
     const other = await server.ask('chat', membersOf('chat', 'sim-1x0', 'x', false));
     assert.equal(other.answer.status, 200);
   });

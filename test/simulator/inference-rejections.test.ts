@@ -56,10 +56,10 @@ describe('the simulated service', () => {
   });
 
   it('breaks the stream at the message for which it no longer has the secret', async () => {
-    const asked = server.ask('chat', { ...chat(), model: 'sim-200x20', stream: true });
+    const asked = server.ask('chat', { ...chat(), model: 'sim-60x100', stream: true });
     const { exchanges } = server;
     await eventually('the stream', () =>
-      exchanges.all().some(({ model, written }) => model === 'sim-200x20' && written > 3),
+      exchanges.all().some(({ model, written }) => model === 'sim-60x100' && written > 3),
     );
     server.secrets.dropAll();
     const { attempt, answer } = await asked;
