@@ -154,6 +154,9 @@ function parse(argv: readonly string[]) {
 
 const LISTED = '--help lists all options';
 
+/** A simulator may run for days, and its clients may send long conversations. */
+const RECORDED_BYTES = 64 * 1024 * 1024;
+
 /** Names that the proxy and other programs have for options of this one. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
   ...{ 'listen-address': 'host', bind: 'host', address: 'host', key: 'api-key', token: 'api-key' },
@@ -204,6 +207,7 @@ function simulatorOptions(
     tee,
     directory,
     anyName: false,
+    recorderLimits: { maxTotalBytes: RECORDED_BYTES },
     port: wholeNumber('port', values.port ?? '0', 65_535),
     secretLifetime:
       wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9, 'seconds') * 1000,
