@@ -111,7 +111,7 @@ async function serve(
   try {
     const { port, url, directory, manifestSha256 } = simulator;
     stdout.write(`${JSON.stringify({ ready: true, port, url, dir: directory, manifestSha256 })}\n`);
-    tell?.(nextSteps({ port, directory: directory as string, proxy }, options));
+    tell?.(nextSteps({ url, directory: directory as string, proxy }, options));
     if (!ended.aborted)
       await new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
   } finally {
@@ -120,16 +120,16 @@ async function serve(
 }
 
 const nextSteps = (
-  { port, directory, proxy }: { readonly port: number; readonly directory: string; readonly proxy: string },
+  { url, directory, proxy }: { readonly url: string; readonly directory: string; readonly proxy: string },
   { apiKey = 'any', backend, tee }: Pick<SimulatorOptions, 'apiKey' | 'backend' | 'tee'>,
 ): string => `
 To start the proxy in front of it, in another terminal:
 
-  export PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${port}
+  export PRIVATEMODE_PROXY_API_ENDPOINT=${new URL(url).host}
   export PRIVATEMODE_PROXY_MANIFEST_PATH=${shellWord(join(directory, 'manifest.json'))}
   export SSL_CERT_FILE=${shellWord(join(directory, 'ca.pem'))}
   ${proxy} --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
-${tee === 'tdx' ? `    --intel-pcs-url https://localhost:${port} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
+${tee === 'tdx' ? `    --intel-pcs-url ${url} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
 
 ${
   backend === undefined

@@ -3,6 +3,7 @@
  * of AMD and Intel.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
 import { intelPcsRoutes } from './collateral/intel-pcs.ts';
@@ -27,7 +28,7 @@ export interface SimulatorOptions {
   readonly host?: string;
   /** Default: 0, which takes any free port. */
   readonly port?: number;
-  /** Further names for the TLS certificate, beside localhost, 127.0.0.1 and ::1. */
+  /** Further names for the TLS certificate, beside localhost, 127.0.0.1, ::1 and the host. */
   readonly hostNames?: readonly string[];
   /**
    * Directory for the certificates, the manifest, the options of the client library and the hardware. Without
@@ -61,7 +62,10 @@ export interface SimulatorOptions {
 
 export interface Simulator {
   readonly port: number;
-  /** https://localhost:PORT: base URL of the manifest, the API and the vendors' collateral. */
+  /**
+   * https://localhost:PORT, or with the host where localhost does not reach it: base URL of the manifest, the
+   * API and the vendors' collateral.
+   */
   readonly url: string;
   readonly directory: string | undefined;
   /** The TLS CA. */
@@ -94,6 +98,10 @@ export interface Simulator {
 }
 
 const HOUR = 3_600_000;
+
+const LOCAL_NAMES = ['localhost', '127.0.0.1', '::1'];
+/** Hosts to listen on that `localhost` reaches: loopback, and all addresses. */
+const REACHED_LOCALLY = new Set([...LOCAL_NAMES, '0.0.0.0', '::']);
 
 /**
  * Starts a simulator. Rejects with config_invalid for a fault it does not know, and where it cannot listen.
@@ -154,13 +162,14 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
 
   if (directory !== undefined) await writeTrustAnchors(directory, hardware);
   await saveManifest();
+  const { host = '127.0.0.1' } = options;
+  const ownNames = REACHED_LOCALLY.has(host) ? [] : [host];
   const server = await startServer({
-    host: options.host ?? '127.0.0.1',
+    host,
     port: options.port ?? 0,
     tls: issueServerCertificate(hardware.keys, [
-      'localhost',
-      '127.0.0.1',
-      '::1',
+      ...LOCAL_NAMES,
+      ...ownNames,
       ...(options.hostNames ?? []),
     ]),
     routes: [
@@ -192,7 +201,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     },
   });
 
-  const url = `https://localhost:${server.port}`;
+  const [name = 'localhost'] = ownNames;
+  const url = `https://${isIP(name) === 6 ? `[${name}]` : name}:${server.port}`;
   const roots = {
     ark: toPem(hardware.roots.ark),
     ask: toPem(hardware.roots.ask),

@@ -10,6 +10,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { runSimulator } from '../../simulator/cli.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { namesOf } from '../../simulator/inference/models/list.ts';
+import { issueServerCertificate } from '../../simulator/pki/tls.ts';
+import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProgram } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -139,14 +141,19 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.match(said, new RegExp(`^ {4}--intel-pcs-url https://localhost:${ready.port} `, 'm'));
   });
 
-  it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
-    const { stderr } = await run(t, '--dir', dir, '--api-key', 'k');
+  /** Follows the instructions of a simulator, and returns the proxy. */
+  async function proxyInFront(t: TestContext, { stderr }: Running) {
     const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
     const flags = said.split(/[\s\\]+/);
     const env = [...stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [name, value]);
     const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags, '--port=0'];
     const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
     t.after(() => proxy.stop());
+    return proxy;
+  }
+
+  it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
+    const proxy = await proxyInFront(t, await run(t, '--dir', dir, '--api-key', 'k'));
     assert.match(proxy.log(), /--unsafe-trust-roots/);
     const asked = { messages: [{ role: 'user', content: 'hello' }] };
     for (const [model, status, words, request = asked] of [
@@ -160,6 +167,39 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       assert.equal(answer.status, status);
       assert.match(await answer.text(), words);
     }
+  });
+
+  it('says how to start a proxy in front of it where --host is an address that localhost does not reach', async (t) => {
+    const running = await run(t, '--dir', dir, '--host', '127.0.0.2');
+    const { url, port } = running.ready;
+    assert.equal(url, `https://127.0.0.2:${port}`);
+    assert.match(read('service.mjs'), new RegExp(`"apiEndpoint":"${url}"`));
+    const proxy = await proxyInFront(t, running);
+    assert.equal((await fetch(`${proxy.url}/v1/models`)).status, 200);
+  });
+
+  it('has each --host-name in its certificate, also IPv6 addresses in every form', async () => {
+    const { keys } = await sharedHardware();
+    const names = ['sim.example', '10.1.2.3', '::1', 'fe80::1', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1', '::'];
+    const { subjectAltName } = new X509Certificate(issueServerCertificate(keys, names).cert);
+    assert.deepEqual(subjectAltName?.split(', '), [
+      'DNS:sim.example',
+      'IP Address:10.1.2.3',
+      'IP Address:0:0:0:0:0:0:0:1',
+      'IP Address:FE80:0:0:0:0:0:0:1',
+      'IP Address:2001:DB8:1:2:3:4:5:6',
+      'IP Address:0:0:0:0:0:FFFF:A00:1',
+      'IP Address:0:0:0:0:0:0:0:0',
+    ]);
+  });
+
+  it('keeps 64 MiB of request bodies at most', async (t) => {
+    const { ready } = await run(t, '--dir', dir, '--quiet');
+    const simulator = { port: ready.port, caPem: read('ca.pem') };
+    const body = Buffer.alloc(4 * 1024 * 1024);
+    for (let sent = 0; sent < 18; sent++) await call(simulator, 'POST', '/v1/embeddings', { body });
+    const state = (await call(simulator, 'GET', '/_simulator/state')).json() as { recorded: number };
+    assert.equal(state.recorded, 16);
   });
 
   for (const [args, words] of [
