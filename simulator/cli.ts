@@ -212,7 +212,7 @@ function simulatorOptions(
     secretLifetime:
       wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9, 'seconds') * 1000,
     hostNames: values['host-name'] ?? [],
-    faults: Object.fromEntries((values.fault ?? []).map(splitFault)),
+    faults: faultsOf(values.fault ?? []),
     ...given({ host, backend, transcripts, cors, apiKey: values['api-key'], log }),
   };
 }
@@ -234,6 +234,19 @@ function wholeNumber(option: string, value: string, maximum: number, unit?: stri
     'config_invalid',
     `--${option} must be a whole number${unit === undefined ? '' : ` of ${unit}, without a unit,`} up to ${maximum}, not ${JSON.stringify(value)}`,
   );
+}
+
+/** Faults of inference add up as with `+`; any other that is given twice would keep one of its values only. */
+function faultsOf(given: readonly string[]): Record<string, string> {
+  const faults: Record<string, string> = {};
+  for (const [name, value] of given.map(splitFault)) {
+    const before = faults[name];
+    if (before !== undefined && !name.startsWith('inference')) {
+      throw new PrivatemodeError('config_invalid', `--fault ${name} is given twice: leave one out`);
+    }
+    faults[name] = before === undefined ? value : `${before}+${value}`;
+  }
+  return faults;
 }
 
 /** Splits `name=value`; a name alone switches a flag on. */

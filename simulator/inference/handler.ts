@@ -86,7 +86,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     try {
       const refusal = tooOld(request, context.faults.get('minimum-version'));
       if (refusal !== undefined) throw new Rejection(400, refusal);
-      faults.push(...faultsOf(request));
+      faults.push(...faultsOf(request, endpoint));
       exchange.faults.push(...faults.map(({ asked }) => asked));
       for (const { beforeBody } of faults) {
         if ((await beforeBody?.(request, response)) === 'answered') return undefined;

@@ -132,6 +132,8 @@ describe('the switches for faults of the simulator', () => {
     faults.parse('attest-hang', 'true');
     faults.parse('attest-status', '503');
     faults.parse('secret-reset', 2);
+    faults.parse('minimum-version', 'v1.99.0');
+    faults.delete('minimum-version');
     assert.deepEqual(faults.entries(), { 'attest-hang': true, 'attest-status': 503, 'secret-reset': 2 });
     faults.parse('attest-hang', 'false');
     assert.equal(faults.get('attest-hang'), undefined);
@@ -141,6 +143,9 @@ describe('the switches for faults of the simulator', () => {
       ['attest-status', -1],
       ['secret-reset', null],
       ['toString', 'true'],
+      ['minimum-version', '1.99.0'],
+      ['minimum-version', 'banana'],
+      ['minimum-version', ''],
     ] as const) {
       assert.throws(() => faults.parse(name, value), { code: 'config_invalid' });
     }

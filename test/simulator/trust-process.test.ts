@@ -117,9 +117,15 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       'attest-status=418',
       '--backend',
       'http://127.0.0.1:1',
+      '--fault',
+      'inference=gzip',
+      '--fault',
+      'inference=informational:1',
     );
     const simulator = { port: ready.port, caPem: readFileSync(join(ready.dir, 'ca.pem'), 'utf8') };
     assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
+    const state = (await call(simulator, 'GET', '/_simulator/state')).json() as { faults: object };
+    assert.deepEqual(state.faults, { 'attest-status': 418, inference: 'gzip+informational:1' });
     const headers = { authorization: 'Bearer k' };
     assert.equal((await call(simulator, 'GET', '/v1/models', { headers })).status, 502);
     child.kill('SIGTERM');
@@ -274,6 +280,14 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
     [
       ['--fault', 'inference=flip-tag'],
       'fault flip-tag: there is no fault named flip-tag: write flip_tag; --help lists all',
+    ],
+    [
+      ['--fault', 'minimum-version=1.99.0'],
+      'fault minimum-version takes a version as v1.46.0, not "1.99.0"',
+    ],
+    [
+      ['--fault', 'attest-status=500', '--fault', 'attest-status=503'],
+      '--fault attest-status is given twice: leave one out',
     ],
     [['--fault', 'attest_status=503'], 'there is no fault named attest_status: write attest-status'],
     [
