@@ -112,6 +112,13 @@ describe('the simulated service', () => {
     assert.equal((await ask(chat({ cache_salt: 'é'.repeat(16) }))).status, 200);
   });
 
+  it('measures a cache salt that is a number by its text, which no parser has shortened', async () => {
+    const attempt = new Attempt(server.secret);
+    const [salt, messages] = [attempt.seal('1234567890'.repeat(4)), attempt.seal('[]')];
+    const body = `{"model":"m","cache_salt":${salt},"messages":${messages}}`;
+    assert.equal((await server.send('chat', body)).status, 200);
+  });
+
   const part = (value: unknown) => ({
     messages: [{ role: 'user', content: [{ type: 'text', text: 'x' }, value] }],
   });
