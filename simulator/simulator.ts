@@ -10,7 +10,7 @@ import { intelPcsRoutes } from './collateral/intel-pcs.ts';
 import type { ModelOptions } from './context.ts';
 import { controlRoutes } from './control.ts';
 import { createDeployment, type Tee } from './deployment.ts';
-import { hardwareIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
+import { hardwareIn, revisionIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
 import { createFaults, type Faults } from './faults.ts';
 import { createHardware, type Hardware } from './hardware.ts';
 import type { ExchangeLog } from './inference/exchanges.ts';
@@ -121,7 +121,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
 
   const secrets = createSecretStore(options.secretLifetime ?? HOUR, now);
   const { recorder, tap } = createRecorder({ ...RECORDER_LIMITS, ...options.recorderLimits });
-  const deployment = createDeployment({ hardware, tee: options.tee ?? 'snp', faults, now });
+  const revision = directory === undefined ? 0 : await revisionIn(directory);
+  const deployment = createDeployment({ hardware, revision, tee: options.tee ?? 'snp', faults, now });
   const counts = { manifest: 0, attest: 0, secret: 0, collateral: 0, inference: 0 };
   const connections = createConnectionTable();
   const inference = createInferenceHandler({
@@ -144,7 +145,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
   };
 
   const saveManifest = async (): Promise<void> => {
-    if (directory !== undefined) await writeManifest(directory, deployment.manifest().bytes);
+    if (directory !== undefined)
+      await writeManifest(directory, deployment.manifest().bytes, deployment.revision());
   };
   const controls = {
     rotateManifest() {

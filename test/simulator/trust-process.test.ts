@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
@@ -93,10 +93,14 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
   });
 
-  it('has the same hardware after a restart in the same directory, and ends with 1 if its port is taken', async (t) => {
+  it('has the same hardware and manifest after a restart in the same directory, also after a rotation, and ends with 1 if its port is taken', async (t) => {
     const filesOf = () => ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => read(file));
     const first = await run(t, '--dir', dir, '--quiet');
+    const original = read('manifest.json');
+    const simulator = { port: first.ready.port, caPem: read('ca.pem') };
+    await call(simulator, 'POST', '/_simulator/rotate-manifest');
     const before = filesOf();
+    assert.notEqual(read('manifest.json'), original);
     first.child.kill('SIGINT');
     assert.equal(await first.ended, 0);
     const { ready } = await run(t, '--dir', dir, '--quiet');
@@ -208,12 +212,16 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.equal(state.recorded, 16);
   });
 
+  const spoilt = join(directory, 'spoilt');
+  mkdirSync(spoilt);
+  writeFileSync(join(spoilt, 'revision'), 'x');
   for (const [args, words] of [
     [['--no-such-option'], /no-such-option/],
     [['--port', '65536'], /--port/],
     [['--secret-lifetime', '1h'], /--secret-lifetime/],
     [['--tee', 'sgx'], /--tee/],
     [['--fault', 'no-such=1'], /no-such/],
+    [['--dir', spoilt], /revision does not hold the number of a manifest; remove it/],
     [['--fault', 'inference=flip_tag:3+bogus'], /no fault named bogus; --help lists all/],
     [['--host', '192.0.2.1', '--dir'], /dir/],
   ] as const) {
