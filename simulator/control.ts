@@ -110,7 +110,10 @@ export function controlRoutes(controls: Controls): readonly Route[] {
           throw new HttpError(403, 'the control endpoint answers to this machine only');
         }
         if (isOfPage(exchange.request.headers)) {
-          throw new HttpError(403, 'the control endpoint does not answer to web pages: use curl, as --help shows');
+          throw new HttpError(
+            403,
+            'the control endpoint does not answer to web pages: use curl, as --help shows',
+          );
         }
         sendJson(exchange.response, 200, await runCommand(command, exchange));
       },

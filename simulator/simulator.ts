@@ -169,11 +169,7 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
   const server = await startServer({
     host,
     port: options.port ?? 0,
-    tls: issueServerCertificate(hardware.keys, [
-      ...LOCAL_NAMES,
-      ...ownNames,
-      ...(options.hostNames ?? []),
-    ]),
+    tls: issueServerCertificate(hardware.keys, [...LOCAL_NAMES, ...ownNames, ...(options.hostNames ?? [])]),
     routes: [
       ...trustRoutes({ faults, deployment, secrets, apiKeys: acceptsKey }),
       ...amdKdsRoutes(hardware, faults),

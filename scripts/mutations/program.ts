@@ -1014,6 +1014,34 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the simulator: a web page reads its record, and gives it commands',
+    file: 'simulator/control.ts',
+    edits: [{ find: 'if (isOfPage(exchange.request.headers)) {', replace: 'if (false) {' }],
+    tests: [
+      {
+        file: 'test/simulator/trust-control.test.ts',
+        names: [
+          'the control endpoint of the simulator refuses every request of a web page, and lets no page read its responses, also with --cors',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the simulator: a stream goes on under a secret that the service has forgotten',
+    file: 'simulator/inference/respond.ts',
+    edits: [
+      { find: 'if (lookup(secretId) !== undefined) return', replace: 'if (lookup !== undefined) return' },
+    ],
+    tests: [
+      {
+        file: 'test/simulator/inference-rejections.test.ts',
+        names: [
+          'the simulated service breaks the stream at the message for which it no longer has the secret',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'run: the agent keeps the keys and the base URLs of the caller',
     file: 'lib/commands/agents.ts',
     edits: [

@@ -285,7 +285,10 @@ describe('a file of scripted answers for the simulator', () => {
     }
     const result = { type: 'tool_result', tool_use_id: 'c', content: 'x' };
     const messages = [{ role: 'user', content: [result] }];
-    const inMessage = await server.ask('messages', { ...membersOf('messages', 'script', 'x', false), messages });
+    const inMessage = await server.ask('messages', {
+      ...membersOf('messages', 'script', 'x', false),
+      messages,
+    });
     assert.equal(inMessage.answer.status, 418, 'a result in the style of Anthropic');
     const other = await server.ask('chat', membersOf('chat', 'sim-1x0', 'x', false));
     assert.equal(other.answer.status, 200);

@@ -181,7 +181,10 @@ describe('the recorder of the simulator', () => {
   it('drops the oldest requests once the bodies together exceed its limit', () =>
     withSimulator({ recorderLimits: { maxBodyBytes: 10, maxTotalBytes: 25 } }, async (simulator) => {
       for (const digit of ['1', '2', '3', '4'])
-        await call(simulator, 'POST', ATTEST, { headers: { authorization: 'Bearer x' }, body: digit.repeat(16) });
+        await call(simulator, 'POST', ATTEST, {
+          headers: { authorization: 'Bearer x' },
+          body: digit.repeat(16),
+        });
       await call(simulator, 'POST', '/small');
       const kept = simulator.recorder.requests().map(({ path, body }) => `${path} ${body}`);
       assert.deepEqual(kept, [`${ATTEST} 3333333333`, `${ATTEST} 4444444444`, '/small ']);

@@ -190,7 +190,15 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
 
   it('has each --host-name in its certificate, also IPv6 addresses in every form', async () => {
     const { keys } = await sharedHardware();
-    const names = ['sim.example', '10.1.2.3', '::1', 'fe80::1', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1', '::'];
+    const names = [
+      'sim.example',
+      '10.1.2.3',
+      '::1',
+      'fe80::1',
+      '2001:db8:1:2:3:4:5:6',
+      '::ffff:10.0.0.1',
+      '::',
+    ];
     const { subjectAltName } = new X509Certificate(issueServerCertificate(keys, names).cert);
     assert.deepEqual(subjectAltName?.split(', '), [
       'DNS:sim.example',
@@ -289,10 +297,7 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
       ['--fault', 'inference=flip-tag'],
       'fault flip-tag: there is no fault named flip-tag: write flip_tag; --help lists all',
     ],
-    [
-      ['--fault', 'minimum-version=1.99.0'],
-      'fault minimum-version takes a version as v1.46.0, not "1.99.0"',
-    ],
+    [['--fault', 'minimum-version=1.99.0'], 'fault minimum-version takes a version as v1.46.0, not "1.99.0"'],
     [
       ['--fault', 'attest-status=500', '--fault', 'attest-status=503'],
       '--fault attest-status is given twice: leave one out',
