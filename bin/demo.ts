@@ -148,8 +148,8 @@ function readable(what: string, count: number, requests: number): string {
 }
 
 /**
- * Runs the agent and returns its exit code; log lines wait until then. The agent gets the terminal and its signals; the status page
- * shows the requests.
+ * Runs the agent and returns its exit code; log lines wait until then. The agent gets the terminal and its
+ * signals; the status page shows the requests.
  */
 function runAgent(
   agent: string,

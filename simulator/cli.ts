@@ -236,7 +236,7 @@ function wholeNumber(option: string, value: string, maximum: number, unit?: stri
   );
 }
 
-/** Faults of inference add up as with `+`; any other that is given twice would keep one of its values only. */
+/** Faults of inference add up as with `+`; of any other given twice, one value would be lost. */
 function faultsOf(given: readonly string[]): Record<string, string> {
   const faults: Record<string, string> = {};
   for (const [name, value] of given.map(splitFault)) {

@@ -41,7 +41,7 @@ export interface RecorderLimits {
   readonly maxTotalBytes: number;
 }
 
-/** A test that searches the requests must find all of them, so their bytes are limited in the program only. */
+/** A test must find all requests that it searches, so only the program limits the sum of their bytes. */
 export const RECORDER_LIMITS: RecorderLimits = {
   maxRequests: 1000,
   maxBodyBytes: 4 * 1024 * 1024,

@@ -49,8 +49,8 @@ export interface ServerOptions {
   readonly inference: RequestListener;
   readonly faults: Faults;
   /**
-   * Whether web pages of any origin may read the responses (CORS protocol of the Fetch standard), except those
-   * of the control endpoint.
+   * Whether web pages of any origin may read the responses (CORS protocol of the Fetch standard), except
+   * those of the control endpoint.
    */
   readonly cors?: boolean;
   readonly connections: ConnectionTable;

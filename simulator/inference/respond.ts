@@ -69,7 +69,10 @@ export function createResponder(context: InferenceContext, model: Model): Respon
   const noteNonce = createNonceMemory();
   const lookup = (id: string): Uint8Array | undefined => context.secrets.lookup(id);
 
-  /** A sealer that looks the secret up again for each message, as the server does (docs/protocol/inference.md 10). */
+  /**
+   * A sealer that looks the secret up again for each message, as the server does (docs/protocol/inference.md
+   * 10).
+   */
   function sealerOf(protection: Protection): Sealer {
     const seal = createSealer(protection);
     const { secretId } = protection;
