@@ -68,20 +68,28 @@ let held: string[] | undefined = [];
 const showHeld = (): void => {
   for (const line of held?.splice(0) ?? []) process.stderr.write(line);
 };
+const stopHolding = (): void => {
+  showHeld();
+  held = undefined;
+};
 const say = (text = ''): boolean => process.stdout.write(`${text}\n`);
 /** Closes what was opened, last to first, even if one step fails. */
 const opened = new AsyncDisposableStack();
 const { promise: stopped, resolve: stop } = Promise.withResolvers<number>();
 const SIGNALS = ['SIGINT', 'SIGTERM'] as const;
-const onSignal = (): void => stop(0);
+const onSignal = (_: NodeJS.Signals, number: number): void => stop(number);
+/** Whether the demo has a result (--once, --agent), so that a signal before it is a failure. */
+let hasResult = false;
 for (const signal of SIGNALS) process.once(signal, onSignal);
 process.stdout.on('error', () => process.exit(1)); // the reader of the output has gone
 
 const finished = demo(process.argv.slice(2)).catch((thrown) => {
+  stopHolding();
   process.stderr.write(`\nThe demo failed: ${reasonOf(thrown)}\n`);
   return 1;
 });
-const code = await Promise.race([finished, stopped]);
+const code = await Promise.race([finished, stopped.then((signal) => (hasResult ? 128 + signal : 0))]);
+stopHolding();
 setTimeout(() => process.exit(1), CLEAN_UP).unref();
 await opened.disposeAsync().catch((thrown) => {
   process.stderr.write(`The demo could not clean up: ${reasonOf(thrown)}\n`);
@@ -95,6 +103,7 @@ async function demo(argv: readonly string[]): Promise<number> {
     say(HELP.trimEnd());
     return 0;
   }
+  hasResult = wanted.once || wanted.agent !== undefined;
   if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
   opened.defer(() => rmSync(directory, { recursive: true, force: true }));
@@ -118,18 +127,19 @@ async function demo(argv: readonly string[]): Promise<number> {
     const code = await runAgent(wanted.agent, proxy, scratch, wanted.rest);
     const { recorder, exchanges } = simulator;
     const requests = exchanges.all().filter(({ method }) => method === 'POST').length;
-    say(`\n${readable('conversation', recorder.containing(ROLE).length, requests)}`);
-    return code;
+    const leaked = recorder.containing(ROLE).length;
+    say(`\n${readable('conversation', leaked, requests)}`);
+    return leaked > 0 ? 1 : code;
   }
   const texts = [await showCompletion(proxy.url), await showMessage(proxy.url)];
   const leaked = simulator.recorder.containing(PROMPT.slice(0, 24)).length;
   say(`\n${readable('prompt', leaked, texts.length)}`);
   if (texts.some((text) => text.trim() !== answerTo(PROMPT)) || leaked > 0) return 1;
   if (wanted.once) return 0;
-  showHeld();
+  stopHolding();
   showHints(proxy.url, directory, simulator.port);
-  held = undefined;
-  return await stopped;
+  await stopped;
+  return 0;
 }
 
 /** Says in how many requests the text was readable on the wire of the simulated service. */
@@ -138,8 +148,8 @@ function readable(what: string, count: number, requests: number): string {
 }
 
 /**
- * Runs the agent and returns its exit code. The agent gets the terminal and its signals; the status page
- * shows the requests.
+ * Runs the agent and returns its exit code; log lines wait until then. The agent gets the terminal and its
+ * signals; the status page shows the requests.
  */
 function runAgent(
   agent: string,

@@ -111,7 +111,7 @@ async function serve(
   try {
     const { port, url, directory, manifestSha256 } = simulator;
     stdout.write(`${JSON.stringify({ ready: true, port, url, dir: directory, manifestSha256 })}\n`);
-    tell?.(nextSteps({ port, directory: directory as string, proxy }, options));
+    tell?.(nextSteps({ url, directory: directory as string, proxy }, options));
     if (!ended.aborted)
       await new Promise((resolve) => ended.addEventListener('abort', resolve, { once: true }));
   } finally {
@@ -120,16 +120,16 @@ async function serve(
 }
 
 const nextSteps = (
-  { port, directory, proxy }: { readonly port: number; readonly directory: string; readonly proxy: string },
+  { url, directory, proxy }: { readonly url: string; readonly directory: string; readonly proxy: string },
   { apiKey = 'any', backend, tee }: Pick<SimulatorOptions, 'apiKey' | 'backend' | 'tee'>,
 ): string => `
 To start the proxy in front of it, in another terminal:
 
-  export PRIVATEMODE_PROXY_API_ENDPOINT=localhost:${port}
+  export PRIVATEMODE_PROXY_API_ENDPOINT=${new URL(url).host}
   export PRIVATEMODE_PROXY_MANIFEST_PATH=${shellWord(join(directory, 'manifest.json'))}
   export SSL_CERT_FILE=${shellWord(join(directory, 'ca.pem'))}
   ${proxy} --unsafe-trust-roots ${shellWord(join(directory, 'roots'))} \\
-${tee === 'tdx' ? `    --intel-pcs-url https://localhost:${port} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
+${tee === 'tdx' ? `    --intel-pcs-url ${url} \\\n` : ''}    --api-key ${shellWord(apiKey)} --api-key-fallback always --listen-address 127.0.0.1
 
 ${
   backend === undefined
@@ -153,6 +153,9 @@ function parse(argv: readonly string[]) {
 }
 
 const LISTED = '--help lists all options';
+
+/** A simulator may run for days, and its clients may send long conversations. */
+const RECORDED_BYTES = 64 * 1024 * 1024;
 
 /** Names that the proxy and other programs have for options of this one. */
 const ELSEWHERE: Readonly<Record<string, string>> = {
@@ -196,22 +199,27 @@ function simulatorOptions(
     const words = '--api-key takes the key itself here, not @FILE; leave it out to accept any key';
     throw new PrivatemodeError('config_invalid', words);
   }
-  if (backend !== undefined && !/^https?:$/.test(URL.parse(backend)?.protocol ?? '')) {
-    const wanted = '--backend must be the URL of a server, such as http://127.0.0.1:8000';
+  if (backend !== undefined && !isServer(URL.parse(backend))) {
+    const wanted = '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000';
     throw new PrivatemodeError('config_invalid', `${wanted}, not ${JSON.stringify(backend)}`);
   }
   return {
     tee,
     directory,
     anyName: false,
+    recorderLimits: { maxTotalBytes: RECORDED_BYTES },
     port: wholeNumber('port', values.port ?? '0', 65_535),
     secretLifetime:
       wholeNumber('secret-lifetime', values['secret-lifetime'] ?? '3600', 1e9, 'seconds') * 1000,
     hostNames: values['host-name'] ?? [],
-    faults: Object.fromEntries((values.fault ?? []).map(splitFault)),
+    faults: faultsOf(values.fault ?? []),
     ...given({ host, backend, transcripts, cors, apiKey: values['api-key'], log }),
   };
 }
+
+/** Whether a URL names a server and no more: the path of each request is that of the API. */
+const isServer = (url: URL | null): boolean =>
+  url !== null && /^https?:$/.test(url.protocol) && `${url.pathname}${url.search}${url.hash}` === '/';
 
 /** The members that are not undefined. */
 function given<T extends object>(members: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
@@ -226,6 +234,19 @@ function wholeNumber(option: string, value: string, maximum: number, unit?: stri
     'config_invalid',
     `--${option} must be a whole number${unit === undefined ? '' : ` of ${unit}, without a unit,`} up to ${maximum}, not ${JSON.stringify(value)}`,
   );
+}
+
+/** Faults of inference add up as with `+`; of any other given twice, one value would be lost. */
+function faultsOf(given: readonly string[]): Record<string, string> {
+  const faults: Record<string, string> = {};
+  for (const [name, value] of given.map(splitFault)) {
+    const before = faults[name];
+    if (before !== undefined && !name.startsWith('inference')) {
+      throw new PrivatemodeError('config_invalid', `--fault ${name} is given twice: leave one out`);
+    }
+    faults[name] = before === undefined ? value : `${before}+${value}`;
+  }
+  return faults;
 }
 
 /** Splits `name=value`; a name alone switches a flag on. */

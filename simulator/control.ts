@@ -1,7 +1,8 @@
 /**
  * The control endpoint: through it a script sets faults, time and manifest while clients are connected. It
- * accepts requests of this machine only, and they are never recorded.
+ * accepts requests of this machine only, none of a web page, and they are never recorded.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { PrivatemodeError } from '../lib/errors.ts';
 import type { Faults } from './faults.ts';
 import type { ExchangeLog } from './inference/exchanges.ts';
@@ -108,6 +109,12 @@ export function controlRoutes(controls: Controls): readonly Route[] {
         if (!isLoopback(exchange.request.socket.remoteAddress)) {
           throw new HttpError(403, 'the control endpoint answers to this machine only');
         }
+        if (isOfPage(exchange.request.headers)) {
+          throw new HttpError(
+            403,
+            'the control endpoint does not answer to web pages: use curl, as --help shows',
+          );
+        }
         sendJson(exchange.response, 200, await runCommand(command, exchange));
       },
     };
@@ -129,6 +136,13 @@ const isStrings = (value: unknown): value is string[] =>
 export function isLoopback(address: string | undefined): boolean {
   return address !== undefined && /^(127\.|::1$|::ffff:127\.)/.test(address);
 }
+
+/**
+ * Whether a browser sent this for a page: the record holds credentials, and a page can send a POST without
+ * being allowed to. `none` is an address that a person typed (Fetch Metadata 2.3).
+ */
+const isOfPage = (headers: IncomingHttpHeaders): boolean =>
+  headers.origin !== undefined || (headers['sec-fetch-site'] ?? 'none') !== 'none';
 
 const describeRequest = (request: RecordedRequest): unknown => ({
   method: request.method,

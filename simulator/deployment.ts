@@ -22,8 +22,9 @@ const EVIDENCE = {
 const COORDINATOR_VERSION = 'v1.24.1';
 
 export interface Deployment {
-  /** The active manifest. */
+  /** The active manifest, and its number. */
   manifest(): Manifest;
+  revision(): number;
   /**
    * The attestation document for a nonce of 32 bytes (docs/protocol/attestation.md 2, 19.8).
    */
@@ -38,6 +39,8 @@ export interface Deployment {
 
 export function createDeployment(options: {
   readonly hardware: Hardware;
+  /** Number of the first manifest. Default: 0. */
+  readonly revision?: number;
   readonly tee: Tee;
   /** vCPUs of the SEV-SNP guest, 2 by default. */
   readonly vcpus?: 1 | 2;
@@ -46,12 +49,13 @@ export function createDeployment(options: {
   readonly now: () => number;
 }): Deployment {
   const { hardware, tee, vcpus = 2, faults, now } = options;
-  let revision = 0;
+  let { revision = 0 } = options;
   let manifest = buildManifest(hardware, revision);
   let mesh = createMesh(now());
 
   return {
     manifest: () => manifest,
+    revision: () => revision,
     attest: (nonce) => attestationDocument({ nonce, manifest, mesh, hardware, tee, vcpus, faults }),
     exchange: (publicKey) =>
       exchangeSecret(publicKey, secretService(mesh, faults, now()), faults.get('secret-signature')),

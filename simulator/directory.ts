@@ -1,13 +1,15 @@
 /**
  * The directory of a simulator: files that its clients need, and the hardware that the next start uses again.
  */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { PrivatemodeError } from '../lib/errors.ts';
 import { createHardware, type Hardware, loadHardware, saveHardware } from './hardware.ts';
 import { toPem } from './pki/certificate.ts';
 
 const HARDWARE_FILE = 'hardware.json';
+const REVISION_FILE = 'revision';
 
 /**
  * File names of the roots. They follow the common names of the subjects, but the loader of roots identifies a
@@ -76,7 +78,25 @@ export async function writeService(directory: string, service: Service): Promise
   await writeFile(join(directory, 'service.mjs'), serviceModule(service));
 }
 
-/** Writes manifest.json: the active manifest, byte for byte as the CDN path serves it. */
-export async function writeManifest(directory: string, bytes: Uint8Array): Promise<void> {
+/** The number of the manifest that the last simulator in this directory served; 0 in a new directory. */
+export async function revisionIn(directory: string): Promise<number> {
+  const path = join(directory, REVISION_FILE);
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return 0;
+    throw error;
+  }
+  if (/^\d{1,9}\n$/.test(text)) return Number(text);
+  throw new PrivatemodeError('config_invalid', `${path} does not hold the number of a manifest; remove it`);
+}
+
+/**
+ * Writes manifest.json, the active manifest byte for byte as the CDN path serves it, and its number, with
+ * which the next start serves it again.
+ */
+export async function writeManifest(directory: string, bytes: Uint8Array, revision = 0): Promise<void> {
+  await writeFile(join(directory, REVISION_FILE), `${revision}\n`);
   await writeFile(join(directory, 'manifest.json'), bytes);
 }

@@ -11,9 +11,22 @@ import { nearest } from '../lib/text.ts';
  */
 type FaultKind = 'flag' | 'count' | 'number' | 'text';
 
-const row = <K extends FaultKind>(kind: K, help: string): { readonly kind: K; readonly help: string } => ({
+/** What the text of a fault must look like, and how to say so. */
+interface Form {
+  readonly pattern: RegExp;
+  readonly words: string;
+}
+
+interface FaultRow<K extends FaultKind = FaultKind> {
+  readonly kind: K;
+  readonly help: string;
+  readonly form?: Form;
+}
+
+const row = <K extends FaultKind>(kind: K, help: string, form?: Form): FaultRow<K> => ({
   kind,
   help,
+  ...(form && { form }),
 });
 
 export const FAULTS = {
@@ -52,10 +65,11 @@ export const FAULTS = {
   'minimum-version': row(
     'text',
     'clients that announce less than this version, as v1.46.0, are refused (400)',
+    { pattern: /^v\d+\.\d+\.\d+$/, words: 'a version as v1.46.0' },
   ),
   // The inference endpoints: names and arguments as in inference/faults.ts, `flip_tag:3+gzip`.
   inference: row('text', 'these faults (below), for every inference request: flip_tag:3+gzip'),
-  'inference-once': row('text', 'these faults, for the next inference request'),
+  'inference-once': row('text', 'these faults, for the next inference request with a body'),
 } as const;
 
 export type FaultName = keyof typeof FAULTS;
@@ -96,13 +110,13 @@ function meantFault(name: string): string {
 }
 
 function parseValue(name: FaultName, value: unknown): boolean | number | string {
-  const { kind } = FAULTS[name] as { kind: FaultKind };
+  const { kind, form } = FAULTS[name] as FaultRow;
   const text = String(value);
   if (kind === 'flag' && (text === 'true' || text === '')) return true;
   if (kind === 'flag' && text === 'false') return false;
-  if (kind === 'text') return text;
+  if (kind === 'text' && (form?.pattern.test(text) ?? true)) return text;
   if ((kind === 'count' || kind === 'number') && /^\d{1,15}$/.test(text)) return Number(text);
-  const wanted = kind === 'flag' ? 'true or false' : `a ${kind}`;
+  const wanted = form?.words ?? (kind === 'flag' ? 'true or false' : `a ${kind}`);
   throw new PrivatemodeError('config_invalid', `fault ${name} takes ${wanted}, not ${JSON.stringify(value)}`);
 }
 
@@ -114,7 +128,7 @@ export function createFaults(checkText?: (text: string) => void): Faults {
   const values = new Map<FaultName, boolean | number | string>();
 
   const put = (name: FaultName, value: boolean | number | string): void => {
-    const { kind } = FAULTS[name] as { kind: FaultKind };
+    const { kind } = FAULTS[name] as FaultRow;
     if (value === false || (kind === 'count' && value === 0)) values.delete(name);
     else values.set(name, value);
   };

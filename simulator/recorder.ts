@@ -37,9 +37,16 @@ export interface RecorderLimits {
   readonly maxRequests: number;
   /** Body bytes kept per request. */
   readonly maxBodyBytes: number;
+  /** Body bytes kept of all requests; beyond them, the oldest requests are dropped. */
+  readonly maxTotalBytes: number;
 }
 
-export const RECORDER_LIMITS: RecorderLimits = { maxRequests: 1000, maxBodyBytes: 4 * 1024 * 1024 };
+/** A test must find all requests that it searches, so only the program limits the sum of their bytes. */
+export const RECORDER_LIMITS: RecorderLimits = {
+  maxRequests: 1000,
+  maxBodyBytes: 4 * 1024 * 1024,
+  maxTotalBytes: Infinity,
+};
 
 class Recording implements RecordedRequest {
   readonly method: string;
@@ -49,7 +56,8 @@ class Recording implements RecordedRequest {
   readonly receivedAt = Date.now();
   readonly #chunks: Buffer[] = [];
   readonly #maxBodyBytes: number;
-  #kept = 0;
+  /** Body bytes kept. */
+  kept = 0;
   bodyBytes = 0;
 
   constructor(request: IncomingMessage, maxBodyBytes: number) {
@@ -64,11 +72,11 @@ class Recording implements RecordedRequest {
 
   append(chunk: Buffer): void {
     this.bodyBytes += chunk.length;
-    const room = this.#maxBodyBytes - this.#kept;
+    const room = this.#maxBodyBytes - this.kept;
     if (room <= 0) return;
     const kept = chunk.subarray(0, room);
     this.#chunks.push(kept);
-    this.#kept += kept.length;
+    this.kept += kept.length;
   }
 
   get body(): Buffer {
@@ -101,7 +109,11 @@ export function createRecorder(limits: RecorderLimits = RECORDER_LIMITS): {
       if (recordings.length > limits.maxRequests) recordings.shift();
       // Readable's own on('data') would start the flow. EventEmitter's `on` only listens to what the handler
       // reads.
-      EventEmitter.prototype.on.call(request, 'data', (chunk: Buffer) => recording.append(chunk));
+      EventEmitter.prototype.on.call(request, 'data', (chunk: Buffer) => {
+        if (!recordings.includes(recording)) return;
+        recording.append(chunk);
+        while (recordings.reduce((sum, { kept }) => sum + kept, 0) > limits.maxTotalBytes) recordings.shift();
+      });
     },
   };
 }

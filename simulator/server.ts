@@ -48,7 +48,10 @@ export interface ServerOptions {
   readonly routes: readonly Route[];
   readonly inference: RequestListener;
   readonly faults: Faults;
-  /** Whether web pages of any origin may read the responses (CORS protocol of the Fetch standard). */
+  /**
+   * Whether web pages of any origin may read the responses (CORS protocol of the Fetch standard), except
+   * those of the control endpoint.
+   */
   readonly cors?: boolean;
   readonly connections: ConnectionTable;
   /** Gets every request except those for the control endpoint, before anything is read from it. */
@@ -62,10 +65,7 @@ export interface ServerOptions {
 /** Starts the server and resolves once it listens. Rejects if the address cannot be bound. */
 export async function startServer(options: ServerOptions): Promise<SimulatorServer> {
   const { host, port, tls, connections } = options;
-  const listener = (request: IncomingMessage, response: ServerResponse): void => {
-    if (!options.cors || !allowedPage(request, response)) void dispatch(request, response, options);
-  };
-  const server = createServer(tls, listener);
+  const server = createServer(tls, (request, response) => void dispatch(request, response, options));
   // Node's defaults would end slow uploads and idle keep-alive connections early.
   server.requestTimeout = 0;
   server.keepAliveTimeout = 75_000;
@@ -103,12 +103,13 @@ function allowedPage(request: IncomingMessage, response: ServerResponse): boolea
 async function dispatch(
   request: IncomingMessage,
   response: ServerResponse,
-  { routes, inference, faults, connections, onRequest }: ServerOptions,
+  { routes, inference, faults, cors, connections, onRequest }: ServerOptions,
 ): Promise<void> {
-  const path = request.url ?? '/';
-  const url = URL.parse(path, 'https://simulator');
+  const url = URL.parse(request.url ?? '/', 'https://simulator');
+  const isControl = url?.pathname.startsWith(CONTROL_PREFIX) ?? false;
+  if (cors && !isControl && allowedPage(request, response)) return;
   const route = url === null ? undefined : findRoute(routes, request.method ?? '', url.pathname);
-  if (!path.startsWith(CONTROL_PREFIX)) onRequest(request, response, route?.service ?? 'inference');
+  if (!isControl) onRequest(request, response, route?.service ?? 'inference');
   if (route === undefined || url === null) {
     inference(request, response);
     return;

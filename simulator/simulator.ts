@@ -2,13 +2,15 @@
  * A whole remote deployment in one process: CDN, attestation, secret service, inference, and the collateral
  * of AMD and Intel.
  */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { isIP } from 'node:net';
 import { resolve } from 'node:path';
 import { amdKdsRoutes } from './collateral/amd-kds.ts';
 import { intelPcsRoutes } from './collateral/intel-pcs.ts';
 import type { ModelOptions } from './context.ts';
 import { controlRoutes } from './control.ts';
 import { createDeployment, type Tee } from './deployment.ts';
-import { hardwareIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
+import { hardwareIn, revisionIn, writeManifest, writeService, writeTrustAnchors } from './directory.ts';
 import { createFaults, type Faults } from './faults.ts';
 import { createHardware, type Hardware } from './hardware.ts';
 import type { ExchangeLog } from './inference/exchanges.ts';
@@ -26,7 +28,7 @@ export interface SimulatorOptions {
   readonly host?: string;
   /** Default: 0, which takes any free port. */
   readonly port?: number;
-  /** Further names for the TLS certificate, beside localhost, 127.0.0.1 and ::1. */
+  /** Further names for the TLS certificate, beside localhost, 127.0.0.1, ::1 and the host. */
   readonly hostNames?: readonly string[];
   /**
    * Directory for the certificates, the manifest, the options of the client library and the hardware. Without
@@ -60,7 +62,10 @@ export interface SimulatorOptions {
 
 export interface Simulator {
   readonly port: number;
-  /** https://localhost:PORT: base URL of the manifest, the API and the vendors' collateral. */
+  /**
+   * https://localhost:PORT, or with the host where localhost does not reach it: base URL of the manifest, the
+   * API and the vendors' collateral.
+   */
   readonly url: string;
   readonly directory: string | undefined;
   /** The TLS CA. */
@@ -94,6 +99,10 @@ export interface Simulator {
 
 const HOUR = 3_600_000;
 
+const LOCAL_NAMES = ['localhost', '127.0.0.1', '::1'];
+/** Hosts to listen on that `localhost` reaches: loopback, and all addresses. */
+const REACHED_LOCALLY = new Set([...LOCAL_NAMES, '0.0.0.0', '::']);
+
 /**
  * Starts a simulator. Rejects with config_invalid for a fault it does not know, and where it cannot listen.
  */
@@ -112,7 +121,8 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
 
   const secrets = createSecretStore(options.secretLifetime ?? HOUR, now);
   const { recorder, tap } = createRecorder({ ...RECORDER_LIMITS, ...options.recorderLimits });
-  const deployment = createDeployment({ hardware, tee: options.tee ?? 'snp', faults, now });
+  const revision = directory === undefined ? 0 : await revisionIn(directory);
+  const deployment = createDeployment({ hardware, revision, tee: options.tee ?? 'snp', faults, now });
   const counts = { manifest: 0, attest: 0, secret: 0, collateral: 0, inference: 0 };
   const connections = createConnectionTable();
   const inference = createInferenceHandler({
@@ -125,8 +135,18 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
     model: modelOptions(options),
   });
 
+  /** Says how a request ended; `failure`: why its response failed, empty if it did not. */
+  const logEnd = (request: IncomingMessage, response: ServerResponse, failure = (): string => ''): void => {
+    response.once('close', () => {
+      const status = response.headersSent ? response.statusCode : 'no answer';
+      const why = failure() === '' ? '' : ` (${failure()})`;
+      options.log?.(`${request.method} ${request.url?.split('?')[0]} ${status}${why}`);
+    });
+  };
+
   const saveManifest = async (): Promise<void> => {
-    if (directory !== undefined) await writeManifest(directory, deployment.manifest().bytes);
+    if (directory !== undefined)
+      await writeManifest(directory, deployment.manifest().bytes, deployment.revision());
   };
   const controls = {
     rotateManifest() {
@@ -144,15 +164,12 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
 
   if (directory !== undefined) await writeTrustAnchors(directory, hardware);
   await saveManifest();
+  const { host = '127.0.0.1' } = options;
+  const ownNames = REACHED_LOCALLY.has(host) ? [] : [host];
   const server = await startServer({
-    host: options.host ?? '127.0.0.1',
+    host,
     port: options.port ?? 0,
-    tls: issueServerCertificate(hardware.keys, [
-      'localhost',
-      '127.0.0.1',
-      '::1',
-      ...(options.hostNames ?? []),
-    ]),
+    tls: issueServerCertificate(hardware.keys, [...LOCAL_NAMES, ...ownNames, ...(options.hostNames ?? [])]),
     routes: [
       ...trustRoutes({ faults, deployment, secrets, apiKeys: acceptsKey }),
       ...amdKdsRoutes(hardware, faults),
@@ -168,22 +185,22 @@ export async function startSimulator(options: SimulatorOptions = {}): Promise<Si
         clockSkew: () => clockSkew,
       }),
     ],
-    inference,
+    inference(request, response) {
+      const exchange = inference(request, response);
+      logEnd(request, response, () => exchange.failure);
+    },
     faults,
     cors: options.cors ?? false,
     connections,
     onRequest(request, response, service) {
       counts[service] += 1;
       tap(request);
-      response.once('close', () => {
-        options.log?.(
-          `${request.method} ${request.url?.split('?')[0]} ${response.headersSent ? response.statusCode : 'no answer'}`,
-        );
-      });
+      if (service !== 'inference') logEnd(request, response);
     },
   });
 
-  const url = `https://localhost:${server.port}`;
+  const [name = 'localhost'] = ownNames;
+  const url = `https://${isIP(name) === 6 ? `[${name}]` : name}:${server.port}`;
   const roots = {
     ark: toPem(hardware.roots.ark),
     ask: toPem(hardware.roots.ask),

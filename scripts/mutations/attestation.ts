@@ -348,6 +348,30 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'an element of a certificate: bytes may follow it',
+    file: 'lib/crypto/der.ts',
+    edits: [
+      { find: 'if (element.full.length !== bytes.length) throw', replace: 'if (bytes.length === 0) throw' },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/x509/der.test.ts',
+        names: ['the reader of DER elements names the kind of defect that it refuses'],
+      },
+    ],
+  },
+  {
+    defence: 'an element of a certificate: it may hold others to any depth, which fill the stack',
+    file: 'lib/crypto/der.ts',
+    edits: [{ find: 'if (depth > MAX_DEPTH) throw', replace: 'if (depth < 0) throw' }],
+    tests: [
+      {
+        file: 'test/attestation/x509/der.test.ts',
+        names: ['the reader of DER elements allows an element inside 24 others, and no deeper'],
+      },
+    ],
+  },
+  {
     defence: 'a field of the evidence that comes twice: the first one counts',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],

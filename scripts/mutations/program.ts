@@ -1143,6 +1143,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the simulator: a web page reads its record, and gives it commands',
+    file: 'simulator/control.ts',
+    edits: [{ find: 'if (isOfPage(exchange.request.headers)) {', replace: 'if (false) {' }],
+    tests: [
+      {
+        file: 'test/simulator/trust-control.test.ts',
+        names: [
+          'the control endpoint of the simulator refuses every request of a web page, and lets no page read its responses, also with --cors',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'run: a repository has the extension that pi loads',
     file: 'lib/commands/run.ts',
     edits: [{ find: '    makeStateDirectory(env, directory);\n', replace: '' }],
@@ -1150,6 +1163,21 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: ['privatemode-proxy run does not start pi if its extension file would lie in the project'],
+      },
+    ],
+  },
+  {
+    defence: 'the simulator: a stream goes on under a secret that the service has forgotten',
+    file: 'simulator/inference/respond.ts',
+    edits: [
+      { find: 'if (lookup(secretId) !== undefined) return', replace: 'if (lookup !== undefined) return' },
+    ],
+    tests: [
+      {
+        file: 'test/simulator/inference-rejections.test.ts',
+        names: [
+          'the simulated service breaks the stream at the message for which it no longer has the secret',
+        ],
       },
     ],
   },

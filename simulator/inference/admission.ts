@@ -11,10 +11,16 @@ const MIN_SALT_BYTES = 32;
 
 const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
-function checkSalt(value: JsonObject): void {
-  const salt = value['cache_salt'];
-  const text =
-    typeof salt === 'string' ? salt : salt === undefined || salt === null ? '' : JSON.stringify(salt);
+/** The salt's text as it was sent: what JSON.parse makes of a number of 40 digits is shorter. */
+function saltOf(text: string, salt: unknown): string {
+  if (salt === undefined || salt === null) return '';
+  if (typeof salt === 'string') return salt;
+  const span = topLevelOf(text).spans.find(({ name }) => name === 'cache_salt');
+  return span === undefined ? '' : text.slice(span.start, span.end);
+}
+
+function checkSalt(body: string, value: JsonObject): void {
+  const text = saltOf(body, value['cache_salt']);
   if (Buffer.byteLength(text) < MIN_SALT_BYTES) {
     throw new Rejection(500, 'cache_salt must be at least 32 characters long');
   }
@@ -67,7 +73,7 @@ function checkMedia(text: string, start: number | undefined): void {
 
 /** Refuses the requests that the server refuses. Throws Rejection. */
 export function checkAdmission({ endpoint, body }: OpenedRequest): void {
-  if (endpoint.salted && body.kind === 'json') checkSalt(body.value);
+  if (endpoint.salted && body.kind === 'json') checkSalt(body.text, body.value);
   if (body.kind === 'json') checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
 }
 

@@ -1,9 +1,11 @@
 /**
- * Forwards decrypted requests to a real OpenAI-compatible server over plain HTTP, and reads its responses.
+ * Forwards decrypted requests to a real OpenAI-compatible server over HTTP or HTTPS, and reads its
+ * responses.
  */
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { buildForm } from './form.ts';
 import type { ModelEvent, ModelResponse } from './models/response.ts';
 import { Rejection } from './rejection.ts';
@@ -51,7 +53,7 @@ async function textOf(response: IncomingMessage): Promise<string> {
 
 /**
  * Sends the decrypted body to `target` (path and query) of the server at `base`. Closes the connection when
- * `signal` aborts. Throws Rejection (502) if the server cannot be reached.
+ * `signal` aborts. Throws Rejection (502) with its cause if the server cannot be reached.
  */
 export async function backendResponse(
   base: string,
@@ -65,14 +67,16 @@ export async function backendResponse(
     'content-length': bytes.length,
     ...(contentType !== '' && { 'content-type': contentType }),
   };
-  const outgoing = httpRequest(new URL(target, base), { method, headers, signal, agent: false });
+  const url = new URL(target, base);
+  const send = url.protocol === 'https:' ? httpsRequest : httpRequest;
+  const outgoing = send(url, { method, headers, signal, agent: false });
   outgoing.end(bytes);
   let response: IncomingMessage;
   try {
     [response] = (await once(outgoing, 'response')) as [IncomingMessage];
-  } catch {
+  } catch (cause) {
     signal.throwIfAborted();
-    throw new Rejection(502, 'the backend cannot be reached');
+    throw new Rejection(502, 'the backend cannot be reached', { cause });
   }
   response.setEncoding('utf8');
   const status = response.statusCode ?? 502;

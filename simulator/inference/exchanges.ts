@@ -24,7 +24,10 @@ export interface Exchange {
   status: number;
   /** Why the server refused, if it did. */
   rejection: string;
-  /** Why the response could not be completed although the client was still there; empty if nothing failed. */
+  /**
+   * Why the model's response could not be had or completed although the client was still there; empty if
+   * nothing failed.
+   */
   failure: string;
   /** How many pieces were written: the events of a stream, or one for a unary response. */
   written: number;

@@ -2,12 +2,13 @@
  * The faults of the inference side, and how a request gets them. The name of its model can ask for them, as
  * in `sim-20x5+fault=flip_tag:3+fault-once=no_secret`; the client passes that name on unchanged. Or a test, a
  * flag or the control endpoint sets `inference` or `inference-once` to `flip_tag:3+gzip`. `once` means: by
- * name, not again for the retry of the same request; by switch, not for the next request.
+ * name, not again for the retry of the same request; by switch, for the next request with a body.
  */
 import type { IncomingMessage } from 'node:http';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { nearest } from '../../lib/text.ts';
 import type { Faults } from '../faults.ts';
+import type { Endpoint } from './endpoints.ts';
 import { DELIVERY_FAULTS } from './faults/delivery.ts';
 import { EVENT_FAULTS } from './faults/events.ts';
 import { argumentsOf, type FaultRow, type Intervention } from './faults/intervention.ts';
@@ -76,7 +77,9 @@ const listed = (text: string | undefined): string[] =>
  * Makes the function that picks the faults of a request. It remembers the requests that have got their `once`
  * faults. The function throws Rejection for an unknown fault.
  */
-export function createFaultPicker(faults: Faults): (request: IncomingMessage) => ArmedFault[] {
+export function createFaultPicker(
+  faults: Faults,
+): (request: IncomingMessage, endpoint: Endpoint) => ArmedFault[] {
   const served = new Set<string>();
 
   const isFirstAttempt = (request: IncomingMessage): boolean => {
@@ -87,9 +90,13 @@ export function createFaultPicker(faults: Faults): (request: IncomingMessage) =>
     return true;
   };
 
-  return (request) => {
-    const asked = [...listed(faults.get('inference')), ...listed(faults.get('inference-once'))];
-    faults.delete('inference-once');
+  return (request, endpoint) => {
+    const asked = listed(faults.get('inference'));
+    // Most faults have no effect on the lists of models, and clients ask for these between other requests.
+    if (endpoint.body !== 'none') {
+      asked.push(...listed(faults.get('inference-once')));
+      faults.delete('inference-once');
+    }
 
     const model = String(request.headers[PROTOCOL_HEADERS.targetModel] ?? '');
     const once: string[] = [];

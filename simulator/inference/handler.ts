@@ -16,7 +16,8 @@ import { headViolations } from './wire-rules.ts';
 
 /** Handles every request to the inference API, and logs each. */
 export interface InferenceHandler {
-  (request: IncomingMessage, response: ServerResponse): void;
+  /** Returns the record of the exchange, which goes on until the response has been closed. */
+  (request: IncomingMessage, response: ServerResponse): Exchange;
   readonly exchanges: ExchangeLog;
 }
 
@@ -60,6 +61,8 @@ const NOT_FOUND_HEADERS = {
   'X-Content-Type-Options': 'nosniff',
 };
 
+const codeOf = (cause: unknown): string => (cause as NodeJS.ErrnoException).code ?? String(cause);
+
 /** Throws config_invalid if the transcripts of `context.model` cannot be read. */
 export function createInferenceHandler(context: InferenceContext): InferenceHandler {
   const { log, begin, finish } = createExchangeLog();
@@ -83,7 +86,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     try {
       const refusal = tooOld(request, context.faults.get('minimum-version'));
       if (refusal !== undefined) throw new Rejection(400, refusal);
-      faults.push(...faultsOf(request));
+      faults.push(...faultsOf(request, endpoint));
       exchange.faults.push(...faults.map(({ asked }) => asked));
       for (const { beforeBody } of faults) {
         if ((await beforeBody?.(request, response)) === 'answered') return undefined;
@@ -97,6 +100,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     } catch (error) {
       if (!(error instanceof Rejection)) throw error;
       exchange.rejection = error.message;
+      if (error.cause !== undefined) exchange.failure = `${error.message}: ${codeOf(error.cause)}`;
       return frame(rejectionWire(error));
     }
   }
@@ -129,7 +133,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
     );
   }
 
-  const handle = (request: IncomingMessage, response: ServerResponse): void => {
+  const handle = (request: IncomingMessage, response: ServerResponse): Exchange => {
     const exchange = begin(request.method ?? '', request.url ?? '');
     const departure = new AbortController();
     response.once('close', () => {
@@ -147,6 +151,7 @@ export function createInferenceHandler(context: InferenceContext): InferenceHand
         exchange.status = response.headersSent ? response.statusCode : 0;
         finish(exchange);
       });
+    return exchange;
   };
   return Object.assign(handle, { exchanges: log });
 }

@@ -15,7 +15,7 @@ import { openaiError, openaiResponse, unknownModel } from './models/openai.ts';
 import { type ModelEvent, type ModelResponse, unary } from './models/response.ts';
 import { transcriptionResponse } from './models/transcription.ts';
 import { loadTranscripts, transcriptResponse, turnIn } from './models/transcripts.ts';
-import { type Turn, turnOf, turnsOf } from './models/turn.ts';
+import { type Turn, turnOf, turnsOf, withinLimit } from './models/turn.ts';
 import { unstructuredResponse } from './models/unstructured.ts';
 import { overflowOf, WINDOWS } from './models/window.ts';
 import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
@@ -53,7 +53,7 @@ function idOf(target: string): string {
 const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
 const withCopy = (holder: unknown): unknown =>
-  isObject(holder) && holder['reasoning'] !== undefined && holder['reasoning_content'] === undefined
+  isObject(holder) && holder['reasoning'] !== undefined
     ? { ...holder, reasoning_content: holder['reasoning'] }
     : holder;
 
@@ -91,12 +91,14 @@ const mirrorReasoning = (response: ModelResponse): ModelResponse =>
     ? { ...response, body: mirror(response.body) }
     : { ...response, events: mirrored(response.events) };
 
-/** Why a chat has no messages to answer, as vLLM begins it; undefined if it has, or if this is no chat. */
-function wrongMessages({ endpoint, body }: OpenedRequest): string | undefined {
+/** What a chat lacks to be answered, as vLLM begins it; undefined if nothing, or if this is no chat. */
+function missingIn({ endpoint, body }: OpenedRequest): string | undefined {
   if (body.kind !== 'json' || !['chat', 'messages'].includes(endpoint.name)) return undefined;
-  const { messages } = body.value as { messages?: unknown };
-  if (Array.isArray(messages)) return undefined;
-  return `1 validation error: messages: ${messages === undefined ? 'Field required' : 'Input should be a valid list'}`;
+  const { messages, max_tokens } = body.value as { messages?: unknown; max_tokens?: unknown };
+  if (messages === undefined) return '1 validation error: messages: Field required';
+  if (!Array.isArray(messages)) return '1 validation error: messages: Input should be a valid list';
+  const isLimited = endpoint.name === 'chat' || max_tokens !== undefined;
+  return isLimited ? undefined : '1 validation error: max_tokens: Field required';
 }
 
 /** Throws config_invalid if the transcripts cannot be read. `now` in ms since 1970. */
@@ -120,14 +122,16 @@ export function createModel(
     const window = WINDOWS.get(name);
     const overflow =
       window !== undefined && body.kind === 'json' ? overflowOf(window, body.value) : undefined;
-    const message = anyName ? overflow : (wrongMessages(request) ?? overflow);
+    const message = anyName ? overflow : (missingIn(request) ?? overflow);
     const refusal: Turn | undefined =
       message === undefined ? undefined : { kind: 'error', status: 400, message };
     if (endpoint.name === 'completions' && body.kind === 'json') {
       const turns = refusal === undefined ? turnsOf(name, body.value) : [refusal];
-      return openaiResponse('completions', turns, body.value, { stream, now, signal });
+      const limited = turns.map((turn) => withinLimit(turn, body.value));
+      return openaiResponse('completions', limited, body.value, { stream, now, signal });
     }
-    const turn = refusal ?? turnOf(name, body.kind === 'json' ? body.value : {}, edits);
+    const asked = body.kind === 'json' ? body.value : {};
+    const turn = refusal ?? withinLimit(turnOf(name, asked, edits), asked);
     if (body.kind === 'form') return transcriptionResponse(turn, body.parts, { stream, now, signal });
     if (endpoint.name === 'messages') return anthropicResponse(turn, body.value, { stream, signal });
     if (endpoint.name === 'chat') {

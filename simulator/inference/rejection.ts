@@ -6,8 +6,8 @@ export class Rejection extends Error {
   override readonly name = 'Rejection';
   readonly status: number;
 
-  constructor(status: number, message: string) {
-    super(message);
+  constructor(status: number, message: string, options?: ErrorOptions) {
+    super(message, options);
     this.status = status;
   }
 }

@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import type { InferenceContext } from '../context.ts';
 import { checkAdmission } from './admission.ts';
 import type { Endpoint } from './endpoints.ts';
-import { createSealer } from './envelope.ts';
+import { createSealer, type Protection, type Sealer } from './envelope.ts';
 import type { Exchange } from './exchanges.ts';
 import type { ArmedFault } from './faults.ts';
 import { checkGpuPolicy } from './gpu-policy.ts';
@@ -69,6 +69,19 @@ export function createResponder(context: InferenceContext, model: Model): Respon
   const noteNonce = createNonceMemory();
   const lookup = (id: string): Uint8Array | undefined => context.secrets.lookup(id);
 
+  /**
+   * A sealer that looks the secret up again for each message, as the server does (docs/protocol/inference.md
+   * 10).
+   */
+  function sealerOf(protection: Protection): Sealer {
+    const seal = createSealer(protection);
+    const { secretId } = protection;
+    return (plaintext) => {
+      if (lookup(secretId) !== undefined) return seal(plaintext);
+      throw new Rejection(500, `encrypting response: getting secret: no secret for ID "${secretId}"`);
+    };
+  }
+
   function checkPolicy(request: IncomingMessage, faults: readonly ArmedFault[]): void {
     const header = (name: string): string | undefined => request.headers[name]?.toString();
     const headers = { policy: header(PROTOCOL_HEADERS.ocspPolicy), mac: header(PROTOCOL_HEADERS.ocspMac) };
@@ -111,7 +124,7 @@ export function createResponder(context: InferenceContext, model: Model): Respon
       nonce = fault.nonce?.(nonce) ?? nonce;
     }
     const unprotected = faults.some((fault) => fault.unprotected);
-    const seal = createSealer({ ...opened.protection, nonce });
+    const seal = sealerOf({ ...opened.protection, nonce });
     return wireOf(response, unprotected ? inClear : protectWith(endpoint, seal));
   };
 }

@@ -79,11 +79,14 @@ export function subjectAltName(names: readonly string[]): EncodedExtension {
   return extension(EXTENSION_OID.subjectAltName, sequence(...general));
 }
 
-/** The bytes of an IPv4 address, or of the IPv6 loopback address: a simulator is reached under no others. */
+/** The bytes of an IP address; a zone (`fe80::1%eth0`) has no place in them. */
 function ipBytes(address: string): Uint8Array {
   if (isIP(address) === 4) return Uint8Array.from(address.split('.').map(Number));
-  if (address === '::1') return Uint8Array.from({ length: 16 }, (_, index) => (index === 15 ? 1 : 0));
-  throw new TypeError(`only ::1 is supported among IPv6 addresses, not ${address}`);
+  // A URL writes every form of an IPv6 address in hexadecimal groups, also one that ends in an IPv4 address.
+  const groups = new URL(`http://[${address.split('%', 1)[0]}]`).hostname.slice(1, -1);
+  const [head = [], tail = []] = groups.split('::').map((half) => (half === '' ? [] : half.split(':')));
+  const zeros = Array<string>(8 - head.length - tail.length).fill('0');
+  return Buffer.from([...head, ...zeros, ...tail].map((group) => group.padStart(4, '0')).join(''), 'hex');
 }
 
 export function crlDistributionPoint(url: string): EncodedExtension {

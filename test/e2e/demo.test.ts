@@ -187,6 +187,34 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     assert.match(stdout, /^Write \{"file_path":"(\S+)\/note\.txt","content":"hello\\n"\} \1$/m);
   });
 
+  it('with --agent shows the errors of the proxy after the agent, and ends with 1 if the conversation was readable', async () => {
+    const bin = temporaryDirectory('demo-leaking-agent-');
+    const program = `#!/bin/sh\nexec ${process.execPath} -e '
+      process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
+      const chat = (model) => JSON.stringify({ model, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
+      const url = process.env.ANTHROPIC_BASE_URL + "/v1/messages";
+      (async () => {
+        await fetch(url, { method: "POST", body: chat("sim-chat+fault=plain_member") }).catch(() => {});
+        const { options } = await import(process.cwd() + "/../service.mjs");
+        await fetch(options.apiEndpoint + "/v1/messages", { method: "POST", body: chat("sim-chat") });
+        console.log("the agent ends");
+      })()'\n`;
+    writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
+    const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
+    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude').ended;
+    assert.match(stdout, /^the agent ends$/m, stderr);
+    assert.match(stdout, /your conversation was readable in 1 of 2 requests/);
+    assert.match(stderr, /level=ERROR/);
+    assert.equal(code, 1);
+  });
+
+  it('--once ends with 128 and the number of the signal if one comes before the answers', async () => {
+    const { child, stdout, ended } = demo('--once');
+    await eventually('the start', () => stdout().includes('Starting them'));
+    child.kill('SIGTERM');
+    assert.equal((await ended).code, 143);
+  });
+
   describe('says how to find which program has port 8080 if it is taken', () => {
     let occupied: Server | undefined;
     before(async () => {

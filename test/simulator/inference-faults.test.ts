@@ -284,6 +284,13 @@ describe('the faults of the inference side', () => {
     assert.deepEqual(await statuses(), [502, 200, 200]);
   });
 
+  it('are not spent on a list of models if they are for the next request', async () => {
+    server.faults.parse('inference-once', 'status:502');
+    const headers = modelsHeaders(server.port, server.secret);
+    assert.equal((await call({ port: server.port, method: 'GET', path: '/v1/models', headers })).status, 200);
+    assert.equal((await ask('')).answer.status, 502);
+  });
+
   it('are refused with status 400 if their name is unknown or their argument invalid', async () => {
     for (const fault of ['nope', 'flip_tag:x', 'status:-1', 'gpu_status:sold']) {
       const { answer } = await ask(`+fault=${fault}`);

@@ -5,14 +5,26 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { createServer, type ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
 import type { ModelOptions } from '../../simulator/context.ts';
 import { createModel } from '../../simulator/inference/model.ts';
+import { toPem } from '../../simulator/pki/certificate.ts';
+import { issueServerCertificate } from '../../simulator/pki/tls.ts';
+import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
+import {
+  askStream,
+  askUnary,
+  type InferenceServer,
+  membersOf,
+  SALT,
+  startInference,
+} from '../support/remote/inference-server.ts';
 import { Attempt, call, goodHeaders, modelsHeaders, PLAIN } from '../support/remote/literal-client.ts';
 
 async function inference(t: TestContext, options: ModelOptions = {}): Promise<InferenceServer> {
@@ -34,6 +46,37 @@ describe('a simulated model', () => {
       const { answer } = await server.ask('chat', members);
       assert.match(String(answer.headers['content-type']), type, JSON.stringify(stream));
     }
+  });
+
+  for (const [dialect, limit, reason] of [
+    ['chat', { max_completion_tokens: 3, max_tokens: 64 }, 'length'],
+    ['completions', { max_tokens: 3 }, 'length'],
+    ['messages', { max_tokens: 3 }, 'max_tokens'],
+  ] as const) {
+    it(`writes no more tokens than a request to ${dialect} allows, and says that this ended it`, async (t) => {
+      const server = await inference(t);
+      for (const stream of [true, false]) {
+        for (const [model, words, finish] of [
+          ['sim-4x0', 't0 t1 t2', reason],
+          ['sim-3x0', 't0 t1 t2', dialect === 'messages' ? 'end_turn' : 'stop'],
+        ] as const) {
+          const members = { ...membersOf(dialect, model, 'x', stream), ...limit };
+          const text = JSON.stringify(
+            stream ? await askStream(server, dialect, members) : await askUnary(server, dialect, members),
+          );
+          const said = [...text.matchAll(/"(?:content|text)":"([^"]*)"/g)].map(([, word]) => word).join('');
+          const [, ended] = /"(?:finish|stop)_reason":"(\w+)"/.exec(text) ?? [];
+          assert.deepEqual([said, ended], [words, finish], text);
+        }
+      }
+    });
+  }
+
+  it('refuses a message without max_tokens with status 400', async (t) => {
+    const server = await inference(t, { anyName: false });
+    const { max_tokens: _, ...members } = membersOf('messages', 'sim-echo', 'x', false);
+    const { error } = await askUnary<{ error: { message: string } }>(server, 'messages', members, 400);
+    assert.match(error.message, /max_tokens: Field required/);
   });
 
   it('sends tokens at the pace that its name says, one event at a time', async (t) => {
@@ -156,6 +199,32 @@ describe('a model server behind the simulator', () => {
     }
   });
 
+  it('is asked over TLS if its URL begins with https', async (t) => {
+    const { keys, roots } = await sharedHardware();
+    const backend = createTlsServer(issueServerCertificate(keys, ['127.0.0.1']), (request, response) => {
+      request.resume();
+      response.writeHead(200, { 'Content-Type': 'application/json' }).end('{"id":"over TLS"}');
+    }).listen(0, '127.0.0.1');
+    t.after(() => backend.close());
+    await once(backend, 'listening');
+    const server = await inference(t, {
+      backend: `https://127.0.0.1:${(backend.address() as AddressInfo).port}`,
+    });
+    const ask = async (): Promise<string> => {
+      const { answer } = await server.ask('chat', membersOf('chat', 'm', 'x', false));
+      return `${answer.status} ${answer.body}`;
+    };
+    assert.match(await ask(), /^502 .*the backend cannot be reached/);
+    assert.equal(
+      (await server.finished()).failure,
+      'the backend cannot be reached: UNABLE_TO_VERIFY_LEAF_SIGNATURE',
+    );
+    const trusted = getCACertificates('default');
+    setDefaultCACertificates([...trusted, toPem(roots.tlsCa)]);
+    t.after(() => setDefaultCACertificates(trusted));
+    assert.equal(await ask(), '200 {"id":"over TLS"}');
+  });
+
   it('breaks the connection of the client if it dies in the middle of a stream', async (t) => {
     const { server } = await startBoth(t, (response) => {
       response.writeHead(200, { 'Content-Type': 'text/event-stream' });
@@ -191,7 +260,7 @@ describe('a file of scripted answers for the simulator', () => {
 
   it('is replayed with delays, event names and statuses, one turn per tool result, and only for its models', async (t) => {
     const events = [
-      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm' }, index: 0 }] } },
+      { data: { id: 'a', choices: [{ delta: { reasoning: 'hm', reasoning_content: '' }, index: 0 }] } },
       { delayMs: 60, event: 'odd', data: { id: 'b', choices: [] } },
       { data: '[DONE]' },
     ];
@@ -214,6 +283,13 @@ describe('a file of scripted answers for the simulator', () => {
       const body = whole.attempt.openValue(whole.answer.body.toString(), PLAIN.answer);
       assert.deepEqual(body, { id: 'c', choices: [] });
     }
+    const result = { type: 'tool_result', tool_use_id: 'c', content: 'x' };
+    const messages = [{ role: 'user', content: [result] }];
+    const inMessage = await server.ask('messages', {
+      ...membersOf('messages', 'script', 'x', false),
+      messages,
+    });
+    assert.equal(inMessage.answer.status, 418, 'a result in the style of Anthropic');
     const other = await server.ask('chat', membersOf('chat', 'sim-1x0', 'x', false));
     assert.equal(other.answer.status, 200);
   });

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, afterEach, before, describe, it } from 'node:test';
+import { eventually } from '../support/processes/eventually.ts';
 import { type InferenceServer, membersOf, SALT, startInference } from '../support/remote/inference-server.ts';
 import {
   type Answer,
@@ -54,6 +55,29 @@ describe('the simulated service', () => {
     }
   });
 
+  it('breaks the stream at the message for which it no longer has the secret', async () => {
+    const asked = server.ask('chat', { ...chat(), model: 'sim-60x100', stream: true });
+    const { exchanges } = server;
+    await eventually('the stream', () =>
+      exchanges.all().some(({ model, written }) => model === 'sim-60x100' && written > 3),
+    );
+    server.secrets.dropAll();
+    const { attempt, answer } = await asked;
+    server.secrets.put(server.secret.id, server.secret.bytes);
+    assert.deepEqual([answer.status, answer.broken], [200, 'ECONNRESET read']);
+    assert.ok(attempt.openEvents(answer.body.toString(), PLAIN.answer).length > 0, 'what came before');
+    assert.match((await server.finished()).failure, /encrypting response: getting secret: no secret for ID/);
+  });
+
+  it('refuses a whole answer for which it no longer has the secret', async () => {
+    const asked = server.ask('chat', { ...chat(), model: 'sim-1x1500' });
+    await eventually('the model', () => server.exchanges.last()?.model === 'sim-1x1500');
+    server.secrets.dropAll();
+    const { answer } = await asked;
+    server.secrets.put(server.secret.id, server.secret.bytes);
+    assert.match(refusal(answer, 500), /^encrypting response: getting secret: no secret for ID/);
+  });
+
   it('refuses a wrong policy MAC, and names the expected one as the real server does', async () => {
     const wrong = '0'.repeat(64);
     const message = refusal(await ask(chat(), { 'privatemode-nvidia-ocsp-policy-mac': wrong }), 500);
@@ -86,6 +110,13 @@ describe('the simulated service', () => {
 
   it('takes a cache salt of 32 bytes, whatever its characters', async () => {
     assert.equal((await ask(chat({ cache_salt: 'é'.repeat(16) }))).status, 200);
+  });
+
+  it('measures a cache salt that is a number by its text, which no parser has shortened', async () => {
+    const attempt = new Attempt(server.secret);
+    const [salt, messages] = [attempt.seal('1234567890'.repeat(4)), attempt.seal('[]')];
+    const body = `{"model":"m","cache_salt":${salt},"messages":${messages}}`;
+    assert.equal((await server.send('chat', body)).status, 200);
   });
 
   const part = (value: unknown) => ({

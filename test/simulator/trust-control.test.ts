@@ -81,9 +81,38 @@ describe('the control endpoint of the simulator', () => {
       assert.deepEqual((await state())['faults'], { 'attest-status': 500 }, 'a refusal changes nothing');
     }));
 
+  it('refuses every request of a web page, and lets no page read its responses, also with --cors', () =>
+    withSimulator({ cors: true }, async (simulator) => {
+      const { manifestSha256 } = simulator;
+      for (const headers of [
+        { origin: 'https://page.example' },
+        { origin: 'null' },
+        { 'sec-fetch-site': 'cross-site' },
+        { 'sec-fetch-site': 'same-site' },
+      ] as Record<string, string>[]) {
+        for (const [method, path] of [
+          ['GET', '/_simulator/recorder'],
+          ['GET', '/x/../_simulator/state'],
+          ['POST', '/_simulator/rotate-manifest'],
+        ] as const) {
+          const answer = await call(simulator, method, path, { headers });
+          assert.equal(answer.status, 403, `${path} ${JSON.stringify(headers)}`);
+          assert.equal(answer.headers['access-control-allow-origin'], undefined);
+        }
+        const preflight = await call(simulator, 'OPTIONS', '/_simulator/faults', { headers });
+        assert.notEqual(preflight.status, 204);
+        assert.equal(preflight.headers['access-control-allow-methods'], undefined);
+      }
+      assert.equal(simulator.manifestSha256, manifestSha256);
+      const typed = { headers: { 'sec-fetch-site': 'none' } };
+      assert.equal((await call(simulator, 'GET', '/_simulator/state', typed)).status, 200);
+      const page = await call(simulator, 'GET', MANIFEST, { headers: { origin: 'https://page.example' } });
+      assert.equal(page.headers['access-control-allow-origin'], '*');
+    }));
+
   it('refuses every command that comes from another machine', async () => {
     const routes = controlRoutes({ manifestSha256: () => '', clockSkew: () => 0 } as never);
-    const request = { socket: { remoteAddress: '10.0.0.1' } };
+    const request = { headers: {}, socket: { remoteAddress: '10.0.0.1' } };
     const exchange = { request, response: {}, url: new URL('https://simulator/') } as unknown as Exchange;
     assert.ok(routes.length > 5);
     for (const { handle } of routes) {
@@ -103,6 +132,8 @@ describe('the switches for faults of the simulator', () => {
     faults.parse('attest-hang', 'true');
     faults.parse('attest-status', '503');
     faults.parse('secret-reset', 2);
+    faults.parse('minimum-version', 'v1.99.0');
+    faults.delete('minimum-version');
     assert.deepEqual(faults.entries(), { 'attest-hang': true, 'attest-status': 503, 'secret-reset': 2 });
     faults.parse('attest-hang', 'false');
     assert.equal(faults.get('attest-hang'), undefined);
@@ -112,6 +143,9 @@ describe('the switches for faults of the simulator', () => {
       ['attest-status', -1],
       ['secret-reset', null],
       ['toString', 'true'],
+      ['minimum-version', '1.99.0'],
+      ['minimum-version', 'banana'],
+      ['minimum-version', ''],
     ] as const) {
       assert.throws(() => faults.parse(name, value), { code: 'config_invalid' });
     }
@@ -142,5 +176,17 @@ describe('the recorder of the simulator', () => {
         assert.equal(recorder.containing(words).length, found, words);
         assert.equal(recorder.containing(Buffer.from(words)).length, found, words);
       }
+    }));
+
+  it('drops the oldest requests once the bodies together exceed its limit', () =>
+    withSimulator({ recorderLimits: { maxBodyBytes: 10, maxTotalBytes: 25 } }, async (simulator) => {
+      for (const digit of ['1', '2', '3', '4'])
+        await call(simulator, 'POST', ATTEST, {
+          headers: { authorization: 'Bearer x' },
+          body: digit.repeat(16),
+        });
+      await call(simulator, 'POST', '/small');
+      const kept = simulator.recorder.requests().map(({ path, body }) => `${path} ${body}`);
+      assert.deepEqual(kept, [`${ATTEST} 3333333333`, `${ATTEST} 4444444444`, '/small ']);
     }));
 });

@@ -3,13 +3,15 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { runSimulator } from '../../simulator/cli.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { namesOf } from '../../simulator/inference/models/list.ts';
+import { issueServerCertificate } from '../../simulator/pki/tls.ts';
+import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProgram } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -91,10 +93,14 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
   });
 
-  it('has the same hardware after a restart in the same directory, and ends with 1 if its port is taken', async (t) => {
+  it('has the same hardware and manifest after a restart in the same directory, also after a rotation, and ends with 1 if its port is taken', async (t) => {
     const filesOf = () => ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => read(file));
     const first = await run(t, '--dir', dir, '--quiet');
+    const original = read('manifest.json');
+    const simulator = { port: first.ready.port, caPem: read('ca.pem') };
+    await call(simulator, 'POST', '/_simulator/rotate-manifest');
     const before = filesOf();
+    assert.notEqual(read('manifest.json'), original);
     first.child.kill('SIGINT');
     assert.equal(await first.ended, 0);
     const { ready } = await run(t, '--dir', dir, '--quiet');
@@ -104,7 +110,7 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.match(third.stderr(), /EADDRINUSE/);
   });
 
-  it('leaves no file behind without --dir, and says on stderr how to use it and which requests came', async (t) => {
+  it('leaves no file behind without --dir, and says on stderr how to use it, which requests came, and why one failed', async (t) => {
     const { child, ready, ended, stderr } = await run(
       t,
       '--tee',
@@ -113,12 +119,26 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       'k',
       '--fault',
       'attest-status=418',
+      '--backend',
+      'http://127.0.0.1:1',
+      '--fault',
+      'inference=gzip',
+      '--fault',
+      'inference=informational:1',
     );
     const simulator = { port: ready.port, caPem: readFileSync(join(ready.dir, 'ca.pem'), 'utf8') };
     assert.equal((await post(simulator, '/privatemode/v1/attest', {}, 'k')).status, 418);
+    const state = (await call(simulator, 'GET', '/_simulator/state')).json() as { faults: object };
+    assert.deepEqual(state.faults, { 'attest-status': 418, inference: 'gzip+informational:1' });
+    const headers = { authorization: 'Bearer k' };
+    assert.equal((await call(simulator, 'GET', '/v1/models', { headers })).status, 502);
     child.kill('SIGTERM');
     assert.equal(await ended, 0);
-    assert.match(stderr(), /:\n\nPOST \/privatemode\/v1\/attest 418\n$/);
+    const [, lines] = stderr().split(':\n\nPOST ');
+    assert.equal(
+      lines,
+      '/privatemode/v1/attest 418\nGET /v1/models 502 (the backend cannot be reached: ECONNREFUSED)\n',
+    );
     assert.equal(existsSync(ready.dir), false);
   });
 
@@ -131,14 +151,19 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.match(said, new RegExp(`^ {4}--intel-pcs-url https://localhost:${ready.port} `, 'm'));
   });
 
-  it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
-    const { stderr } = await run(t, '--dir', dir, '--api-key', 'k');
+  /** Follows the instructions of a simulator, and returns the proxy. */
+  async function proxyInFront(t: TestContext, { stderr }: Running) {
     const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
     const flags = said.split(/[\s\\]+/);
     const env = [...stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [name, value]);
     const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags, '--port=0'];
     const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
     t.after(() => proxy.stop());
+    return proxy;
+  }
+
+  it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
+    const proxy = await proxyInFront(t, await run(t, '--dir', dir, '--api-key', 'k'));
     assert.match(proxy.log(), /--unsafe-trust-roots/);
     const asked = { messages: [{ role: 'user', content: 'hello' }] };
     for (const [model, status, words, request = asked] of [
@@ -154,12 +179,57 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     }
   });
 
+  it('says how to start a proxy in front of it where --host is an address that localhost does not reach', async (t) => {
+    const running = await run(t, '--dir', dir, '--host', '127.0.0.2');
+    const { url, port } = running.ready;
+    assert.equal(url, `https://127.0.0.2:${port}`);
+    assert.match(read('service.mjs'), new RegExp(`"apiEndpoint":"${url}"`));
+    const proxy = await proxyInFront(t, running);
+    assert.equal((await fetch(`${proxy.url}/v1/models`)).status, 200);
+  });
+
+  it('has each --host-name in its certificate, also IPv6 addresses in every form', async () => {
+    const { keys } = await sharedHardware();
+    const names = [
+      'sim.example',
+      '10.1.2.3',
+      '::1',
+      'fe80::1',
+      '2001:db8:1:2:3:4:5:6',
+      '::ffff:10.0.0.1',
+      '::',
+    ];
+    const { subjectAltName } = new X509Certificate(issueServerCertificate(keys, names).cert);
+    assert.deepEqual(subjectAltName?.split(', '), [
+      'DNS:sim.example',
+      'IP Address:10.1.2.3',
+      'IP Address:0:0:0:0:0:0:0:1',
+      'IP Address:FE80:0:0:0:0:0:0:1',
+      'IP Address:2001:DB8:1:2:3:4:5:6',
+      'IP Address:0:0:0:0:0:FFFF:A00:1',
+      'IP Address:0:0:0:0:0:0:0:0',
+    ]);
+  });
+
+  it('keeps 64 MiB of request bodies at most', async (t) => {
+    const { ready } = await run(t, '--dir', dir, '--quiet');
+    const simulator = { port: ready.port, caPem: read('ca.pem') };
+    const body = Buffer.alloc(4 * 1024 * 1024);
+    for (let sent = 0; sent < 18; sent++) await call(simulator, 'POST', '/v1/embeddings', { body });
+    const state = (await call(simulator, 'GET', '/_simulator/state')).json() as { recorded: number };
+    assert.equal(state.recorded, 16);
+  });
+
+  const spoilt = join(directory, 'spoilt');
+  mkdirSync(spoilt);
+  writeFileSync(join(spoilt, 'revision'), 'x');
   for (const [args, words] of [
     [['--no-such-option'], /no-such-option/],
     [['--port', '65536'], /--port/],
     [['--secret-lifetime', '1h'], /--secret-lifetime/],
     [['--tee', 'sgx'], /--tee/],
     [['--fault', 'no-such=1'], /no-such/],
+    [['--dir', spoilt], /revision does not hold the number of a manifest; remove it/],
     [['--fault', 'inference=flip_tag:3+bogus'], /no fault named bogus; --help lists all/],
     [['--host', '192.0.2.1', '--dir'], /dir/],
   ] as const) {
@@ -227,6 +297,11 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
       ['--fault', 'inference=flip-tag'],
       'fault flip-tag: there is no fault named flip-tag: write flip_tag; --help lists all',
     ],
+    [['--fault', 'minimum-version=1.99.0'], 'fault minimum-version takes a version as v1.46.0, not "1.99.0"'],
+    [
+      ['--fault', 'attest-status=500', '--fault', 'attest-status=503'],
+      '--fault attest-status is given twice: leave one out',
+    ],
     [['--fault', 'attest_status=503'], 'there is no fault named attest_status: write attest-status'],
     [
       ['--fault', 'inference:flip_tag:3'],
@@ -246,7 +321,11 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
     ],
     [
       ['--backend', 'localhost:1'],
-      '--backend must be the URL of a server, such as http://127.0.0.1:8000, not "localhost:1"',
+      '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000, not "localhost:1"',
+    ],
+    [
+      ['--backend', 'http://127.0.0.1:1/v1'],
+      '--backend must be the URL of a server without a path, such as http://127.0.0.1:8000, not "http://127.0.0.1:1/v1"',
     ],
     [['--transcripts', taken], `cannot read the transcripts in ${taken}: it is no JSON`],
     [

@@ -30,7 +30,8 @@ const event = (value: JsonObject & { readonly type: string }): ModelEvent => ({
   data: JSON.stringify(value),
 });
 
-const stopReason = (turn: TextTurn | ToolTurn): string => (turn.kind === 'text' ? 'end_turn' : 'tool_use');
+const stopReason = (turn: TextTurn | ToolTurn): string =>
+  turn.kind === 'tool' ? 'tool_use' : turn.isCut ? 'max_tokens' : 'end_turn';
 
 /** The one block of a response, as it starts. */
 const blockOf = (turn: TextTurn | ToolTurn): JsonObject =>

@@ -56,7 +56,7 @@ interface Shape {
   readonly opening: ((index: number) => JsonObject) | undefined;
   readonly textDelta: (index: number, text: string) => JsonObject;
   readonly closing: (index: number, finish: string) => JsonObject;
-  readonly whole: (index: number, text: string) => JsonObject;
+  readonly whole: (index: number, text: string, finish: string) => JsonObject;
   /** Members of a whole response after its usage. */
   readonly tail: JsonObject;
 }
@@ -79,11 +79,11 @@ const CHAT: Shape = {
     finish_reason: finish,
     stop_reason: null,
   }),
-  whole: (index, content) => ({
+  whole: (index, content, finish) => ({
     index,
     message: { role: 'assistant', content, refusal: null, tool_calls: [] },
     logprobs: null,
-    finish_reason: 'stop',
+    finish_reason: finish,
     stop_reason: null,
   }),
   tail: { prompt_logprobs: null },
@@ -96,7 +96,7 @@ const LEGACY: Shape = {
   opening: undefined,
   textDelta: (index, text) => ({ index, text, logprobs: null, finish_reason: null }),
   closing: (index, finish) => ({ index, text: '', logprobs: null, finish_reason: finish, stop_reason: null }),
-  whole: (index, text) => ({ index, text, logprobs: null, finish_reason: 'stop', stop_reason: null }),
+  whole: (index, text, finish) => ({ index, text, logprobs: null, finish_reason: finish, stop_reason: null }),
   tail: {},
 };
 
@@ -117,9 +117,12 @@ interface Output {
   next: IteratorResult<JsonObject, void>;
 }
 
+const finishOf = (turn: ResponseTurn): string =>
+  turn.kind === 'tool' ? 'tool_calls' : turn.isCut ? 'length' : 'stop';
+
 function outputOf(shape: Shape, turn: ResponseTurn, index: number): Output {
   const deltas = turn.kind === 'text' ? textDeltas(shape, turn, index) : toolDeltas(turn.call, index);
-  return { index, finish: turn.kind === 'text' ? 'stop' : 'tool_calls', deltas, next: deltas.next() };
+  return { index, finish: finishOf(turn), deltas, next: deltas.next() };
 }
 
 function* textDeltas(shape: Shape, { tokens }: TextTurn, index: number): Generator<JsonObject, void> {
@@ -241,7 +244,7 @@ async function wholeChoices(
     const interval = index === 0 ? turn.intervalMs : 0;
     for await (const token of paced(turn.tokens, interval, signal)) tokens.push(token);
     count += tokens.length;
-    choices.push(shape.whole(index, tokens.join('')));
+    choices.push(shape.whole(index, tokens.join(''), finishOf(turn)));
   }
   return { choices, tokens: count };
 }

@@ -41,16 +41,25 @@ function sampleArguments(schema: unknown): JsonObject {
 }
 
 /**
- * Whether the conversation ends with a tool's result. OpenAI: a message of role `tool`; Anthropic: a content
- * block `tool_result` in the last message.
+ * How many tools' results a message holds. OpenAI: a message of role `tool` is one; Anthropic: each content
+ * block `tool_result` is one.
  */
-export function hasToolResult(messages: unknown): boolean {
-  const last = Array.isArray(messages) ? messages.at(-1) : undefined;
-  if (!isObject(last)) return false;
-  const { role, content } = last as { role?: unknown; content?: unknown };
-  if (role === 'tool') return true;
-  return Array.isArray(content) && content.some((part) => isObject(part) && part['type'] === 'tool_result');
+function resultsIn(message: unknown): number {
+  if (!isObject(message)) return 0;
+  const { role, content } = message as { role?: unknown; content?: unknown };
+  if (role === 'tool') return 1;
+  return Array.isArray(content)
+    ? content.filter((part) => isObject(part) && part['type'] === 'tool_result').length
+    : 0;
 }
+
+/** How many tools' results the conversation holds. */
+export const countToolResults = (messages: unknown): number =>
+  (Array.isArray(messages) ? messages : []).reduce<number>((sum, message) => sum + resultsIn(message), 0);
+
+/** Whether the conversation ends with a tool's result. */
+export const hasToolResult = (messages: unknown): boolean =>
+  Array.isArray(messages) && resultsIn(messages.at(-1)) > 0;
 
 interface Tool {
   readonly name: string;

@@ -14,6 +14,7 @@ import { PrivatemodeError, pathRefusal } from '../../../lib/errors.ts';
 import { pause } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
+import { countToolResults } from './tools.ts';
 
 interface ScriptedEvent {
   readonly delayMs?: number;
@@ -74,11 +75,8 @@ async function* replay(events: readonly ScriptedEvent[], signal: AbortSignal): A
 
 /** The recorded response to a request, chosen by how many tools have responded in its messages. */
 export function turnIn(transcript: Transcript, request: JsonObject): Transcript {
-  const { messages } = request as { messages?: unknown };
-  const answers = (Array.isArray(messages) ? messages : []).filter(
-    (message) => isObject(message) && message['role'] === 'tool',
-  );
-  return transcript.turns?.[Math.min(answers.length, transcript.turns.length - 1)] ?? transcript;
+  const { turns = [] } = transcript;
+  return turns[Math.min(countToolResults(request['messages']), turns.length - 1)] ?? transcript;
 }
 
 /** The recorded response. If the transcript lacks the kind asked for, the model server responds with 404. */

@@ -8,6 +8,8 @@ export interface TextTurn {
   readonly kind: 'text';
   readonly tokens: Iterable<string>;
   readonly intervalMs: number;
+  /** Whether `max_tokens` ended the text. */
+  readonly isCut?: boolean;
 }
 
 export interface ToolTurn {
@@ -34,6 +36,26 @@ const numbered = (count: number): Iterable<string> => ({
     for (let index = 0; index < count; index++) yield index === 0 ? 't0' : ` t${index}`;
   },
 });
+
+function* firstOf(tokens: Iterable<string>, count: number): Generator<string> {
+  let left = count;
+  for (const token of tokens) {
+    if (left-- <= 0) return;
+    yield token;
+  }
+}
+
+/** The turn with no more tokens than the request allows; calls of tools and errors stay whole. */
+export function withinLimit(turn: Turn, { max_completion_tokens, max_tokens }: JsonObject): Turn {
+  const limit = max_completion_tokens ?? max_tokens;
+  if (turn.kind !== 'text' || !Number.isSafeInteger(limit)) return turn;
+  const { tokens } = turn;
+  const most = limit as number;
+  let count = 0;
+  for (const _ of firstOf(tokens, most + 1)) count++;
+  if (count <= most) return turn;
+  return { ...turn, tokens: { [Symbol.iterator]: () => firstOf(tokens, most) }, isCut: true };
+}
 
 /** A text cut before each word, blanks included; joined, the pieces give the text again. */
 export const wordsOf = (text: string): string[] => text.match(/^\s+|\S+\s*/g) ?? [];

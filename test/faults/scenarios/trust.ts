@@ -175,25 +175,34 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
   {
     name: 'manifest rotation in flight',
     outcome:
-      'the running stream ends normally under the old manifest; the next request uses the new one, and says so',
+      'the running stream goes on under the old manifest until the service forgets its secret: then it gets an error event `stream_unfinished` and a broken connection; the next request uses the new manifest, and says so; `/readyz` stays 204',
     async run(t) {
       const s = await scene(t, { managedManifest: true });
       await ready(s);
       const old = s.stack.simulator.manifestSha256;
-      const running = s.ask({ model: 'sim-20x30' });
+      const running = s.ask({ model: 'sim-2000x30' });
       const { exchanges } = s.stack.simulator;
-      await eventually('the stream', () => exchanges.all().some(({ written }) => written > 0));
+      const written = (): number => exchanges.all()[0]?.written ?? 0;
+      await eventually('the stream', () => written() > 0);
       await s.stack.simulator.rotateManifest();
+      const before = written();
+      await eventually('more of the stream', () => written() > before + 3);
       s.stack.simulator.secrets.dropAll();
+      const response = await running;
+      assert.deepEqual(
+        [response.status, response.ended, response.error?.code],
+        [200, 'broken', 'stream_unfinished'],
+      );
+      assert.equal(response.headers['privatemode-proxy-manifest-sha256'], old);
+      assert.match(response.text, /^t0 t1 t2/);
+      assert.equal((await readiness(s)).status, 204);
       const next = await s.ask();
       assert.equal(next.headers['privatemode-proxy-manifest-sha256'], s.stack.simulator.manifestSha256);
       assert.ok(next.terminal);
-      const response = await running;
-      assert.equal(response.headers['privatemode-proxy-manifest-sha256'], old);
-      assert.ok(response.terminal, response.body);
       assert.notEqual(s.stack.simulator.manifestSha256, old);
+      assert.equal(s.stack.proxy.session.standing().state, 'verified');
       assert.equal(enforced(s).length, 2);
-      await s.finish({ upstream: 3 });
+      await s.finish({ upstream: 3, shown: [response.body] });
     },
   },
   {
