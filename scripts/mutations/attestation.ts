@@ -356,7 +356,7 @@ export const ATTESTATION: readonly Mutation[] = [
     tests: [
       {
         file: 'test/attestation/x509/der.test.ts',
-        names: ['the reader of DER elements names the kind of defect that it refuses'],
+        names: ['the reader of DER elements refuses bytes after the element'],
       },
     ],
   },
