@@ -56,7 +56,7 @@ const reaches = (scene: Scene, state: StateName): Promise<unknown> =>
   eventually(state, async () => (await readyz(scene)).startsWith(`${state}:`));
 const isReady = ({ proxy }: Scene): Promise<unknown> =>
   eventually('readiness', async () => (await fetch(`${proxy.url}/readyz`)).status === 204);
-/** Otherwise the second rejection comes six seconds after the first, which may be over before the proxy listens. */
+/** Otherwise a second rejection follows after six seconds, which may be over before the proxy listens. */
 async function hangAfterFirst({ recorder, faults }: Remote['simulator']): Promise<void> {
   await eventually('an attestation', () => recorder.requests().some(({ path }) => path.endsWith('/attest')));
   await delay(2_000); // it has been answered then
