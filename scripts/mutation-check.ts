@@ -26,8 +26,10 @@ function copyTree(scratch: string): string {
   return copy;
 }
 
-/** ms for the tests of one file. */
-const PATIENCE = 60_000;
+/** ms for the tests of one file without a mutation. */
+const PATIENCE = 300_000;
+/** ms for those with one, which often hang, and for each of their waits. */
+const MUTATED = { file: 45_000, wait: 15_000 };
 /** Mutations at a time: the tests of a third one run while those of two wait. */
 const AT_ONCE = availableParallelism() + 1;
 
@@ -53,12 +55,15 @@ function endGroup(leader: number): void {
   }
 }
 
-/** Runs the named tests of a file in that tree, for `patience` ms at most. */
+/**
+ * Runs the named tests of a file in that tree, for `patience` ms at most. `wait`: ms after which each wait of
+ * a test fails; undefined: those of `npm test`.
+ */
 export async function runTests(
   tree: string,
   file: string,
   names: readonly string[],
-  patience: number = PATIENCE,
+  { file: patience, wait }: { readonly file: number; readonly wait?: number } = { file: PATIENCE },
 ): Promise<Outcome> {
   const report = join(tree, '.ended-tests');
   const patterns = names.map((name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`);
@@ -74,6 +79,7 @@ export async function runTests(
     ...process.env,
     NODE_COMPILE_CACHE: join(tree, '.compiled'),
     NODE_TEST_CONTEXT: undefined,
+    TEST_PATIENCE: wait?.toString(),
   };
   rmSync(report, { force: true });
   // A group of its own: what a test has started and not ended would go on writing to the tree.
@@ -149,7 +155,7 @@ async function check(mutation: Mutation, tree: string, red: ReadonlySet<string>)
   }
   const findings: string[] = [];
   for (const each of tests) {
-    findings.push(...findingsOf(each.names, await runTests(tree, each.file, each.names)));
+    findings.push(...findingsOf(each.names, await runTests(tree, each.file, each.names, MUTATED)));
   }
   writeFileSync(path, source);
   return findings;

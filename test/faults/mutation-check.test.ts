@@ -91,7 +91,7 @@ describe('the mutation check', () => {
       hung: false,
     });
     write('hangs.test.mjs', "process.on('SIGTERM', () => {});", "it('hangs', () => { for (;;); });");
-    const { passed, hung } = await runTests(tree, 'hangs.test.mjs', ['hangs'], 2_000);
+    const { passed, hung } = await runTests(tree, 'hangs.test.mjs', ['hangs'], { file: 2_000 });
     assert.deepEqual([[...passed], hung], [[], true]);
   });
 });
