@@ -23,9 +23,6 @@ const STAYS: Readonly<Record<string, string>> = {
     '10 bytes each. The parser makes the messages itself, and takes a class of ours for requests alone.',
   'gateway/chunked-response.ts _send':
     'A chunk as one buffer saves part of what a token costs (`stream_cpu_per_token`); the public methods hand the socket its parts one by one.',
-  'listener/connections.ts resetAndDestroy':
-    'Over TLS a response to HTTP/1.0 that breaks off needs a reset too, and Node throws on a TLS socket. The accepted socket is known to the listener ' +
-    'alone, which makes no TLS socket itself.',
   'listener/not-http.ts destroy':
     'Node destroys a connection whose handshake failed at once, and with unread bytes the reset overtakes the hint to use https. net.Server makes ' +
     'its sockets itself.',

@@ -181,6 +181,9 @@ export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   // Only TCP has a reset: on a socket file Node throws (docs/hazards.md 12).
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
+  // On a TLS socket it throws too, so the listener resets the connection below (lib/listener/connections.ts).
   if (res.chunkedEncoding || !isTcp) res.destroy();
-  else socket.resetAndDestroy();
+  else if ('encrypted' in socket) {
+    if (!socket.emit('reset')) res.destroy();
+  } else socket.resetAndDestroy();
 }

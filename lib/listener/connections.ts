@@ -39,7 +39,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     socket.on('error', ignore);
     socket.once('close', () => responses.delete(socket));
     if (draining) endWithoutRequest(socket);
-    if (tls) socket.resetAndDestroy = () => resetUnder(socket);
+    if (tls) socket.on('reset', () => resetUnder(socket));
   });
   const track = ({ socket }: IncomingMessage, res: ServerResponse): void => {
     const open = responses.get(socket);
@@ -58,12 +58,11 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
       ? undefined
       : [...accepted].find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
 
-  /** Resets the connection under a TLS socket, on which Node would throw. */
-  function resetUnder(socket: Socket): Socket {
+  /** Resets the connection under a TLS socket, when the gateway asks for it. */
+  function resetUnder(socket: Socket): void {
     const raw = acceptedUnder(socket);
     if (raw === undefined) socket.destroy();
     else raw.resetAndDestroy();
-    return socket;
   }
 
   /** Ends a connection unless it has a response under way in a second. */
