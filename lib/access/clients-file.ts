@@ -63,7 +63,6 @@ export interface ClientEntry {
   readonly limits: Limits;
 }
 
-/** Greatest length of the file, in bytes. */
 /** The proxy compares the token of each request with all tokens. */
 const MOST_TOKENS = 4096;
 

@@ -88,7 +88,7 @@ export interface PrivatemodeOptions {
    */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Called once for each verification that comes to a verdict, accepted or not. The verdict has all checks.
+   * Called with each verdict, also with one that rejects the service. A verdict has all checks.
    * An error that the function throws is uncaught, as from an event listener.
    */
   readonly onVerdict?: ((verdict: ClientVerdict) => void) | undefined;
