@@ -83,13 +83,19 @@ let hasResult = false;
 for (const signal of SIGNALS) process.once(signal, onSignal);
 process.stdout.on('error', () => process.exit(1)); // the reader of the output has gone
 
-const finished = demo(process.argv.slice(2)).catch((thrown) => {
-  stopHolding();
-  process.stderr.write(`\nThe demo failed: ${reasonOf(thrown)}\n`);
-  return 1;
-});
-const code = await Promise.race([finished, stopped.then((signal) => (hasResult ? 128 + signal : 0))]);
+interface Ending {
+  readonly code: number;
+  readonly thrown?: unknown;
+}
+const finished = demo(process.argv.slice(2)).then<Ending, Ending>(
+  (code) => ({ code }),
+  (thrown) => ({ code: 1, thrown }),
+);
+const interrupted = stopped.then<Ending>((signal) => ({ code: hasResult ? 128 + signal : 0 }));
+// What fails because of the signal is not said: it is no failure of the demo.
+const { code, thrown } = await Promise.race([finished, interrupted]);
 stopHolding();
+if (thrown !== undefined) process.stderr.write(`\nThe demo failed: ${reasonOf(thrown)}\n`);
 setTimeout(() => process.exit(1), CLEAN_UP).unref();
 await opened.disposeAsync().catch((thrown) => {
   process.stderr.write(`The demo could not clean up: ${reasonOf(thrown)}\n`);
@@ -106,7 +112,8 @@ async function demo(argv: readonly string[]): Promise<number> {
   hasResult = wanted.once || wanted.agent !== undefined;
   if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
-  opened.defer(() => rmSync(directory, { recursive: true, force: true }));
+  // Last of all, because what a signal interrupts may still be writing there.
+  process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
   say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
   say('Starting them (the hardware makes its own keys, this takes a second) …');
   const scratch = wanted.agent === undefined ? undefined : join(directory, 'scratch');

@@ -212,7 +212,8 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     const { child, stdout, ended } = demo('--once');
     await eventually('the start', () => stdout().includes('Starting them'));
     child.kill('SIGTERM');
-    assert.equal((await ended).code, 143);
+    const { code, stderr } = await ended;
+    assert.deepEqual([code, stderr, readdirSync(temporary)], [143, '', []]);
   });
 
   describe('says how to find which program has port 8080 if it is taken', () => {
