@@ -112,20 +112,15 @@ async function demo(argv: readonly string[]): Promise<number> {
   hasResult = wanted.once || wanted.agent !== undefined;
   if (wanted.agent !== undefined) demandInstalled(wanted.agent, process.env);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-demo-'));
-  // Last of all, because what a signal interrupts may still be writing there.
   process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
   say('Everything here is simulated: the service, its hardware and its models are programs on this machine.');
   say('Starting them (the hardware makes its own keys, this takes a second) …');
   const scratch = wanted.agent === undefined ? undefined : join(directory, 'scratch');
-  const simulator = await startSimulator({
-    directory,
-    anyName: false,
-    ...(scratch === undefined ? {} : { edits: scratch }),
-  });
-  opened.defer(() => simulator.close());
+  const edits = scratch === undefined ? {} : { edits: scratch };
+  const simulator = await open(() => startSimulator({ directory, anyName: false, ...edits }));
   const admin = wanted.once ? undefined : await freePort();
-  const proxy = await startOnFreePort({ directory, remote: simulator.port, admin, wanted });
-  opened.defer(() => proxy.close());
+  const place = { directory, remote: simulator.port, admin, wanted };
+  const proxy = await open(() => startOnFreePort(place));
 
   await proxy.session.acquire({ timeoutMs: 30_000 });
   showVerdict(proxy);
@@ -147,6 +142,22 @@ async function demo(argv: readonly string[]): Promise<number> {
   showHints(proxy.url, directory, simulator.port);
   await stopped;
   return 0;
+}
+
+/**
+ * Starts something that is closed at the end. If a signal comes meanwhile, the end waits for the start, which
+ * would go on writing its files. Nothing is started after a signal.
+ */
+function open<T extends { close(): Promise<void> }>(start: () => Promise<T>): Promise<T> {
+  let started: Promise<T> | undefined;
+  opened.defer(() =>
+    started?.then(
+      (running) => running.close(),
+      () => {},
+    ),
+  ); // throws after a signal
+  started = start();
+  return started;
 }
 
 /** Says in how many requests the text was readable on the wire of the simulated service. */

@@ -11,6 +11,8 @@ export type ConnectionTable = ReturnType<typeof trackConnections>;
  * connected to send one. With TLS, first the handshake has this time, then the request.
  */
 const FIRST_REQUEST = 1_000;
+/** ms that a TLS connection whose client has ended it may go on without taking a byte. */
+const STUCK = 10_000;
 
 const ignore = (): void => {};
 
@@ -39,7 +41,9 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     socket.on('error', ignore);
     socket.once('close', () => responses.delete(socket));
     if (draining) endWithoutRequest(socket);
-    if (tls) socket.on('reset', () => resetUnder(socket));
+    if (!tls) return;
+    socket.on('reset', () => resetUnder(socket));
+    socket.once('end', () => endIfStuck(socket));
   });
   const track = ({ socket }: IncomingMessage, res: ServerResponse): void => {
     const open = responses.get(socket);
@@ -63,6 +67,19 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     const raw = acceptedUnder(socket);
     if (raw === undefined) socket.destroy();
     else raw.resetAndDestroy();
+  }
+
+  /**
+   * Ends a TLS connection that its client has ended, unless it takes bytes. Node takes some resets for an
+   * orderly end, and then completes no write, nor says that the connection is closed (docs/hazards.md 42).
+   */
+  function endIfStuck(socket: Socket): void {
+    let left = socket.writableLength;
+    const looking = setInterval(() => {
+      if (socket.writableLength >= left) socket.destroy();
+      left = socket.writableLength;
+    }, STUCK).unref();
+    socket.once('close', () => clearInterval(looking));
   }
 
   /** Ends a connection unless it has a response under way in a second. */

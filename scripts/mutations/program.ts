@@ -333,6 +333,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a reset under TLS that looks like an orderly end: its response never ends',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: "    socket.once('end', () => endIfStuck(socket));\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: [
+          'TLS ends a connection that its client resets just after a request, which Node takes for an orderly end',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the connection of a CONNECT: its reset ends the process',
     file: 'lib/listener/connections.ts',
     edits: [{ find: "    socket.on('error', ignore);\n", replace: '' }],

@@ -130,6 +130,35 @@ describe('TLS', { concurrency: true }, () => {
     assert.match(received, /a part$/);
   });
 
+  it('ends a connection that its client resets just after a request, which Node takes for an orderly end', async (t) => {
+    let unfinished = 0;
+    const listener = await listen(
+      { listenAddress: '127.0.0.1', port: 0, tls: issue('first'), fd: undefined },
+      (_req, res) => {
+        unfinished++;
+        res.once('close', () => unfinished--);
+        setImmediate(() => res.write('a part'));
+      },
+    );
+    t.after(() => {
+      listener.destroy();
+      return listener.drain();
+    });
+    for (let i = 0; i < 20; i++) {
+      const raw = connect(listener.port, '127.0.0.1');
+      const socket = await shakeHands(t, listener.port, { socket: raw });
+      socket.on('error', () => {});
+      socket.write(get('/'));
+      await new Promise((turn) => setImmediate(turn));
+      raw.resetAndDestroy();
+    }
+    await eventually('the first request', () => unfinished > 0);
+    await eventually(
+      () => `the end of ${unfinished} responses`,
+      () => unfinished === 0,
+    );
+  });
+
   it('takes no client certificates on a socket file, where it could not tell the connections apart', async () => {
     const clientCertificates = { cas: [authority.pem], take: () => true, withdraw: () => {} };
     const socketFile = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
