@@ -1,7 +1,7 @@
 /**
  * Methods of Node's objects are not replaced, and their private members not read: subclasses and documented
- * extension points do it. What stays all the same stands in a list, with its figure or its reason. Directories
- * are made without Node's `recursive`, which may never return (docs/hazards.md 30).
+ * extension points do it. What stays all the same stands in a list, with its figure or its reason. No mkdir
+ * has the `recursive` of Node, which may never return (docs/hazards.md 30).
  */
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
