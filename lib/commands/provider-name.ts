@@ -3,19 +3,11 @@
  * user in one project, so that sessions can be resumed.
  */
 import { createHmac, randomBytes } from 'node:crypto';
-import {
-  existsSync,
-  linkSync,
-  lstatSync,
-  mkdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, linkSync, lstatSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { dirname, isAbsolute, join, relative } from 'node:path';
 import type { Environment } from '../config/environment.ts';
+import { makeDirectorySync } from '../files/make-directory.ts';
 
 export interface ProviderName {
   readonly name: string;
@@ -72,7 +64,7 @@ export function stateDirectory(env: Environment): string {
  */
 export function makeStateDirectory(env: Environment, at: string): string {
   const directory = stateDirectory(env);
-  mkdirSync(directory, { recursive: true, mode: 0o700 });
+  makeDirectorySync(directory, 0o700);
   const project = projectOf(realpathSync(at));
   const inside = !relative(project, realpathSync(directory)).startsWith('..');
   if (inside && relative(project, realpathSync(homeOf(env))).startsWith('..'))

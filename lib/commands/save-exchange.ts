@@ -4,10 +4,11 @@
  */
 import { existsSync, readFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
-import { makeDirectory, orRefuse } from '../config/files.ts';
+import { orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
 import { pathRefusal } from '../errors.ts';
 import { writeFiles } from '../files/durable-file.ts';
+import { makeDirectorySync } from '../files/make-directory.ts';
 import { exchangeFiles, SAVED, type SavedExchange } from '../verdict/saved-exchange.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 
@@ -22,7 +23,7 @@ export function prepareSave(directory: string): void {
       `--save: ${directory} already holds ${taken}; name an empty directory, or verify the saved exchange: verify --saved ${directory}`,
     );
   }
-  orRefuse(() => makeDirectory(directory, 0o700), unwritable(directory));
+  orRefuse(() => makeDirectorySync(directory, 0o700), unwritable(directory));
 }
 
 /**

@@ -8,7 +8,7 @@ import { setTimeout as passed } from 'node:timers/promises';
 import { isatty } from 'node:tty';
 import type { Config } from '../config/config.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import { inheritedSocket, serviceManager } from '../listener/systemd.ts';
+import { inheritedSocket, STOP_MARGIN, serviceManager } from '../listener/systemd.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
 import { type RunningProxy, startProxy } from '../proxy.ts';
 import { printable } from '../text.ts';
@@ -39,7 +39,8 @@ export async function run(
   const portClosing = new AbortController();
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
     if (!stopping) end(0);
-    else if (proxy === undefined || portClosing.signal.aborted) endNow(signal, log);
+    else if (proxy === undefined || portClosing.signal.aborted)
+      endNow(signal, log, 'A second signal, ending at once');
     else portClosing.abort();
     stopping = true;
   };
@@ -88,6 +89,9 @@ export async function run(
     await passed(delay, undefined, { signal: portClosing.signal }).catch(() => {});
   }
   portClosing.abort();
+  // A disk that does not answer would hold the process, also once everything is closed.
+  const tooLate = 'The end takes too long, as when a disk does not answer; ending at once';
+  setTimeout(endNow, config.shutdownGrace + STOP_MARGIN, 'SIGKILL', log, tooLate).unref();
   await Promise.all([managerTold, proxy.close()]);
   heed('off');
   // Repeat the error as the last line, where people and log collectors look first.
@@ -114,11 +118,13 @@ const delayOf = ({ shutdownDelay }: Config): number =>
   inheritedSocket(process.env) === undefined ? shutdownDelay : 0;
 
 /**
- * Ends the process at once, on a second signal while responses end: no response is finished, and the exit
- * code is that of the signal.
+ * Ends the process at once, by the signal; no response is finished. process.exit() alone would wait for a
+ * disk that does not answer (docs/hazards.md 42).
  */
-function endNow(signal: 'SIGTERM' | 'SIGINT', log: Logger): never {
-  log.warn({ signal }, 'A second signal, ending at once');
+function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {
+  log.warn({ signal }, why);
   for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');
-  process.exit(128 + constants.signals[signal]);
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+  process.exit(128 + constants.signals[signal]); // process 1 of a container survives its own signals
 }

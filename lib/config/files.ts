@@ -1,8 +1,9 @@
 /** Reads the files and directories that flags name: a salt, a manifest, the workspace. */
-import { createReadStream, existsSync, mkdirSync, mkdtempSync, rmdirSync, statSync } from 'node:fs';
-import { dirname, join, resolve } from 'node:path';
+import { createReadStream, existsSync, mkdtempSync, rmdirSync } from 'node:fs';
+import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { fileUnreadable, pathRefusal } from '../errors.ts';
+import { makeDirectorySync } from '../files/make-directory.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */
@@ -140,31 +141,11 @@ export function prepareWorkspace(workspace: string): void {
         : `the directory ${name} cannot be ${action} (${code})`;
     return invalid(`--workspace: ${problem}; name a directory that can be written`, thrown);
   };
-  orRefuse(() => makeDirectory(workspace), refuse('created'));
+  orRefuse(() => makeDirectorySync(workspace), refuse('created'));
   if (existsSync(join(workspace, 'manifests', 'log.txt'))) return;
   // Try to write: a file system may refuse what the permissions allow, as /proc does even for root.
   orRefuse(() => rmdirSync(mkdtempSync(join(workspace, '.write-check-'))), refuse('written'));
 }
-
-/**
- * As `mkdir -p`, with `mode` for the directories it makes. Node's own `recursive` never returns if a
- * directory exists in which mkdir fails with ENOENT, as below /proc. Throws the error of the file system;
- * EEXIST if `path` exists and is no directory.
- */
-export function makeDirectory(path: string, mode?: number): void {
-  const whole = resolve(path);
-  if (isDirectory(whole)) return;
-  const parent = dirname(whole);
-  if (parent !== whole && !existsSync(parent)) makeDirectory(parent, mode);
-  try {
-    mkdirSync(whole, { mode });
-  } catch (thrown) {
-    if (codeOf(thrown) !== 'EEXIST' || !isDirectory(whole)) throw thrown;
-  }
-}
-
-const isDirectory = (path: string): boolean =>
-  statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 
 /** The code of a file-system error. */
 const codeOf = (thrown: unknown): string => (thrown as NodeJS.ErrnoException).code ?? 'unknown cause';

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { link, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { makeDirectory } from './make-directory.ts';
 
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
 
@@ -97,7 +98,7 @@ export async function writeFiles(
 ): Promise<void> {
   for (const [name, content] of Object.entries(files)) {
     const path = join(directory, name);
-    if (dirname(name) !== '.') await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+    if (dirname(name) !== '.') await makeDirectory(dirname(path), 0o700);
     await replace(path, content, mode);
   }
 }

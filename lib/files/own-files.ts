@@ -1,9 +1,10 @@
 /** Opens files without following links, and refuses files that another user could change. */
 import { constants, type Stats } from 'node:fs';
-import { type FileHandle, lstat, mkdir, open, readdir } from 'node:fs/promises';
+import { type FileHandle, lstat, open, readdir } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { unless } from './durable-file.ts';
+import { makeDirectory } from './make-directory.ts';
 
 // Windows has neither O_NOFOLLOW nor O_NONBLOCK. It has no FIFOs either, for which an open would wait.
 const { O_NOFOLLOW = 0, O_NONBLOCK = 0, O_APPEND, O_CREAT, O_RDONLY, O_WRONLY } = constants;
@@ -37,7 +38,7 @@ export const openToRead = (path: string): Promise<FileHandle> => openRegular(pat
  * directory if they are missing.
  */
 export async function openToAppend(path: string): Promise<FileHandle> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  await makeDirectory(dirname(path), 0o700);
   return openRegular(path, O_WRONLY | O_APPEND | O_CREAT, 0o600);
 }
 
@@ -73,7 +74,7 @@ export async function readTree(directory: string, most: number): Promise<Record<
  * another user than this one or root, or if others may write to it.
  */
 export async function requireOwnDirectory(path: string): Promise<Stats> {
-  await unless('EEXIST', mkdir(path, { recursive: true, mode: 0o700 }));
+  await unless('EEXIST', makeDirectory(path, 0o700));
   const stats = await lstat(path);
   if (!stats.isDirectory())
     throw refusal(path, 'is a link or something else than a directory', 'Put a directory in its place.');

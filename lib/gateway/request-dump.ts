@@ -4,9 +4,10 @@
  */
 import { randomInt } from 'node:crypto';
 import { EventEmitter } from 'node:events';
-import { createWriteStream, mkdirSync } from 'node:fs';
+import { createWriteStream } from 'node:fs';
 import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:http';
 import { join } from 'node:path';
+import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
 import type { ObservedResponse } from './observed-response.ts';
 
@@ -79,7 +80,7 @@ export function createDumper({
     const { day, name } = stamp(now());
     const folder = join(workspace, 'requests', day);
     try {
-      mkdirSync(folder, { recursive: true, mode: 0o700 });
+      makeDirectorySync(folder, 0o700);
     } catch (error) {
       complain(folder, error);
     }

@@ -2,11 +2,12 @@
  * Stores what clients have used in `<workspace>/limits`, so that limits survive a restart. No request waits
  * for that.
  */
-import { lstat, mkdir, readdir, unlink } from 'node:fs/promises';
+import { lstat, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
+import { makeDirectory } from '../files/make-directory.ts';
 import { openToAppend } from '../files/own-files.ts';
 import { isCount } from './limits.ts';
 
@@ -192,7 +193,7 @@ function textOf(records: readonly CountRecord[], now: number): string {
  * admissions of these two minutes.
  */
 async function readStored(directory: string, now: number) {
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await makeDirectory(directory, 0o700);
   // The log deletes files in this directory, so it must not be a link to a place that somebody else has
   // chosen.
   if (!(await lstat(directory)).isDirectory()) throw new Error('it is not a directory');

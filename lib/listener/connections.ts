@@ -71,7 +71,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
 
   /**
    * Ends a TLS connection that its client has ended, unless it takes bytes. Node takes some resets for an
-   * orderly end, and then completes no write, nor says that the connection is closed (docs/hazards.md 42).
+   * orderly end, and then completes no write, nor says that the connection is closed (docs/hazards.md 43).
    */
   function endIfStuck(socket: Socket): void {
     let left = socket.writableLength;

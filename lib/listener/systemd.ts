@@ -11,7 +11,7 @@ const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
   promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
 
 /** ms for the ends of what the grace period left, and for receipts and logs. */
-const STOP_MARGIN = 15_000;
+export const STOP_MARGIN = 15_000;
 
 /**
  * Tells the service manager what it wants to know of a running service (sd_notify(3)), if NOTIFY_SOCKET names

@@ -1,8 +1,9 @@
 /** Writes the manifest log: every manifest that was enforced, and since when. */
-import { mkdir, open, readdir, readFile } from 'node:fs/promises';
+import { open, readdir, readFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { inTime, publish, syncDirectory, unless } from '../files/durable-file.ts';
+import { makeDirectory } from '../files/make-directory.ts';
 
 /**
  * The log of enforced manifests, for people to audit (docs/protocol/inference.md 12):
@@ -73,7 +74,7 @@ export function createManifestLog(workspace: string): ManifestLog {
    * the line.
    */
   async function appendLine(text: string | undefined, manifest: Uint8Array, at: number): Promise<string> {
-    const created = await mkdir(directory, { recursive: true });
+    const created = await makeDirectory(directory);
     if (created !== undefined) await syncDirectory(dirname(created));
     // The log exists before its first manifest does: a crash in between must not look like a log that was
     // deleted.

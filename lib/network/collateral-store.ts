@@ -1,8 +1,9 @@
 /** Keeps the collateral of AMD and Intel on disk, so that it need not be fetched again. */
 import { hash } from 'node:crypto';
-import { mkdir, readFile, rm } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { inTime, replace } from '../files/durable-file.ts';
+import { makeDirectory } from '../files/make-directory.ts';
 
 /** A piece of collateral as AMD or Intel sent it. */
 export interface Collateral {
@@ -33,7 +34,7 @@ type StoredFile = Readonly<Record<'url' | 'issuerChain' | 'body' | 'sha256', str
 export function createCollateralStore(directory: string): CollateralStore {
   const pathOf = (url: string): string => join(directory, `${hash('sha256', url).slice(0, 32)}.json`);
   async function store(path: string, text: string): Promise<void> {
-    await mkdir(directory, { recursive: true });
+    await makeDirectory(directory);
     await replace(path, text, 0o666);
   }
   return {

@@ -399,6 +399,23 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a stop: a disk that does not answer holds the process',
+    file: 'lib/commands/serve.ts',
+    edits: [
+      { find: 'setTimeout(endNow, ', replace: 'setTimeout(() => {}, ' },
+      { find: 'process.kill(process.pid, signal);', replace: '' },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'shutdown of the program ends at once after a second SIGTERM also if a disk does not answer',
+          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a stop: the port closes before --shutdown-delay is over',
     file: 'lib/commands/serve.ts',
     edits: [{ find: 'if (delay > 0) {', replace: 'if (delay > 1e12) {' }],

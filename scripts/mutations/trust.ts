@@ -331,6 +331,27 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a directory that can hold no other: making one there never returns',
+    file: 'lib/files/make-directory.ts',
+    edits: [
+      { find: ' mkdir(path, { mode })', replace: ' mkdir(path, { mode, recursive: true })' },
+      { find: ' mkdirSync(path, { mode })', replace: ' mkdirSync(path, { mode, recursive: true })' },
+    ],
+    tests: [
+      {
+        file: 'test/files/make-directory.test.ts',
+        names: [
+          'making a directory fails with ENOENT, and returns, if the working directory was deleted (makeDirectory)',
+          'making a directory fails with ENOENT, and returns, if the working directory was deleted (makeDirectorySync)',
+        ],
+      },
+      {
+        file: 'test/node-methods.test.ts',
+        names: ['methods and private members of Node are replaced or read by lib only in the listed places'],
+      },
+    ],
+  },
+  {
     defence: 'half a line of a full disk: the next line is written behind it',
     file: 'lib/files/line-files.ts',
     edits: [{ find: 'if (!clean) await handle.truncate(good);', replace: '' }],
