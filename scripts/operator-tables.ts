@@ -175,6 +175,7 @@ const OTHER_FIELDS = {
     'with `Request failed, trying once more`: `no_secret`, `connection_reset` or `stale_connection`',
   ],
   why: ['text', 'the same in words'],
+  lines: ['integer', 'with `Lines of the log were dropped, because its reader did not read`: how many'],
   remedy: ['text', 'what to do about the error or the condition, where that is for the operator'],
   condition: ['text', 'the [condition](conditions.md) that begins or is over'],
   err: ['text', 'for a failure of the program itself: the place in the code'],

@@ -1,11 +1,14 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { text } from 'node:stream/consumers';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Config } from '../lib/config/config.ts';
 import { listenFailed, PrivatemodeError } from '../lib/errors.ts';
 import { VERSION } from '../lib/version.ts';
 import { type Ran, type RunOptions, runCommand } from './support/processes/command.ts';
+import { eventually } from './support/processes/eventually.ts';
 import { cleanEnvironment } from './support/processes/program.ts';
 
 interface Outcome extends Ran {
@@ -176,6 +179,38 @@ describe('output that cannot be written', () => {
       stderr,
       /^Error: the output cannot be written \(ENOSPC\): make room for it, or send it elsewhere, and run the command again$/m,
     );
+  });
+
+  /** The program with a mebibyte already waiting in that output, which nobody reads yet. */
+  function stalled(t: TestContext, output: 'stdout' | 'stderr', ...argv: string[]) {
+    const fill = `process.${output}.write('x'.repeat(2 ** 20) + '\\n')`;
+    const preload = `data:text/javascript,${encodeURIComponent(fill)}`;
+    const child = spawn(process.execPath, ['--import', preload, PROGRAM, ...argv], {
+      env: cleanEnvironment(),
+    });
+    t.after(() => child.kill('SIGKILL'));
+    return child;
+  }
+
+  for (const [code, flag] of [
+    [0, '--version'],
+    [1, '--no-such-flag'],
+  ] as const) {
+    it(`a log that nobody reads neither keeps a program that is over alive, nor changes its exit code ${code}`, async (t) => {
+      const child = stalled(t, 'stderr', flag);
+      await eventually('its end', () => child.exitCode !== null);
+      assert.equal(child.exitCode, code);
+    });
+  }
+
+  it('a reader that pauses for seconds gets the whole output of a command', async (t) => {
+    const child = stalled(t, 'stdout', '--version');
+    child.stderr.resume();
+    await delay(2_500);
+    assert.equal(child.exitCode, null);
+    const output = await text(child.stdout);
+    assert.ok(output.endsWith(`x\nprivatemode-proxy version v${VERSION}\n`), output.slice(-100));
+    await eventually('its end', () => child.exitCode === 0);
   });
 
   it('a reader that has what it wants is no failure', () => {

@@ -11,7 +11,7 @@ import { printable } from '../text.ts';
 export interface Output {
   write(text: string): unknown;
   /** Absent where nothing can fail. An error means that the reader is gone. */
-  once?(event: 'error', listener: () => void): unknown;
+  once?(event: 'error' | 'drain', listener: () => void): unknown;
   readonly isTTY?: boolean;
   readonly columns?: number;
   readonly rows?: number;

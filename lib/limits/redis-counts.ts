@@ -49,12 +49,13 @@ export interface RedisCountsOptions {
 }
 
 /**
- * Three keys for each client, which all expire. The braces make a cluster keep them together. `tokens`:
+ * Four keys for each client, which all expire. The braces make a cluster keep them together. `tokens`:
  * integer, the tokens of this day. `window`: sorted set, the requests of the last 60 s by the ms when they
- * were admitted. `running`: sorted set, the running requests by the ms when their lease ends.
+ * were admitted. `running`: sorted set, the running requests by the ms when their lease ends. `counted`:
+ * sorted set, the replicas by the turn of their last release whose tokens are in `tokens`.
  */
 const keysOf = (client: string): readonly string[] =>
-  ['tokens', 'window', 'running'].map((key) => `privatemode-proxy:{${client}}:${key}`);
+  ['tokens', 'window', 'running', 'counted'].map((key) => `privatemode-proxy:{${client}}:${key}`);
 
 /** The clock of the store, so that replicas with different clocks agree. All times in ms. */
 const CLOCK = `
@@ -84,6 +85,7 @@ local id, lease = ARGV[1], tonumber(ARGV[5])
 local tokensPerDay, requestsPerMinute, maxConcurrent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if tokensPerDay >= 0 then
   ${TOKENS}
+  redis.call('ZCARD', KEYS[4]) -- an error if RELEASE could not use the key
   if tonumber(tokens) >= tokensPerDay then return {1, math.ceil((midnight - now) / 1000)} end
 end
 if requestsPerMinute >= 0 then
@@ -112,21 +114,27 @@ return {0, 0}`,
 );
 
 /**
- * Gives a place back. Arguments: id, tokens, how (Release.how). Replies with 1 if the place was still there,
- * else with 0.
+ * Gives a place back. Arguments: id, tokens, how (Release.how), replica, turn (Release.turn). Counts the
+ * tokens once, however often and late it arrives: the turns of a replica rise, so a turn that is not above
+ * the last one has been counted. Sent in order, because a turn that is overtaken would never be counted.
+ * Replies with 1 if the place was still there, else with 0.
  */
 const RELEASE = script(
   `${CLOCK}
-local id, added, how = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local id, added, how, replica, turn = unpack(ARGV)
 local held = redis.call('ZREM', KEYS[3], id)
 if how == 'cancel' then redis.call('ZREM', KEYS[2], id) end
-if added > 0 and (how ~= 'again' or held == 1) then
+if tonumber(added) > 0 then
   ${TOKENS}
-  redis.call('INCRBY', KEYS[1], ARGV[2])
-  redis.call('PEXPIREAT', KEYS[1], midnight)
+  if redis.call('ZADD', KEYS[4], 'GT', 'CH', turn, replica) == 1 then
+    redis.call('INCRBY', KEYS[1], added)
+    redis.call('PEXPIREAT', KEYS[1], midnight)
+    redis.call('PEXPIREAT', KEYS[4], midnight)
+  end
 end
 return held`,
   isCount,
+  { inOrder: true },
 );
 
 /**
@@ -150,13 +158,15 @@ interface Release {
   readonly tokens: number;
   /** The day on which it was given back (UTC), in days since 1970. */
   readonly day: number;
-  /**
-   * `first`: gives the place back and counts the tokens. `again`: does the same once more, if it is not known
-   * whether the store did it; counts the tokens only if the place was still there. `cancel`: leaves the store
-   * as if the request had never been.
-   */
-  how: 'first' | 'again' | 'cancel';
+  /** `end`: gives the place back and counts the tokens. `cancel`: leaves the store as if it never ran. */
+  readonly how: 'end' | 'cancel';
+  /** Its place among the releases that this replica has sent; kept if the store has perhaps counted it. */
+  turn?: number | undefined;
 }
+
+/** Orders releases: those that the store has perhaps counted come first, by their turns. */
+const byTurn = ({ turn: one = Number.MAX_VALUE }: Release, { turn: other = Number.MAX_VALUE }: Release) =>
+  one - other;
 
 const LEASE_MS = 60_000;
 /**
@@ -198,6 +208,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   const releasing = new Set<Promise<void>>();
   const replica = randomBytes(9).toString('base64url');
   let count = 0;
+  let turns = 0;
   const today = (): number => Math.floor(now() / DAY_MS);
 
   function owe(release: Release): void {
@@ -209,11 +220,13 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   async function sendRelease(run: Run, release: Release): Promise<void> {
     const { client, id, how } = release;
     const tokens = release.day === today() ? release.tokens : 0;
+    const isNew = release.turn === undefined;
+    release.turn ??= ++turns;
     try {
-      await run(RELEASE, keysOf(client), [id, tokens, how]);
+      await run(RELEASE, keysOf(client), [id, tokens, how, replica, release.turn]);
     } catch (thrown) {
       if ((thrown as StoreError).ofKeys) return; // nothing can be given back under these keys
-      if (how === 'first' && (thrown as StoreError).perhapsRun) release.how = 'again';
+      if (isNew && !(thrown as StoreError).perhapsRun) release.turn = undefined;
       owe(release);
       throw thrown;
     }
@@ -238,6 +251,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
    */
   async function catchUp(run: Run): Promise<void> {
     while (owed.length > 0) {
+      owed.sort(byTurn);
       const batch = owed.splice(0, BATCH).map((release) => sendRelease(run, release));
       const failure = (await Promise.allSettled(batch)).find(({ status }) => status === 'rejected');
       if (failure?.status === 'rejected') throw failure.reason;
@@ -258,7 +272,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     // commands.
     await run(RENEW, keys, [1, replica]).catch(unlessOfKeys);
     await run(ADMIT, keys, [replica, NO_LIMIT, NO_LIMIT, NO_LIMIT, 1]).catch(unlessOfKeys);
-    await run(RELEASE, keys, [replica, 1, 'cancel']).catch(unlessOfKeys);
+    await run(RELEASE, keys, [replica, 1, 'cancel', replica, ++turns]).catch(unlessOfKeys);
     await catchUp(run);
   }
 
@@ -276,7 +290,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     if (!ids?.delete(id)) return;
     if (ids.size === 0) running.delete(client);
     const sent: Promise<void> = sendRelease(connection.run, {
-      ...{ client, id, day: today(), how: 'first' },
+      ...{ client, id, day: today(), how: 'end' },
       tokens: tokens > 0 ? Math.min(Math.trunc(tokens), MOST_TOKENS) : 0,
     })
       .catch(() => {})

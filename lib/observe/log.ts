@@ -32,6 +32,9 @@ export interface Logger {
 export interface LogOutput {
   write(line: string): unknown;
   readonly isTTY?: boolean | undefined;
+  /** Bytes that wait for its reader; absent where nothing waits. */
+  readonly writableLength?: number;
+  once?(event: 'drain', listener: () => void): unknown;
 }
 
 /** Fields whose value the log never shows. One level of names is enough, since `flat` drops objects. */
@@ -42,6 +45,8 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set(
   ).split(' '),
 );
 const LONGEST_TEXT = 1_000;
+/** Most bytes of lines that wait for a reader of the log who does not read. */
+const MOST_WAITING = 16 * 1024 * 1024;
 const LEVEL_COLOURS = { DEBUG: 'gray', INFO: 'green', WARN: 'yellow', ERROR: 'red' } as const;
 
 /**
@@ -57,7 +62,10 @@ export function createLogger(options: {
   readonly output?: LogOutput;
   readonly env?: Readonly<Record<string, string | undefined>>;
 }): Logger {
-  const output = options.output ?? process.stderr;
+  const stream = options.output ?? process.stderr;
+  const output = bounded(stream, (lines) =>
+    log.error({ lines }, 'Lines of the log were dropped, because its reader did not read'),
+  );
   const level = pino.levels.labels[options.level];
   if (level === undefined) throw new PrivatemodeError('internal', 'an unknown log level');
   const logger = pino(
@@ -70,11 +78,37 @@ export function createLogger(options: {
       hooks:
         options.format === 'json'
           ? {}
-          : { logMethod: textLines(output, hasColours(output, options.env ?? process.env)) },
+          : { logMethod: textLines(output, hasColours(stream, options.env ?? process.env)) },
     },
     jsonOutput(output),
   );
-  return new BoundLogger(logger, {});
+  const log = new BoundLogger(logger, {});
+  return log;
+}
+
+/**
+ * Drops lines from when more than MOST_WAITING waits until the reader has read all of it, and then calls
+ * `report` with their number. Without a bound, a reader that stalls would cost the memory of the process.
+ */
+function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
+  let dropped = 0;
+  const reportDropped = (): void => {
+    const lines = dropped;
+    dropped = 0;
+    if (lines > 0) report(lines);
+  };
+  return {
+    write(line) {
+      const { writableLength = 0 } = output;
+      if (writableLength > (dropped > 0 ? 0 : MOST_WAITING)) {
+        dropped += 1;
+        if (dropped === 1) output.once?.('drain', reportDropped);
+        return;
+      }
+      reportDropped();
+      output.write(line);
+    },
+  };
 }
 
 /**

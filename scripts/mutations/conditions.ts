@@ -282,6 +282,53 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a release that the store of limits ran only perhaps: its tokens count twice',
+    file: 'lib/limits/redis-counts.ts',
+    edits: [
+      {
+        find: "if redis.call('ZADD', KEYS[4], 'GT', 'CH', turn, replica) == 1 then",
+        replace: "if redis.call('ZADD', KEYS[4], 'GT', 'CH', turn, replica) >= 0 then",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/limits/redis-counts.test.ts',
+        names: [
+          'limits counted in a Redis that is away for a while count the tokens of requests that end while the network is away for longer than the lease once, also if what was sent first arrives last',
+          'limits counted in a Redis that is away for a while count the tokens of a request once if the reply of Redis is lost',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'a request that ends as the store of limits goes away for longer than the lease: its tokens are lost',
+    file: 'lib/limits/redis-counts.ts',
+    edits: [{ find: 'if tonumber(added) > 0 then', replace: 'if tonumber(added) > 0 and held == 1 then' }],
+    tests: [
+      {
+        file: 'test/limits/redis-counts.test.ts',
+        names: [
+          'limits counted in a Redis that is away for a while count the tokens of requests that end while the network is away for longer than the lease once, also if what was sent first arrives last',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'a store of limits that goes away again while it catches up: releases overtake others, which are lost',
+    file: 'lib/limits/redis-counts.ts',
+    edits: [{ find: 'owed.sort(byTurn);', replace: '' }],
+    tests: [
+      {
+        file: 'test/limits/redis-counts.test.ts',
+        names: [
+          'limits counted in a Redis that is away for a while count the tokens of all requests that ended while Redis was away if it goes away again while they are sent',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'keys of a client that were repaired: its condition stays if it sends no request any more',
     file: 'lib/limits/redis-counts.ts',
     edits: [

@@ -762,6 +762,32 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a reader of the log that does not read: the lines that wait fill the memory',
+    file: 'lib/observe/log.ts',
+    edits: [{ find: '(dropped > 0 ? 0 : MOST_WAITING)', replace: 'Number.POSITIVE_INFINITY' }],
+    tests: [
+      {
+        file: 'test/observe/log.test.ts',
+        names: [
+          'a log that nobody reads keeps at most 16 MiB waiting, and says how many lines it dropped once it is read again',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'lines of the log that were dropped: nothing says so',
+    file: 'lib/observe/log.ts',
+    edits: [{ find: 'if (lines > 0) report(lines);', replace: 'if (lines < 0) report(lines);' }],
+    tests: [
+      {
+        file: 'test/observe/log.test.ts',
+        names: [
+          'a log that nobody reads keeps at most 16 MiB waiting, and says how many lines it dropped once it is read again',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the words of foreign errors: they may quote a prompt into the log',
     file: 'lib/observe/log.ts',
     edits: [{ find: "code.startsWith('ERR_') ? code :", replace: "code === '' ? code :" }],
@@ -1243,6 +1269,39 @@ export const PROGRAM: readonly Mutation[] = [
         names: [
           'a file that is read again --api-key does not wait at a pipe: the start refuses it',
           'the watch of the key file does not wait at a pipe in place of the file: the old key stays, and the error says what to name',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a reader of the log that does not read: a proxy that was stopped never ends',
+    file: 'bin/privatemode-proxy.ts',
+    edits: [{ find: 'if (process.stdout.writableLength === 0) process.exit();', replace: '' }],
+    tests: [
+      {
+        file: 'test/cli.test.ts',
+        names: [
+          'output that cannot be written a log that nobody reads neither keeps a program that is over alive, nor changes its exit code 0',
+          'output that cannot be written a log that nobody reads neither keeps a program that is over alive, nor changes its exit code 1',
+        ],
+      },
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'shutdown of the program ends after SIGTERM although nobody reads its log any more, and exits with 0',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the output of a command: a reader that pauses loses the rest of it',
+    file: 'bin/privatemode-proxy.ts',
+    edits: [{ find: 'if (process.stdout.writableLength === 0) process.exit();', replace: 'process.exit();' }],
+    tests: [
+      {
+        file: 'test/cli.test.ts',
+        names: [
+          'output that cannot be written a reader that pauses for seconds gets the whole output of a command',
         ],
       },
     ],

@@ -464,6 +464,19 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     });
   }
 
+  it('ends after SIGTERM although nobody reads its log any more, and exits with 0', async (t) => {
+    const fill = "process.once('SIGTERM', () => process.stderr.write('x'.repeat(2 ** 20)))";
+    const proxy = await startProxyProcess(
+      [...remote.flags, '--port=0', `--workspace=${join(remote.directory, 'workspace-unread')}`],
+      { ...remote.env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(fill)}` },
+    );
+    t.after(() => proxy.process.kill('SIGKILL'));
+    proxy.process.stderr?.pause();
+    proxy.process.kill('SIGTERM');
+    await eventually('its end', () => proxy.process.exitCode !== null);
+    assert.equal(proxy.process.exitCode, 0);
+  });
+
   it('ends at once after a second SIGTERM, by that signal', async () => {
     const { proxy, client } = await streaming(GRACE.flag, 'sim-999x100');
     const begun = performance.now();

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -264,13 +264,18 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     const client = clientWith({ requestsPerMinute: 9, tokensPerDay: 1_000, maxConcurrent: 9 });
     (await counts.admit(client)).release(3);
     await counts.admit(client);
-    for (const key of ['window', 'running', 'tokens'] as const) {
+    for (const [key, longest] of [
+      ['window', 60_000],
+      ['running', 60_000],
+      ['tokens', 86_400_000],
+      ['counted', 86_400_000],
+    ] as const) {
       const expiry = Number(await ask(server.url, 'PTTL', keyOf(client, key)));
-      assert.ok(expiry > 0 && expiry <= (key === 'tokens' ? 86_400_000 : 60_000), `${key}: ${expiry}`);
+      assert.ok(expiry > 0 && expiry <= longest, `${key}: ${expiry}`);
     }
     for (const key of (await ask(server.url, 'KEYS', '*')) as string[]) {
       assert.notEqual(await ask(server.url, 'PTTL', key), -1, `${key} is there for ever`);
-      assert.match(key, /^privatemode-proxy:\{[^{}]*\}:(?:tokens|window|running)$/);
+      assert.match(key, /^privatemode-proxy:\{[^{}]*\}:(?:tokens|window|running|counted)$/);
     }
   });
 
@@ -434,6 +439,62 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     await counts.admit(client);
   });
 
+  it('count the tokens of requests that end while the network is away for longer than the lease once, also if what was sent first arrives last', async (t) => {
+    const server = await startRedis(t);
+    const network = await networkTo(t, server.port);
+    const counts = await replica(t, network.url, { lease: 300 });
+    const client = clientWith({ tokensPerDay: 1_000 });
+    const [first, second, later] = [
+      await counts.admit(client),
+      await counts.admit(client),
+      await counts.admit(client),
+    ];
+    network.keep('requests');
+    first.release(10);
+    second.release(20);
+    await eventually('the failure', () => counts.events.length > 0);
+    later.release(40);
+    await eventually('the end of the leases', async () => {
+      return !(await ask(server.url, 'EXISTS', keyOf(client, 'running')));
+    });
+    network.keep('nothing');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '70');
+    await network.deliver();
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '70');
+  });
+
+  it('count the tokens of all requests that ended while Redis was away if it goes away again while they are sent', async (t) => {
+    const server = await startRedis(t);
+    const network = await networkTo(t, server.port);
+    const counts = await replica(t, network.url);
+    const client = clientWith({ maxConcurrent: 600, tokensPerDay: 1_000 });
+    const permits = await Promise.all(Array.from({ length: 600 }, () => counts.admit(client)));
+    network.keep('requests');
+    assert.equal(await refusalOf(counts, client), 'limits_unavailable 2');
+    for (const permit of permits) permit.release(1);
+    const before = network.kept();
+    network.keep('releases');
+    await eventually('the first releases', () => network.kept() > before);
+    network.keep('nothing');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '600');
+  });
+
+  it('count the tokens of a request once if the reply of Redis is lost', async (t) => {
+    const server = await startRedis(t);
+    const network = await networkTo(t, server.port);
+    const counts = await replica(t, network.url);
+    const client = clientWith({ tokensPerDay: 1_000 });
+    const permit = await counts.admit(client);
+    network.keep('replies');
+    permit.release(10);
+    await eventually('the failure', () => counts.events.length > 0);
+    network.keep('nothing');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '10');
+  });
+
   it('report Redis as unusable while it accepts no writes, and as recovered once it does', async (t) => {
     const server = await startRedis(t);
     await ask(server.url, 'REPLICAOF', '127.0.0.1', await freePort());
@@ -447,6 +508,48 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     assert.equal(counts.events.length, 2, counts.events.join('\n'));
   });
 });
+
+/**
+ * A network before the server on that port. While it keeps the requests or the replies, it accepts no
+ * connection; `releases`: it accepts them, and keeps what a connection sends from its first release on.
+ */
+async function networkTo(t: TestContext, port: number) {
+  let keeping: 'nothing' | 'requests' | 'replies' | 'releases' = 'nothing';
+  const kept: (() => Promise<unknown>)[] = [];
+  const relay = createServer((near) => {
+    if (keeping === 'requests' || keeping === 'replies') return void near.destroy();
+    let keepsReleases = false;
+    const far = connect(port, '127.0.0.1');
+    for (const socket of [near, far]) {
+      socket.on('error', () => {});
+      t.after(() => socket.destroy());
+    }
+    near.on('data', (data) => {
+      keepsReleases ||= keeping === 'releases' && data.includes('\r\nend\r\n');
+      if (keeping !== 'requests' && !keepsReleases) far.write(data);
+      else
+        kept.push(() => {
+          far.write(data);
+          return once(far, 'data', { signal: AbortSignal.timeout(60_000) });
+        });
+    });
+    far.on('data', (data) => void (keeping !== 'replies' && near.write(data)));
+  });
+  await new Promise<void>((resolve) => relay.listen(0, '127.0.0.1', resolve));
+  t.after(() => relay.close());
+  return {
+    url: `redis://127.0.0.1:${(relay.address() as AddressInfo).port}`,
+    keep(what: typeof keeping): void {
+      keeping = what;
+    },
+    kept: (): number => kept.length,
+    /** Hands the server the requests that were kept; resolves when it has replied to them. */
+    async deliver(): Promise<void> {
+      assert.ok(kept.length > 0);
+      for (const send of kept) await send();
+    },
+  };
+}
 
 /** A server that runs what a new connection is tried with, and then says the same to everything. */
 async function startLiar(t: TestContext, reply: string): Promise<string> {

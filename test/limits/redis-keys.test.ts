@@ -30,13 +30,18 @@ describe('a client with a key in Redis that holds no count', { skip: REDIS.skip,
 
   const opened = (more: Partial<RedisCountsOptions> = {}): Promise<Replica> => server.replica(more);
 
-  const spoiled: [what: string, key: 'tokens' | 'window' | 'running', ...command: (string | number)[]][] = [
+  const spoiled: [
+    what: string,
+    key: 'tokens' | 'window' | 'running' | 'counted',
+    ...command: (string | number)[],
+  ][] = [
     ['tokens that are a list', 'tokens', 'LPUSH', 'KEY', 'x'],
     ['tokens that are a word', 'tokens', 'SET', 'KEY', 'many'],
     ['tokens that are a fraction', 'tokens', 'SET', 'KEY', '1.5'],
     ['tokens beyond all numbers', 'tokens', 'SET', 'KEY', '9223372036854775807'],
     ['a window that is a string', 'window', 'SET', 'KEY', 'x'],
     ['running requests that are a hash', 'running', 'HSET', 'KEY', 'a', 'b'],
+    ['counted turns that are a string', 'counted', 'SET', 'KEY', 'x'],
   ];
   for (const [what, key, command, , ...values] of spoiled) {
     for (const onFailure of ['closed', 'open'] as const) {

@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createLogger, type Logger, statusLine } from '../../lib/observe/log.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 const ESCAPE = '\x1b';
 
@@ -282,6 +286,48 @@ describe('errors in a log', () => {
     err.cause = err;
     log.error({ err }, 'x');
     assert.equal(lines.length, 1);
+  });
+});
+
+describe('a log that nobody reads', () => {
+  it('keeps at most 16 MiB waiting, and says how many lines it dropped once it is read again', async (t) => {
+    const code = `
+      import { createLogger } from ${JSON.stringify(join(import.meta.dirname, '../../lib/observe/log.ts'))};
+      const log = createLogger({ format: 'json', level: 30 });
+      for (let i = 0; i < 40_000; i++) log.info({ i, reason: 'x'.repeat(900) }, 'line');
+      process.once('message', () => {
+        log.info('after');
+        process.disconnect();
+      });
+      process.send(process.stderr.writableLength);`;
+    const child = spawn(process.execPath, ['--input-type=module-typescript', '--eval', code], {
+      stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
+    });
+    t.after(() => child.kill('SIGKILL'));
+    const [waiting] = await once(child, 'message');
+    assert.ok(waiting > 15 * 2 ** 20 && waiting < 17 * 2 ** 20, `${waiting} bytes wait`);
+    let read = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      read += text;
+    });
+    await eventually('the report', () => read.slice(-1_000).includes('Lines of the log were dropped'));
+    child.send('go on');
+    await once(child, 'close');
+    const lines = read
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    const [told, after] = lines.splice(-2);
+    assert.deepEqual(
+      lines.map(({ i }) => i),
+      lines.map((_, i) => i),
+    );
+    const { level, msg, lines: dropped } = told as Record<string, unknown>;
+    assert.deepEqual(
+      [level, msg, dropped],
+      ['ERROR', 'Lines of the log were dropped, because its reader did not read', 40_000 - lines.length],
+    );
+    assert.equal(after?.['msg'], 'after');
   });
 });
 

@@ -7,7 +7,7 @@ import { type RedisServer, startRedis } from './redis-server.ts';
 /** A key of a client. */
 export const keyOf = (
   { name }: { readonly name: string },
-  key: 'tokens' | 'window' | 'running' | '*',
+  key: 'tokens' | 'window' | 'running' | 'counted' | '*',
 ): string => `privatemode-proxy:{${name}}:${key}`;
 
 export interface Replica extends RequestCounts {
