@@ -42,9 +42,9 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     name: 'SIGTERM with 100 streams',
     outcome: 'no new connections; all streams end normally within the grace, then exit code 0',
     async run(t) {
-      const s = await processScene(t, { flags: ['--shutdown-grace=10m'] });
+      // 16 s and few events, because a slow machine has 100 streams to open, and to end.
+      const s = await processScene(t, { flags: ['--shutdown-grace=10m', '--connect-timeout=2m'] });
       await s.ready();
-      // 16 s, and few events, because a slow machine still has all streams to begin and to end.
       const asked = await streams(s, 'sim-40x400');
       s.proxy.process.kill('SIGTERM');
       await refusesConnections(s);
@@ -56,9 +56,9 @@ export const PROCESS_SCENARIOS: readonly Scenario[] = [
     name: 'SIGTERM with 100 streams that outlast the grace',
     outcome: 'each stream gets an error event `shutting_down` and a broken connection, then exit code 0',
     async run(t) {
-      const s = await processScene(t, { flags: ['--shutdown-grace=500ms'] });
+      const s = await processScene(t, { flags: ['--shutdown-grace=500ms', '--connect-timeout=2m'] });
       await s.ready();
-      const asked = await streams(s, 'sim-10000x250');
+      const asked = await streams(s, 'sim-6000x400');
       s.proxy.process.kill('SIGTERM');
       const response = await Promise.all(asked);
       assert.deepEqual(kinds(response), new Set(['200 broken false shutting_down']));
