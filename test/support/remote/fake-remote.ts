@@ -108,7 +108,10 @@ export function sessionScene(
     control,
     clock,
     roots: { snp: {}, tdx: undefined },
-    collateral: { forVerdict: () => ({ distrust: async () => void remote.distrusted++ }) } as never,
+    collateral: {
+      forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
+      abandonFetches: () => void remote.calls.push('abandon fetches'),
+    } as never,
     async verify(input) {
       const verdict = verdictOf(remote, input);
       await remote.onVerify(verdict.failure?.code);
