@@ -5,22 +5,35 @@ import type { FetchAttempt } from './send.ts';
 import { unref } from './session.ts';
 
 /**
+ * Calls `late` after `ms`, unless the function that it returns is called before. If the event loop was
+ * blocked, timers run before sockets are read. So `late` waits until what had arrived by then is read.
+ */
+export function afterSilence(ms: number, late: () => void): () => void {
+  let timer = setTimeout(() => {
+    timer = setTimeout(late, 0);
+  }, ms);
+  return () => clearTimeout(timer);
+}
+
+/**
  * The network chunks of the response. Throws stream_unfinished if the response breaks off,
  * stream_idle_timeout after `idle` ms of silence (time that the reader takes does not count), and the reason
  * of the application's signal. If the reader leaves early, the connection ends. After `finish`, the rest is
  * read and dropped instead, for LINGER ms at most, so that the connection can be used again.
  */
 export function responseChunks({ response, request, abort }: FetchAttempt, idle: number) {
-  const reader = response?.body?.getReader();
+  // The first read takes it: a runtime ends the connection of a response that nobody holds or reads.
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   let finished = false;
   let whole = false;
 
   async function* read(): AsyncGenerator<Uint8Array> {
     try {
+      reader = response.body?.getReader();
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const timer = setTimeout(() => reject(stalled()), idle);
-        const next = await Promise.race([reader?.read(), late]).finally(() => clearTimeout(timer));
+        const cancel = afterSilence(idle, () => reject(stalled()));
+        const next = await Promise.race([reader?.read(), late]).finally(cancel);
         if (next === undefined || next.done) {
           whole = true;
           return;

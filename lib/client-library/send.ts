@@ -10,6 +10,7 @@ import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
+import { afterSilence } from './response-chunks.ts';
 
 const { cache, ...HERE } = HERE_ONLY;
 
@@ -59,7 +60,7 @@ export async function send(
     headers.set(name, value);
   const control = new AbortController();
   const late = noResponse();
-  const timer = setTimeout(() => control.abort(late), config.firstByteTimeout);
+  const cancel = afterSilence(config.firstByteTimeout, () => control.abort(late));
   try {
     const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.
@@ -78,7 +79,7 @@ export async function send(
     if (control.signal.aborted) throw new UpstreamFailure(late);
     throw failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
   } finally {
-    clearTimeout(timer);
+    cancel();
   }
 }
 
