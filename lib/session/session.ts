@@ -84,6 +84,11 @@ export interface SessionDeps extends EpochDeps {
    * client offers, it is called each time. The session goes on trying, slowly.
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
+  /**
+   * Whether to renew only while requests come, so that a session which nobody uses any more comes to rest.
+   * The next request then begins a renewal. Default: the session always renews.
+   */
+  readonly onDemand?: boolean | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
 }
@@ -128,7 +133,13 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let waiting: (() => void)[] = [];
   const closing = new AbortController();
   const closed = closing.signal;
-  const alarm = new Alarm(clock, () => dispatch({ type: 'due' }));
+  /** Whether a request has come since the alarm last began a renewal. */
+  let isUsed = false;
+  const alarm = new Alarm(clock, () => {
+    if (deps.onDemand && !isUsed && waiting.length === 0) return;
+    isUsed = false;
+    dispatch({ type: 'due' });
+  });
 
   const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
 
@@ -387,6 +398,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
     current,
     async acquire({ offeredKey, timeoutMs, signal }) {
+      isUsed = true;
       const inForce = current();
       const ready = inForce ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));

@@ -308,6 +308,50 @@ describe('the renewal of a session', () => {
   });
 });
 
+describe('a session that renews on demand', () => {
+  it('renews a secret that requests use, and comes to rest when none comes', async () => {
+    const { session, clock, count } = await ready({ onDemand: true });
+    await session.acquire(WAIT);
+    await clock.advance(46 * MINUTE);
+    assert.equal(count('attest'), 2);
+    await clock.advance(180 * MINUTE);
+    assert.equal(count('attest'), 2);
+    assert.deepEqual(clock.timers(), { all: 0, waiting: 0 });
+  });
+
+  it('renews in the background for a request that comes late, and makes it wait once the secret has ended', async () => {
+    const { session, clock, count } = await ready({ onDemand: true });
+    const first = session.current();
+    await clock.advance(50 * MINUTE);
+    assert.equal(await session.acquire(WAIT), first);
+    await settle();
+    assert.equal(count('attest'), 2);
+    await clock.advance(120 * MINUTE);
+    assert.equal(session.current(), undefined);
+    const epoch = await session.acquire(WAIT);
+    assert.equal(epoch.attestedAt, clock.now());
+  });
+
+  it('tries as often as another while a request waits, and rests after that', async () => {
+    const failing = async (onDemand: boolean): Promise<SessionScene> => {
+      const scene = sessionScene({ onDemand, prepare: { onAttest: fails('upstream_reset') } });
+      const waiting = assert.rejects(scene.session.acquire(WAIT), withCode('not_ready'));
+      await scene.clock.advance(30_000);
+      await waiting;
+      return scene;
+    };
+    const { session, clock, remote, count } = await failing(true);
+    assert.equal(count('attest'), (await failing(false)).count('attest'));
+    await clock.advance(5 * MINUTE);
+    const before = count('attest');
+    await clock.advance(60 * MINUTE);
+    assert.equal(count('attest'), before);
+    remote.onAttest = () => {};
+    const epoch = await session.acquire(WAIT);
+    assert.equal(epoch, session.current());
+  });
+});
+
 describe('an attested secret', () => {
   /** From here on no update succeeds, so that the current epoch is the only one. */
   const alone = async (): Promise<SessionScene> => {

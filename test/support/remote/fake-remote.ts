@@ -61,7 +61,7 @@ export const fails =
   };
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'random' | 'lifetimes'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'lifetimes'>> & {
     kind?: ManifestSource['kind'];
     prepare?: Partial<FakeRemote>;
   } = {},
