@@ -320,6 +320,25 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.deepEqual([tooOld.status, await codeOf(tooOld)], [400, 'client_too_old']);
   });
 
+  it('names CORS if a page does not see whether the service marked an error as plain', async (t) => {
+    Object.assign(globalThis, { location: { origin: 'https://page.example' } });
+    t.after(() => Reflect.deleteProperty(globalThis, 'location'));
+    const denied = await ask(
+      answers('HTTP/1.1 500 No\r\nContent-Length: 29\r\n\r\n{"error":"no secret for ID x"}'),
+    );
+    const { error } = (await denied.json()) as { error: { code: string; message: string } };
+    assert.deepEqual([denied.status, error.code], [500, 'response_malformed']);
+    assert.match(
+      error.message,
+      /in a header that pages of https:\/\/page\.example do not see \(CORS\)\. Try again/,
+    );
+    assert.match(
+      error.message,
+      /expose the header Privatemode-Encrypted to pages, as "Runtimes" in the README/,
+    );
+    assert.ok(!error.message.includes('no secret for ID'));
+  });
+
   it('is refused if its path has a prefix such as /openai, and the error says which base URL to use', async () => {
     const wrong = (path: string) => ask(() => {}, { method: 'POST', body: CHAT, path });
     const { error } = (await (await wrong('/openai/v1/chat/completions')).json()) as {
