@@ -83,7 +83,7 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
-/** The origin of the page that runs this; undefined outside of browsers. Their windows and workers have one. */
+/** The origin of the page that runs this; undefined outside of browsers. Windows and workers have one. */
 export const pageOrigin = (): string | undefined =>
   (globalThis as { readonly location?: { readonly origin: string } }).location?.origin;
 

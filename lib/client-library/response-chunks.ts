@@ -1,19 +1,8 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
-import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
+import { afterSilence, brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
 import type { FetchAttempt } from './send.ts';
 import { unref } from './session.ts';
-
-/**
- * Calls `late` after `ms`, unless the function that it returns is called before. If the event loop was
- * blocked, timers run before sockets are read. So `late` waits until what had arrived by then is read.
- */
-export function afterSilence(ms: number, late: () => void): () => void {
-  let timer = setTimeout(() => {
-    timer = setTimeout(late, 0);
-  }, ms);
-  return () => clearTimeout(timer);
-}
 
 /**
  * The network chunks of the response. Throws stream_unfinished if the response breaks off,

@@ -4,13 +4,12 @@
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
-import { noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
+import { afterSilence, noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
 import { HERE_ONLY, unreachable } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
-import { afterSilence } from './response-chunks.ts';
 
 const { cache, ...HERE } = HERE_ONLY;
 

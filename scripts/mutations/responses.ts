@@ -681,7 +681,7 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'the time-outs of the library: a blocked event loop counts as silence of the service',
-    file: 'lib/client-library/response-chunks.ts',
+    file: 'lib/network/upstream-failure.ts',
     edits: [{ find: 'timer = setTimeout(late, 0);', replace: 'late();' }],
     tests: [
       {
