@@ -83,6 +83,10 @@ export const HERE_ONLY = {
 export const isRedirect = ({ status, type }: Response): boolean =>
   type === 'opaqueredirect' || (status >= 300 && status < 400);
 
+/** The origin of the page that runs this; undefined outside of browsers. Windows and workers have one. */
+export const pageOrigin = (): string | undefined =>
+  (globalThis as { readonly location?: { readonly origin: string } }).location?.origin;
+
 /**
  * The error for a fetch that gave no response: what the runtime says about it, else upstream_unreachable. A
  * browser does not tell a page why, so there the message also names CORS, the other possible reason.
@@ -91,8 +95,7 @@ export function unreachable(host: string, cause: unknown): PrivatemodeError {
   const { cause: below = cause } = (cause ?? {}) as { readonly cause?: unknown };
   const known = transportError(host, below);
   if (known instanceof PrivatemodeError) return known;
-  // Windows and workers of browsers have a location.
-  const { origin } = (globalThis as { readonly location?: { readonly origin: string } }).location ?? {};
+  const origin = pageOrigin();
   if (origin === undefined)
     return new PrivatemodeError('upstream_unreachable', `${host} cannot be reached`, { cause });
   const message = `${host} cannot be reached, or does not allow pages of ${origin} to ask it (CORS)`;

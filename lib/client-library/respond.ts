@@ -1,7 +1,7 @@
 /** The last step of a client's chain: the upstream response, decrypted, as a Response. */
 import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { PROTOCOL_VERSION } from '../envelope/protection.ts';
+import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { overflowBody } from '../http-rules/context-overflow.ts';
 import { leftOutHeader, responseHeaders } from '../http-rules/headers.ts';
@@ -13,7 +13,7 @@ import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type Decrypter, NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Translator } from '../responses-api/translator.ts';
-import { isRedirect } from './control-call.ts';
+import { isRedirect, pageOrigin } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 import { responseChunks } from './response-chunks.ts';
@@ -129,7 +129,7 @@ export async function respond(
     const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
     if (tooOld !== undefined) throw tooOld;
     throw new UnreadError(
-      isForeign ? new ForeignError(thrown, status) : unreadError(thrown, status),
+      isForeign ? unmarkedError(thrown, response) : unreadError(thrown, status),
       response,
     );
   }
@@ -140,6 +140,19 @@ export async function respond(
     status,
     headers: headers('application/json'),
   });
+}
+
+/**
+ * The error to show in place of an error that holds nothing encrypted and is not marked as plain. In a page
+ * the mark may be there, but hidden by CORS.
+ */
+function unmarkedError(failure: PrivatemodeError, { status, headers }: Response): PrivatemodeError {
+  const foreign = new ForeignError(failure, status);
+  const origin = pageOrigin();
+  if (origin === undefined || headers.has(PROTECTION_HEADERS.encrypted)) return foreign;
+  const message = `${foreign.message}; or the service marks it as unencrypted, in a header that pages of ${origin} do not see (CORS)`;
+  const remedy = `${foreign.remedy} If it persists, expose the header ${PROTECTION_HEADERS.encrypted} to pages, as "Runtimes" in the README of privatemode-ai says.`;
+  return new PrivatemodeError(foreign.code, message, { cause: foreign, remedy });
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
-import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
+import { afterSilence, brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
 import type { FetchAttempt } from './send.ts';
 import { unref } from './session.ts';
 
@@ -11,16 +11,18 @@ import { unref } from './session.ts';
  * read and dropped instead, for LINGER ms at most, so that the connection can be used again.
  */
 export function responseChunks({ response, request, abort }: FetchAttempt, idle: number) {
-  const reader = response?.body?.getReader();
+  // The first read takes it: a runtime ends the connection of a response that nobody holds or reads.
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   let finished = false;
   let whole = false;
 
   async function* read(): AsyncGenerator<Uint8Array> {
     try {
+      reader = response.body?.getReader();
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const timer = setTimeout(() => reject(stalled()), idle);
-        const next = await Promise.race([reader?.read(), late]).finally(() => clearTimeout(timer));
+        const cancel = afterSilence(idle, () => reject(stalled()));
+        const next = await Promise.race([reader?.read(), late]).finally(cancel);
         if (next === undefined || next.done) {
           whole = true;
           return;

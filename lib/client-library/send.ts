@@ -4,7 +4,7 @@
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
-import { noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
+import { afterSilence, noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
@@ -59,7 +59,7 @@ export async function send(
     headers.set(name, value);
   const control = new AbortController();
   const late = noResponse();
-  const timer = setTimeout(() => control.abort(late), config.firstByteTimeout);
+  const cancel = afterSilence(config.firstByteTimeout, () => control.abort(late));
   try {
     const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.
@@ -78,7 +78,7 @@ export async function send(
     if (control.signal.aborted) throw new UpstreamFailure(late);
     throw failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
   } finally {
-    clearTimeout(timer);
+    cancel();
   }
 }
 

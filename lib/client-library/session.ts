@@ -35,6 +35,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
   const session: AttestedSession = createSession({
     apiKey,
     host: apiEndpoint.hostname,
+    onDemand: true, // an application may drop a client without closing it
     manifests: manifestSource(config, call),
     control: createControlApi({
       call,

@@ -97,3 +97,14 @@ export const brokenOff = (cause?: unknown): PrivatemodeError =>
 
 /** ms in which the rest of a complete response must end, so that its connection can be used again. */
 export const LINGER = 5_000;
+
+/**
+ * Calls `late` after `ms`, unless the function that it returns is called before. If the event loop was
+ * blocked, timers run before sockets are read. So `late` waits until what had arrived by then is read.
+ */
+export function afterSilence(ms: number, late: () => void): () => void {
+  let timer = setTimeout(() => {
+    timer = setTimeout(late, 0);
+  }, ms);
+  return () => clearTimeout(timer);
+}

@@ -15,6 +15,8 @@ import type { Clock } from './clock.ts';
 export interface CollateralCache extends CollateralSource {
   /** The cache as the source of one verdict. */
   forVerdict(): VerdictCollateral;
+  /** Later questions share no fetch that runs now. Call this when what ran it is lost: it may never end. */
+  abandonFetches(): void;
 }
 
 export interface VerdictCollateral extends CollateralSource {
@@ -256,6 +258,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 
   return {
     ...sourceOf(new Set()),
+    abandonFetches: () => running.clear(),
     forVerdict() {
       const asked = new Set<string>();
       return {

@@ -42,6 +42,8 @@ export type Happening =
       readonly began: number;
       readonly error: PrivatemodeError;
     }
+  /** A renewal ended without a result, because the runtime ended what it ran in. */
+  | { readonly type: 'lost'; readonly number: number }
   /** The attestation with the key of a client failed. */
   | { readonly type: 'offer-failed'; readonly error: PrivatemodeError }
   /** The service denied the secret of a request. */
@@ -89,6 +91,8 @@ export function decide(state: SessionState, happening: Happening, at: Moment): D
       return made(state, happening, at);
     case 'failed':
       return happening.number === state.running ? failed(state, happening, at) : only(state);
+    case 'lost':
+      return happening.number === state.running ? lost(state) : only(state);
     case 'offer-failed':
       return offerFailed(state, happening.error, at);
     case 'denied':
@@ -217,6 +221,12 @@ function failed(
   return followedBy(only(next, ...told), (after) =>
     after.denied === undefined ? only(after) : suspended(after, after.denied, at),
   );
+}
+
+/** Gives up a renewal that is lost: should it come back, its result changes nothing. The next may begin. */
+function lost(state: SessionState): Decision {
+  const reason = new PrivatemodeError('not_ready', 'the verification was lost');
+  return only({ ...state, running: undefined }, { type: 'abandon', reason });
 }
 
 /**

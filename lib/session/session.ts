@@ -84,6 +84,11 @@ export interface SessionDeps extends EpochDeps {
    * client offers, it is called each time. The session goes on trying, slowly.
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
+  /**
+   * Whether to renew only while requests come, so that a session which nobody uses any more comes to rest.
+   * The next request then begins a renewal. Default: the session always renews.
+   */
+  readonly onDemand?: boolean | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
 }
@@ -95,10 +100,19 @@ const REFUSED_PATIENCE = 5_000;
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
+/**
+ * ms between two signs of life of a renewal, and ms without one after which it counts as lost. Timers count
+ * both, so that no renewal is lost because the process paused: then the timer of its sign of life runs first.
+ */
+const SIGN_OF_LIFE = 1_000;
+const LOST_AFTER = 3_000;
+
 /** A renewal that runs. */
 interface Renewal {
-  readonly result: Promise<Epoch>;
+  readonly number: number;
   readonly abort: AbortController;
+  /** How many signs of life it has given. */
+  signs: number;
 }
 
 /**
@@ -112,10 +126,20 @@ export function createSession(deps: SessionDeps): AttestedSession {
   let newest: Epoch | undefined;
   let renewal: Renewal | undefined;
   let verdict: Verdict | undefined;
-  let changed = Promise.withResolvers<void>();
+  /**
+   * Wake the requests that wait for a change. Each waits for a promise of its own, because in workers of
+   * Cloudflare a promise fails once the request that made it has ended.
+   */
+  let waiting: (() => void)[] = [];
   const closing = new AbortController();
   const closed = closing.signal;
-  const alarm = new Alarm(clock, () => dispatch({ type: 'due' }));
+  /** Whether a request has come since the alarm last began a renewal. */
+  let isUsed = false;
+  const alarm = new Alarm(clock, () => {
+    if (deps.onDemand && !isUsed && waiting.length === 0) return;
+    isUsed = false;
+    dispatch({ type: 'due' });
+  });
 
   const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
 
@@ -135,9 +159,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
       } else if (effect.type === 'permanent') deps.onPermanent?.(effect.error);
       else if (effect.type === 'tell') deps.observe(effect.event);
       else {
-        const { resolve } = changed;
-        changed = Promise.withResolvers();
-        resolve();
+        const woken = waiting;
+        waiting = [];
+        for (const wake of woken) wake();
       }
     }
   }
@@ -161,25 +185,26 @@ export function createSession(deps: SessionDeps): AttestedSession {
   function attest(number: number): Renewal {
     const abort = new AbortController();
     const { signal } = abort;
+    const begun: Renewal = { number, abort, signs: 0 };
     const began = clock.monotonic();
-    const made = async (): Promise<Epoch> => {
+    const make = async (): Promise<void> => {
       try {
         const epoch = await makeEpoch(heldKey, signal);
-        signal.throwIfAborted();
-        use(epoch, number);
-        return epoch;
-      } catch (thrown) {
         // A renewal that was given up has a successor, or the session has ended. Its result changes nothing.
-        signal.throwIfAborted();
+        if (!signal.aborted) use(epoch, number);
+      } catch (thrown) {
+        if (signal.aborted) return;
         renewal = undefined;
-        const error = asPrivatemodeError(thrown);
-        dispatch({ type: 'failed', number, began, error });
-        throw error;
+        dispatch({ type: 'failed', number, began, error: asPrivatemodeError(thrown) });
+      } finally {
+        abort.abort();
       }
     };
-    const result = made();
-    result.catch(() => {}); // requests that wait for it get the error, and often none waits
-    return { result, abort };
+    const live = async (): Promise<void> => {
+      for (; ; begun.signs++) await pause(clock, SIGN_OF_LIFE, signal);
+    };
+    void Promise.allSettled([make(), live()]);
+    return begun;
   }
 
   function use(epoch: Epoch, number: number | undefined): void {
@@ -227,26 +252,48 @@ export function createSession(deps: SessionDeps): AttestedSession {
   const refusal = (): PrivatemodeError | undefined =>
     state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
 
+  const change = (): Promise<void> => new Promise((resolve) => waiting.push(resolve));
+
   /**
-   * Starts what may bring the next epoch, and resolves when it is worth looking again. Throws
-   * api_key_missing, and the error with which an attestation with the offered key failed.
+   * Has a renewal run, and resolves at the next change. A renewal can be lost: workers of Cloudflare end all
+   * that a request began when that request ends. Then another renewal begins.
+   */
+  async function renewing(ended: AbortSignal): Promise<void> {
+    let isOver = false;
+    const over = change().then(() => {
+      isOver = true;
+    });
+    for (;;) {
+      dispatch({ type: 'awaited' });
+      const watched = renewal;
+      const signs = watched?.signs;
+      await Promise.race([over, pause(clock, LOST_AFTER, ended)]);
+      if (isOver) return;
+      if (watched !== undefined && watched === renewal && watched.signs === signs) {
+        deps.collateral.abandonFetches();
+        dispatch({ type: 'lost', number: watched.number });
+      }
+    }
+  }
+
+  /**
+   * Starts what may bring the next epoch, and resolves when it is worth looking again. Without `ended` nobody
+   * waits, and it may resolve at once. Throws api_key_missing, and the error with which an attestation with
+   * the offered key failed.
    */
   async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
-    const change = changed.promise;
-    if (hasKey()) {
-      dispatch({ type: 'awaited' });
-      return change;
-    }
+    if (hasKey()) return ended === undefined ? dispatch({ type: 'awaited' }) : renewing(ended);
+    const changed = change();
     if (offeredKey === undefined) {
       throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
     }
     const began = clock.monotonic();
-    await Promise.race([change, offer(offeredKey)]).catch(async (thrown: unknown) => {
+    await Promise.race([changed, offer(offeredKey)]).catch(async (thrown: unknown) => {
       const error = asPrivatemodeError(thrown);
       if (error.blame === 'client' || closed.aborted) throw error;
       const due = confirmAt(state.verdicts);
       if (due === undefined || began >= due) throw refusal() ?? unjudged(error);
-      await Promise.race([change, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
+      await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
     });
   }
 
@@ -269,6 +316,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const refused = refusal();
       if (refused !== undefined && waited) throw refused;
       const chance = nextChance(offeredKey, ended);
+      chance.catch(() => {}); // it also rejects once nobody waits for it
       if (refused === undefined) await chance;
       else {
         if (hasKey() && renewal === undefined) throw refused; // the last renewal was a moment ago
@@ -320,18 +368,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
    * throws.
    */
   async function renewedAfterDenial(ended: AbortSignal): Promise<Epoch> {
-    for (;;) {
-      try {
-        if (renewal === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
-        return await renewal.result;
-      } catch (thrown) {
-        closed.throwIfAborted();
-        ended.throwIfAborted();
-        if (renewal !== undefined) continue; // another one runs, with another key
-        if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
-        throw thrown;
-      }
-    }
+    if (renewal === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
+    while (renewal !== undefined) await renewing(ended); // each change, until no renewal runs
+    closed.throwIfAborted();
+    ended.throwIfAborted();
+    const { error } = state.outage ?? {};
+    if (error === undefined) return newest as Epoch; // it was made
+    if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
+    throw error;
   }
 
   /**
@@ -354,6 +398,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
     current,
     async acquire({ offeredKey, timeoutMs, signal }) {
+      isUsed = true;
       const inForce = current();
       const ready = inForce ?? worthTrying();
       if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));

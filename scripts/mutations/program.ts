@@ -1319,4 +1319,30 @@ export const PROGRAM: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'a client that nobody uses any more: it renews for ever',
+    file: 'lib/client-library/session.ts',
+    edits: [{ find: 'onDemand: true,', replace: 'onDemand: false,' }],
+    tests: [
+      {
+        file: 'test/client-library/on-demand.test.ts',
+        names: [
+          'the client library renews the secret of a client that is used, and not that of a client that nobody uses',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a session that renews on demand: it comes to rest while a request waits',
+    file: 'lib/session/session.ts',
+    edits: [{ find: '!isUsed && waiting.length === 0', replace: '!isUsed' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that renews on demand tries as often as another while a request waits, and rests after that',
+        ],
+      },
+    ],
+  },
 ];

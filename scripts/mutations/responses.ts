@@ -660,4 +660,37 @@ export const RESPONSES: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'a response of the library that nobody reads: it holds its connection for ever',
+    file: 'lib/client-library/response-chunks.ts',
+    edits: [
+      {
+        find: 'let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;',
+        replace: 'const reader = response.body?.getReader();',
+      },
+      { find: '      reader = response.body?.getReader();\n', replace: '' },
+    ],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          'a request through the client library ends its connection if its response is garbage-collected, and nobody has read it',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the time-outs of the library: a blocked event loop counts as silence of the service',
+    file: 'lib/network/upstream-failure.ts',
+    edits: [{ find: 'timer = setTimeout(late, 0);', replace: 'late();' }],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          'a request through the client library is answered if the event loop was blocked when the answer came, beyond firstByteTimeout',
+          'a request through the client library gets its whole answer if the event loop was blocked when the rest came, beyond streamIdleTimeout',
+        ],
+      },
+    ],
+  },
 ];

@@ -229,6 +229,46 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a lost renewal: every later request waits for it',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched !== renewal' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session in a runtime that ends a renewal together with the request that began it begins another renewal for a request that has waited three seconds, and shares no fetch with the lost one',
+          'a session in a runtime that ends a renewal together with the request that began it begins another renewal where the service denied the secret',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a slow renewal: it passes for lost, and never ends',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched === renewal' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session in a runtime that ends a renewal together with the request that began it waits for a renewal that is slow',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a lost renewal: its secret is used if it comes back',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'if (!signal.aborted) use(epoch, number);', replace: 'use(epoch, number);' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session in a runtime that ends a renewal together with the request that began it uses nothing of a lost renewal that comes back',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the recorded exchanges: a flood of one day displaces those of a month',
     file: 'lib/receipts/verdict-store.ts',
     edits: [

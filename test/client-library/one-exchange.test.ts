@@ -129,6 +129,39 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.equal(await codeOf(response), 'first_byte_timeout');
   });
 
+  function block(ms: number): void {
+    const began = performance.now();
+    while (performance.now() - began < ms);
+  }
+
+  it('is answered if the event loop was blocked when the answer came, beyond firstByteTimeout', async () => {
+    const answered: Script = async ({ body, write }) => {
+      await body();
+      void write(`HTTP/1.1 429 No\r\n${PLAIN}Content-Length: 2\r\n\r\n{}`);
+      block(1_800);
+    };
+    const response = await ask(answered, {}, { firstByteTimeout: 1_500 });
+    assert.deepEqual([response.status, await response.text()], [429, '{}']);
+  });
+
+  it('gets its whole answer if the event loop was blocked when the rest came, beyond streamIdleTimeout', async () => {
+    let write: ((text: string) => unknown) | undefined;
+    const begun: Script = (scripted) => {
+      ({ write } = scripted);
+      return scripted.write(
+        'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{',
+      );
+    };
+    const init = { method: 'GET', path: '/v1/models' };
+    const reader = (await ask(begun, init, { streamIdleTimeout: 500 })).body?.getReader();
+    await reader?.read();
+    const rest = reader?.read();
+    await new Promise((resolve) => setImmediate(resolve));
+    write?.('}');
+    block(700);
+    assert.equal(Buffer.from((await rest)?.value ?? []).toString(), '}');
+  });
+
   it('with a compressed body is refused with 415, and nothing is sent', async () => {
     const response = await ask(() => {}, {
       method: 'POST',
@@ -287,6 +320,25 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.deepEqual([tooOld.status, await codeOf(tooOld)], [400, 'client_too_old']);
   });
 
+  it('names CORS if a page does not see whether the service marked an error as plain', async (t) => {
+    Object.assign(globalThis, { location: { origin: 'https://page.example' } });
+    t.after(() => Reflect.deleteProperty(globalThis, 'location'));
+    const denied = await ask(
+      answers('HTTP/1.1 500 No\r\nContent-Length: 29\r\n\r\n{"error":"no secret for ID x"}'),
+    );
+    const { error } = (await denied.json()) as { error: { code: string; message: string } };
+    assert.deepEqual([denied.status, error.code], [500, 'response_malformed']);
+    assert.match(
+      error.message,
+      /in a header that pages of https:\/\/page\.example do not see \(CORS\)\. Try again/,
+    );
+    assert.match(
+      error.message,
+      /expose the header Privatemode-Encrypted to pages, as "Runtimes" in the README/,
+    );
+    assert.ok(!error.message.includes('no secret for ID'));
+  });
+
   it('is refused if its path has a prefix such as /openai, and the error says which base URL to use', async () => {
     const wrong = (path: string) => ask(() => {}, { method: 'POST', body: CHAT, path });
     const { error } = (await (await wrong('/openai/v1/chat/completions')).json()) as {
@@ -348,5 +400,25 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     abort.abort();
     await eventually('the end of the connection', () => isClosed);
     await assert.rejects(response.text());
+  });
+
+  it('ends its connection if its response is garbage-collected, and nobody has read it', async () => {
+    let isClosed = false;
+    await ask(
+      async (scripted) => {
+        void scripted.closed.then(() => {
+          isClosed = true;
+        });
+        await scripted.body();
+        await scripted.write(
+          'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n',
+        );
+      },
+      { method: 'POST', body: STREAMED },
+    );
+    await eventually('the end of the connection', () => {
+      collectGarbage();
+      return isClosed;
+    });
   });
 });

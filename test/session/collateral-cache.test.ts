@@ -266,6 +266,14 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       assert.equal(s.asked.length, 1);
     });
 
+    it('is fetched again if the fetch that runs is abandoned', async () => {
+      const s = scene(goodAt, () => answer);
+      const lost = ask(s.cache);
+      s.cache.abandonFetches();
+      assert.deepEqual(await Promise.all([lost, ask(s.cache)]), [expected, expected]);
+      assert.equal(s.asked.length, 2);
+    });
+
     it('is unavailable if the response is an error, is not such collateral, or lacks its certificate chain', async () => {
       const wrong: [Partial<HttpResponse> | Error, RegExp][] = [
         [{ ...answer, status: 404 }, /status 404/],

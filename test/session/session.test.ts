@@ -139,6 +139,79 @@ describe('the start of a session', () => {
   });
 });
 
+describe('a session in a runtime that ends a renewal together with the request that began it', () => {
+  /** A scene whose renewal waits for `step`, and whose request has ended; later renewals go through. */
+  async function lost(
+    step: 'onAttest' | 'onRecord',
+  ): Promise<SessionScene & { readonly comeBack: () => void }> {
+    const { promise, resolve: comeBack } = Promise.withResolvers<void>();
+    const scene = sessionScene();
+    scene.remote[step] = () => promise;
+    await settle();
+    scene.clock.drop();
+    scene.remote[step] = () => {};
+    return { ...scene, comeBack };
+  }
+
+  it('begins another renewal for a request that has waited three seconds, and shares no fetch with the lost one', async () => {
+    const { session, clock, remote, count } = await lost('onAttest');
+    const waiting = session.acquire(WAIT);
+    await clock.advance(2_999);
+    assert.equal(count('attest'), 1);
+    await clock.advance(1);
+    assert.deepEqual(remote.calls.slice(0, 4), ['manifest', 'attest key', 'abandon fetches', 'manifest']);
+    assert.equal((await waiting).secretId, session.current()?.secretId);
+  });
+
+  it('begins another renewal where the service denied the secret', async () => {
+    const { session, clock, remote, count } = await ready();
+    const denied = session.current()?.secretId as string;
+    remote.onAttest = () => new Promise(() => {});
+    session.renewAfterRejection(denied).catch(() => {}); // of the request that ends
+    await settle();
+    clock.drop();
+    remote.onAttest = () => {};
+    const waiting = session.renewAfterRejection(denied);
+    await clock.advance(3_000);
+    assert.equal(count('attest'), 3);
+    assert.notEqual((await waiting).secretId, denied);
+  });
+
+  it('begins another renewal for a request that waits, if the timer of the next one ended too', async () => {
+    const { session, clock, remote } = sessionScene({ prepare: { onAttest: fails('upstream_reset') } });
+    await clock.advance(3_200);
+    assert.equal(session.standing().error?.code, 'upstream_reset');
+    clock.drop();
+    remote.onAttest = () => {};
+    const waiting = session.acquire(WAIT);
+    await clock.advance(6_000);
+    assert.ok(session.current());
+    assert.equal(await waiting, session.current());
+  });
+
+  it('uses nothing of a lost renewal that comes back', async () => {
+    const { session, clock, comeBack, events } = await lost('onRecord');
+    session.acquire(WAIT).catch(() => {});
+    await clock.advance(3_000);
+    const epoch = session.current();
+    assert.ok(epoch);
+    comeBack();
+    await settle();
+    assert.equal(session.current(), epoch);
+    assert.equal(events.filter(({ type }) => type === 'epoch').length, 1);
+  });
+
+  it('waits for a renewal that is slow', async () => {
+    const { session, clock, remote, count } = sessionScene();
+    remote.onAttest = () => new Promise((resolve) => void clock.after(25_000, resolve));
+    await settle();
+    const waiting = session.acquire(WAIT);
+    await clock.advance(25_000);
+    assert.equal(count('attest'), 1);
+    assert.equal(await waiting, session.current());
+  });
+});
+
 describe('the renewal of a session', () => {
   it('runs in the background, and requests use the old secret meanwhile', async () => {
     const { session, clock, remote, count } = await ready();
@@ -232,6 +305,50 @@ describe('the renewal of a session', () => {
     assert.ok((session.current()?.attestedAt ?? Number.POSITIVE_INFINITY) <= clock.now());
     await clock.advance(60 * MINUTE);
     assert.ok((session.current()?.attestedAt ?? 0) > clock.now() - 46 * MINUTE);
+  });
+});
+
+describe('a session that renews on demand', () => {
+  it('renews a secret that requests use, and comes to rest when none comes', async () => {
+    const { session, clock, count } = await ready({ onDemand: true });
+    await session.acquire(WAIT);
+    await clock.advance(46 * MINUTE);
+    assert.equal(count('attest'), 2);
+    await clock.advance(180 * MINUTE);
+    assert.equal(count('attest'), 2);
+    assert.deepEqual(clock.timers(), { all: 0, waiting: 0 });
+  });
+
+  it('renews in the background for a request that comes late, and makes it wait once the secret has ended', async () => {
+    const { session, clock, count } = await ready({ onDemand: true });
+    const first = session.current();
+    await clock.advance(50 * MINUTE);
+    assert.equal(await session.acquire(WAIT), first);
+    await settle();
+    assert.equal(count('attest'), 2);
+    await clock.advance(120 * MINUTE);
+    assert.equal(session.current(), undefined);
+    const epoch = await session.acquire(WAIT);
+    assert.equal(epoch.attestedAt, clock.now());
+  });
+
+  it('tries as often as another while a request waits, and rests after that', async () => {
+    const failing = async (onDemand: boolean): Promise<SessionScene> => {
+      const scene = sessionScene({ onDemand, prepare: { onAttest: fails('upstream_reset') } });
+      const waiting = assert.rejects(scene.session.acquire(WAIT), withCode('not_ready'));
+      await scene.clock.advance(30_000);
+      await waiting;
+      return scene;
+    };
+    const { session, clock, remote, count } = await failing(true);
+    assert.equal(count('attest'), (await failing(false)).count('attest'));
+    await clock.advance(5 * MINUTE);
+    const before = count('attest');
+    await clock.advance(60 * MINUTE);
+    assert.equal(count('attest'), before);
+    remote.onAttest = () => {};
+    const epoch = await session.acquire(WAIT);
+    assert.equal(epoch, session.current());
   });
 });
 

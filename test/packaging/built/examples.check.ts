@@ -131,29 +131,32 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       await waitFor('Next.js', () => server.output().includes('Ready in'), server);
       return `http://127.0.0.1:${port}/api/chat`;
     },
-    async 'worker.mjs'(t) {
-      const out = join(packed.project, 'worker.bundle.mjs');
-      await build({
-        ...{ entryPoints: [join(packed.project, 'worker.mjs')], outfile: out, bundle: true },
-        ...{ format: 'esm', platform: 'neutral', mainFields: ['module', 'main'], logLevel: 'error' },
-        conditions: ['workerd', 'worker', 'browser'], // as Wrangler has them
-        external: ['@anthropic-ai/sdk'], // the example does not need it
-      });
-      const port = await freePort();
-      const config = join(packed.project, 'worker.capnp');
-      writeFileSync(config, workerdConfig({ port, caPem: simulator.caPem }));
-      const workerd = { path: RUNTIMES.workerd, skip: false } as const;
-      const server: RunningProgram = runBeside(t, workerd, ['serve', '--verbose', config]);
-      const url = `http://127.0.0.1:${port}/`;
-      const answers = (): Promise<boolean> =>
-        fetch(url).then(
-          () => true,
-          () => false,
-        );
-      await waitFor('workerd', answers, server);
-      return url;
-    },
+    'worker.mjs': (t) => serveWorker(t, 'worker.mjs'),
   };
+
+  /** Starts a worker of the project in workerd; resolves with its URL. */
+  async function serveWorker(t: TestContext, file: string): Promise<string> {
+    const out = join(packed.project, 'worker.bundle.mjs');
+    await build({
+      ...{ entryPoints: [join(packed.project, file)], outfile: out, bundle: true },
+      ...{ format: 'esm', platform: 'neutral', mainFields: ['module', 'main'], logLevel: 'error' },
+      conditions: ['workerd', 'worker', 'browser'], // as Wrangler has them
+      external: ['@anthropic-ai/sdk'], // the example does not need it
+    });
+    const port = await freePort();
+    const config = join(packed.project, 'worker.capnp');
+    writeFileSync(config, workerdConfig({ port, caPem: simulator.caPem }));
+    const workerd = { path: RUNTIMES.workerd, skip: false } as const;
+    const server: RunningProgram = runBeside(t, workerd, ['serve', '--verbose', config]);
+    const url = `http://127.0.0.1:${port}/`;
+    const answers = (): Promise<boolean> =>
+      fetch(url).then(
+        () => true,
+        () => false,
+      );
+    await waitFor('workerd', answers, server);
+    return url;
+  }
 
   /** That the last request came in encrypted, with this text in it. */
   function assertAsked(words: string): void {
@@ -190,6 +193,42 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
       assertAsked('Say hello.');
     });
   }
+
+  it('keep working in a worker after a first request was aborted, and after the end of the secret', async (t) => {
+    const clock = `
+      const [now, elapsed] = [Date.now, performance.now.bind(performance)];
+      globalThis.passed = 0;
+      Date.now = () => now() + passed;
+      Object.defineProperty(performance, 'now', { value: () => elapsed() + passed });`;
+    const worker = `
+      import './passed.mjs'; // the library takes Date.now when it is loaded
+      import { createPrivatemodeFetch } from 'privatemode-ai/fetch';
+      import { options } from './service.mjs';
+      let ask;
+      export default {
+        async fetch(request, { PRIVATEMODE_API_KEY: apiKey }) {
+          const { passed, leave } = request.method === 'POST' ? await request.json() : {};
+          if (passed === undefined) return new Response('ready');
+          globalThis.passed = passed;
+          ask ??= createPrivatemodeFetch({ ...options, apiKey });
+          const signal = leave ? AbortSignal.timeout(200) : undefined;
+          return ask('https://any.invalid/v1/models', { signal }).catch(({ name }) => new Response(name));
+        },
+      };`;
+    writeFileSync(join(packed.project, 'passed.mjs'), clock);
+    writeFileSync(join(packed.project, 'renewing.mjs'), worker);
+    const url = await serveWorker(t, 'renewing.mjs');
+    const ask = async (minute: number, leave = false): Promise<string> => {
+      const body = JSON.stringify({ passed: minute * 60_000, leave });
+      return (await fetch(url, { method: 'POST', body })).text();
+    };
+    simulator.faults.set('attest-hang', true);
+    assert.equal(await ask(0, true), 'TimeoutError'); // its renewal ends with it
+    simulator.faults.delete('attest-hang');
+    const before = simulator.counts['attest'] ?? 0;
+    for (const minute of [0, 1, 56, 57]) assert.match(await ask(minute), /^\{"object":"list"/, `${minute}`);
+    assert.equal(simulator.counts['attest'], before + 2);
+  });
 
   it('need no --allow-env in Deno if the key is an option, and report a missing key if it is not', async () => {
     const program = `

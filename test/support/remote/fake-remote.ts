@@ -61,7 +61,7 @@ export const fails =
   };
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'random' | 'lifetimes'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'lifetimes'>> & {
     kind?: ManifestSource['kind'];
     prepare?: Partial<FakeRemote>;
   } = {},
@@ -108,7 +108,10 @@ export function sessionScene(
     control,
     clock,
     roots: { snp: {}, tdx: undefined },
-    collateral: { forVerdict: () => ({ distrust: async () => void remote.distrusted++ }) } as never,
+    collateral: {
+      forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
+      abandonFetches: () => void remote.calls.push('abandon fetches'),
+    } as never,
     async verify(input) {
       const verdict = verdictOf(remote, input);
       await remote.onVerify(verdict.failure?.code);
