@@ -15,7 +15,8 @@ process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
 const exitCode = await main(process.argv.slice(2), process.env, process);
 process.exitCode = unwritten ? 1 : exitCode;
 // A reader that does not read the log must not keep the program alive: the rest of it is lost a second later.
-// What a command prints waits for its reader, such as a pager.
+// What a command prints waits for its reader, such as a pager. Nothing else ends the program here, because
+// process.exit() would wait for a disk that does not answer (docs/hazards.md 42).
 setInterval(() => {
-  if (process.stdout.writableLength === 0) process.exit();
+  if (process.stdout.writableLength === 0 && process.stderr.writableLength > 0) process.exit();
 }, 1_000).unref();

@@ -252,7 +252,9 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   async function catchUp(run: Run): Promise<void> {
     while (owed.length > 0) {
       owed.sort(byTurn);
-      const batch = owed.splice(0, BATCH).map((release) => sendRelease(run, release));
+      // One that the store has perhaps counted goes alone: if it fails, none may overtake it.
+      const size = owed[0]?.turn === undefined ? BATCH : 1;
+      const batch = owed.splice(0, size).map((release) => sendRelease(run, release));
       const failure = (await Promise.allSettled(batch)).find(({ status }) => status === 'rejected');
       if (failure?.status === 'rejected') throw failure.reason;
     }

@@ -11,7 +11,7 @@ export type ConnectionTable = ReturnType<typeof trackConnections>;
  * connected to send one. With TLS, first the handshake has this time, then the request.
  */
 const FIRST_REQUEST = 1_000;
-/** ms that a TLS connection whose client has ended it may go on without taking a byte. */
+/** ms that a TLS connection whose client has ended it may go on without completing a write. */
 const STUCK = 10_000;
 
 const ignore = (): void => {};
@@ -70,8 +70,8 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   }
 
   /**
-   * Ends a TLS connection that its client has ended, unless it takes bytes. Node takes some resets for an
-   * orderly end, and then completes no write, nor says that the connection is closed (docs/hazards.md 43).
+   * Ends a TLS connection that its client has ended, unless it completes a write. Node takes some resets for
+   * an orderly end, and then completes none, nor says that the connection is closed (docs/hazards.md 43).
    */
   function endIfStuck(socket: Socket): void {
     let left = socket.writableLength;

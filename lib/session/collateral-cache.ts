@@ -127,7 +127,11 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const newest = new Map<string, number>();
 
   function shared(url: string, kind: Kind): Promise<Obtained> {
-    const asked = running.get(url) ?? load(url, kind).finally(() => running.delete(url));
+    const known = running.get(url);
+    if (known !== undefined) return known;
+    const asked = load(url, kind).finally(() => {
+      if (running.get(url) === asked) running.delete(url); // not what came after abandonFetches
+    });
     running.set(url, asked);
     return asked;
   }

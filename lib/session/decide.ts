@@ -56,6 +56,8 @@ export type Happening =
   | { readonly type: 'awaited' }
   /** The time of the next renewal has come. */
   | { readonly type: 'due' }
+  /** That time has come, but nobody uses the session: the next request begins the renewal. */
+  | { readonly type: 'rest' }
   | { readonly type: 'ending' }
   | { readonly type: 'closed'; readonly reason: PrivatemodeError };
 
@@ -80,7 +82,8 @@ const LONGEST_BACKOFF = 60_000;
  * ms. Requests that wait make a renewal begin before its backoff ends, but not sooner than this after the
  * last failure.
  */
-const HURRY_INTERVAL = 5_000;
+export const HURRY_INTERVAL = 5_000;
+
 export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
   switch (happening.type) {
     case 'configured':
@@ -105,6 +108,8 @@ export function decide(state: SessionState, happening: Happening, at: Moment): D
       return awaited(state, at);
     case 'due':
       return begin(state);
+    case 'rest':
+      return only({ ...state, due: undefined });
     case 'ending':
       return only({ ...state, ending: true });
     case 'closed':

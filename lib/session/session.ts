@@ -6,7 +6,7 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
 import { Alarm, pause } from './clock.ts';
-import { decide, type Happening } from './decide.ts';
+import { decide, type Happening, HURRY_INTERVAL } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
@@ -95,7 +95,10 @@ export interface SessionDeps extends EpochDeps {
 
 /** ms that a request waits for the next secret after the service denied its secret. */
 const FORCED_TIMEOUT = 30_000;
-/** ms that a request waits for a renewal while the service is refused: the service may have been repaired. */
+/**
+ * ms that a request waits for a renewal while the service is refused: the service may have been repaired.
+ * With `onDemand` it waits for FORCED_TIMEOUT, because the renewal may end with it.
+ */
 const REFUSED_PATIENCE = 5_000;
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
@@ -130,15 +133,15 @@ export function createSession(deps: SessionDeps): AttestedSession {
    * Wake the requests that wait for a change. Each waits for a promise of its own, because in workers of
    * Cloudflare a promise fails once the request that made it has ended.
    */
-  let waiting: (() => void)[] = [];
+  let waiting = new Set<() => void>();
   const closing = new AbortController();
   const closed = closing.signal;
   /** Whether a request has come since the alarm last began a renewal. */
   let isUsed = false;
   const alarm = new Alarm(clock, () => {
-    if (deps.onDemand && !isUsed && waiting.length === 0) return;
+    const rests = deps.onDemand && !isUsed && waiting.size === 0;
     isUsed = false;
-    dispatch({ type: 'due' });
+    dispatch({ type: rests ? 'rest' : 'due' });
   });
 
   const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
@@ -160,7 +163,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       else if (effect.type === 'tell') deps.observe(effect.event);
       else {
         const woken = waiting;
-        waiting = [];
+        waiting = new Set();
         for (const wake of woken) wake();
       }
     }
@@ -252,7 +255,12 @@ export function createSession(deps: SessionDeps): AttestedSession {
   const refusal = (): PrivatemodeError | undefined =>
     state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
 
-  const change = (): Promise<void> => new Promise((resolve) => waiting.push(resolve));
+  /** `changed` resolves at the next change. Whoever no longer waits for it calls `forget`. */
+  function change(): { readonly changed: Promise<void>; readonly forget: () => void } {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    waiting.add(resolve);
+    return { changed: promise, forget: () => waiting.delete(resolve) };
+  }
 
   /**
    * Has a renewal run, and resolves at the next change. A renewal can be lost: workers of Cloudflare end all
@@ -260,19 +268,24 @@ export function createSession(deps: SessionDeps): AttestedSession {
    */
   async function renewing(ended: AbortSignal): Promise<void> {
     let isOver = false;
-    const over = change().then(() => {
+    const { changed, forget } = change();
+    const over = changed.then(() => {
       isOver = true;
     });
-    for (;;) {
-      dispatch({ type: 'awaited' });
-      const watched = renewal;
-      const signs = watched?.signs;
-      await Promise.race([over, pause(clock, LOST_AFTER, ended)]);
-      if (isOver) return;
-      if (watched !== undefined && watched === renewal && watched.signs === signs) {
-        deps.collateral.abandonFetches();
-        dispatch({ type: 'lost', number: watched.number });
+    try {
+      for (;;) {
+        dispatch({ type: 'awaited' });
+        const watched = renewal;
+        const signs = watched?.signs;
+        await Promise.race([over, pause(clock, LOST_AFTER, ended)]);
+        if (isOver) return;
+        if (watched !== undefined && watched === renewal && watched.signs === signs) {
+          deps.collateral.abandonFetches();
+          dispatch({ type: 'lost', number: watched.number });
+        }
       }
+    } finally {
+      forget();
     }
   }
 
@@ -283,30 +296,46 @@ export function createSession(deps: SessionDeps): AttestedSession {
    */
   async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
     if (hasKey()) return ended === undefined ? dispatch({ type: 'awaited' }) : renewing(ended);
-    const changed = change();
     if (offeredKey === undefined) {
       throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
     }
     const began = clock.monotonic();
-    await Promise.race([changed, offer(offeredKey)]).catch(async (thrown: unknown) => {
+    const { changed, forget } = change();
+    try {
+      await Promise.race([changed, offer(offeredKey)]);
+    } catch (thrown) {
       const error = asPrivatemodeError(thrown);
       if (error.blame === 'client' || closed.aborted) throw error;
       const due = confirmAt(state.verdicts);
       if (due === undefined || began >= due) throw refusal() ?? unjudged(error);
       await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
-    });
+    } finally {
+      forget();
+    }
   }
 
   /** Hides the failed check behind not_ready: clients get its code only once the service is refused. */
   const unjudged = (error: PrivatemodeError): PrivatemodeError =>
     error.blame === 'attestation' && error.status === 400 ? notReady('was not verified', error) : error;
 
+  /**
+   * The error that requests get at once because waiting does not help. With `onDemand` nobody may have tried
+   * since, so it counts a moment only, unless the given manifest is at fault: that one stays.
+   */
+  function permanentNow(): PrivatemodeError | undefined {
+    const { permanent, failedAt = 0 } = state.outage ?? {};
+    if (permanent === undefined || !deps.onDemand) return permanent;
+    const isFresh = Math.abs(clock.now() - failedAt) < HURRY_INTERVAL;
+    const stays = state.kind === 'static' && isOwnFault(permanent.code, state.kind);
+    return isFresh || stays ? permanent : undefined;
+  }
+
   async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
     for (let waited = false; ; ) {
       const epoch = current();
       if (epoch !== undefined) return epoch;
       closed.throwIfAborted();
-      const permanent = state.outage?.permanent;
+      const permanent = permanentNow();
       if (permanent !== undefined) {
         // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
         // stays.
@@ -321,7 +350,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       else {
         if (hasKey() && renewal === undefined) throw refused; // the last renewal was a moment ago
         waited = true;
-        await Promise.race([chance, pause(clock, REFUSED_PATIENCE, ended)]);
+        await Promise.race([chance, pause(clock, deps.onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
       }
       ended.throwIfAborted();
     }

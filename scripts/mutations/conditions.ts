@@ -329,6 +329,19 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a store of limits that refuses a release once: the next release overtakes it, and it is lost',
+    file: 'lib/limits/redis-counts.ts',
+    edits: [{ find: 'owed[0]?.turn === undefined ? BATCH : 1', replace: 'BATCH' }],
+    tests: [
+      {
+        file: 'test/limits/redis-counts.test.ts',
+        names: [
+          'limits counted in a Redis that is away for a while count the tokens of all requests that ended while Redis was away if it refuses the first of them once',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'keys of a client that were repaired: its condition stays if it sends no request any more',
     file: 'lib/limits/redis-counts.ts',
     edits: [

@@ -410,7 +410,50 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/gateway/shutdown.test.ts',
         names: [
           'shutdown of the program ends at once after a second SIGTERM also if a disk does not answer',
-          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer',
+          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer, with receipts',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: process.exit() waits for a disk that does not answer',
+    file: 'bin/privatemode-proxy.ts',
+    edits: [{ find: ' && process.stderr.writableLength > 0', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer, without receipts',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'requests without a key: each stays in memory',
+    file: 'lib/session/session.ts',
+    edits: [
+      {
+        find: '    if (offeredKey === undefined) {\n',
+        replace: '    if (offeredKey === undefined) {\n      change();\n',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: ['a session without a key keeps nothing of requests that bring no key'],
+      },
+    ],
+  },
+  {
+    defence: 'a session that renews on demand: an error of an hour ago refuses every request',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'return isFresh || stays ? permanent : undefined;', replace: 'return permanent;' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that renews on demand begins a renewal for a request a minute after an error that waiting does not cure',
+          'a session that renews on demand serves a request after the key was refused, where the renewal ends with each request',
         ],
       },
     ],

@@ -493,12 +493,12 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
    * The program, while its only thread for files reads a pipe that gets no data. As with a disk that does not
    * answer, no receipt can be written, and process.exit() waits for the thread.
    */
-  async function withHangingDisk(t: TestContext, name: string): Promise<Program> {
+  async function withHangingDisk(t: TestContext, name: string, ...flags: string[]): Promise<Program> {
     const workspace = join(remote.directory, `workspace-${name}`);
     const log = join(workspace, 'manifests/log.txt');
     mkdirSync(dirname(log), { recursive: true });
     execFileSync('mkfifo', [log]);
-    const own = [`--workspace=${workspace}`, '--receipts', '--shutdown-grace=1s'];
+    const own = [`--workspace=${workspace}`, '--shutdown-grace=1s', ...flags];
     const env = { ...remote.env, UV_THREADPOOL_SIZE: '1' };
     const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], env);
     t.after(() => proxy.stop('SIGKILL'));
@@ -515,7 +515,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
 
   it('ends at once after a second SIGTERM also if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'second-signal');
+    const proxy = await withHangingDisk(t, 'second-signal', '--receipts');
     proxy.process.kill('SIGTERM');
     await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));
     proxy.process.kill('SIGTERM');
@@ -523,11 +523,17 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
   });
 
-  it('kills itself 15 s after --shutdown-grace if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'one-signal');
-    proxy.process.kill('SIGTERM');
-    await eventually('the end of the process', () => ended(proxy), 60_000);
-    assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());
-    assert.match(proxy.log(), /level=WARN .*msg="The end takes too long/);
-  });
+  const disks: [string, string[]][] = [
+    ['with receipts', ['--receipts']],
+    ['without receipts', []],
+  ];
+  for (const [name, flags] of disks) {
+    it(`kills itself 15 s after --shutdown-grace if a disk does not answer, ${name}`, async (t) => {
+      const proxy = await withHangingDisk(t, `one-signal-${flags.length}`, ...flags);
+      proxy.process.kill('SIGTERM');
+      await eventually('the end of the process', () => ended(proxy), 60_000);
+      assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());
+      assert.match(proxy.log(), /level=WARN .*msg="The end takes too long/);
+    });
+  }
 });

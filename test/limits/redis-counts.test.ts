@@ -481,6 +481,20 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '600');
   });
 
+  it('count the tokens of all requests that ended while Redis was away if it refuses the first of them once', async (t) => {
+    const server = await startRedis(t);
+    const network = await networkTo(t, server.port);
+    const counts = await replica(t, network.url);
+    const client = clientWith({ maxConcurrent: 2, tokensPerDay: 1_000 });
+    const permits = [await counts.admit(client), await counts.admit(client)];
+    network.keep('requests');
+    for (const permit of permits) permit.release(10);
+    await eventually('the failure', () => counts.events.length > 0);
+    network.keep('first release');
+    await eventually('the recovery', () => counts.events.includes('recovered'));
+    assert.equal(await ask(server.url, 'GET', keyOf(client, 'tokens')), '20');
+  });
+
   it('count the tokens of a request once if the reply of Redis is lost', async (t) => {
     const server = await startRedis(t);
     const network = await networkTo(t, server.port);
@@ -511,10 +525,11 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
 
 /**
  * A network before the server on that port. While it keeps the requests or the replies, it accepts no
- * connection; `releases`: it accepts them, and keeps what a connection sends from its first release on.
+ * connection; `releases`: it accepts them, and keeps what a connection sends from its first release on;
+ * `first release`: it answers that one with an error, as a server that is busy.
  */
 async function networkTo(t: TestContext, port: number) {
-  let keeping: 'nothing' | 'requests' | 'replies' | 'releases' = 'nothing';
+  let keeping: 'nothing' | 'requests' | 'replies' | 'releases' | 'first release' = 'nothing';
   const kept: (() => Promise<unknown>)[] = [];
   const relay = createServer((near) => {
     if (keeping === 'requests' || keeping === 'replies') return void near.destroy();
@@ -524,8 +539,16 @@ async function networkTo(t: TestContext, port: number) {
       socket.on('error', () => {});
       t.after(() => socket.destroy());
     }
-    near.on('data', (data) => {
-      keepsReleases ||= keeping === 'releases' && data.includes('\r\nend\r\n');
+    near.on('data', (data: Buffer) => {
+      const release = data.indexOf('\r\nend\r\n');
+      if (keeping === 'first release' && release !== -1) {
+        keeping = 'nothing';
+        near.write('-BUSY a script runs\r\n');
+        const next = data.indexOf('*', release);
+        if (next !== -1) far.write(data.subarray(next));
+        return;
+      }
+      keepsReleases ||= keeping === 'releases' && release !== -1;
       if (keeping !== 'requests' && !keepsReleases) far.write(data);
       else
         kept.push(() => {

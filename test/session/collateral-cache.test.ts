@@ -11,6 +11,7 @@ import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
 import { breakFs } from '../support/processes/broken-file-system.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const VECTORS = join(import.meta.dirname, '../vectors/attestation');
@@ -23,7 +24,8 @@ const CHIP = 'ab'.repeat(64);
 const CDP = 'https://certificates.trustedservices.intel.com/IntelSGXRootCA.der';
 const MINUTE = 60_000;
 
-type Answers = (url: string) => Partial<HttpResponse> | Error;
+type Answer = Partial<HttpResponse> | Error;
+type Answers = (url: string) => Answer | Promise<Answer>;
 
 interface Scene {
   readonly cache: CollateralCache;
@@ -46,7 +48,7 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
     self.timeouts.push(timeout);
     assert.ok(maxBytes <= 256 * 1024);
     await new Promise(setImmediate);
-    const answer = self.answers(url);
+    const answer = await self.answers(url);
     if (answer instanceof Error) throw answer;
     return { status: 200, headers: {}, body: new Uint8Array(0), ...answer };
   };
@@ -271,6 +273,23 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       const lost = ask(s.cache);
       s.cache.abandonFetches();
       assert.deepEqual(await Promise.all([lost, ask(s.cache)]), [expected, expected]);
+      assert.equal(s.asked.length, 2);
+    });
+
+    it('stays shared when a fetch that was abandoned ends late', async () => {
+      const fetches = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+      let begun = 0;
+      const s = scene(goodAt, () => fetches[begun++]?.promise.then(() => answer) ?? answer);
+      const lost = ask(s.cache);
+      await eventually('the first fetch', () => begun === 1);
+      s.cache.abandonFetches();
+      const next = ask(s.cache);
+      await eventually('the second fetch', () => begun === 2);
+      fetches[0]?.resolve();
+      await lost;
+      const shared = ask(s.cache);
+      fetches[1]?.resolve();
+      assert.deepEqual(await Promise.all([next, shared]), [expected, expected]);
       assert.equal(s.asked.length, 2);
     });
 

@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { settle } from '../support/remote/fake-clock.ts';
 import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
+
+setFlagsFromString('--expose-gc');
+const collectGarbage = runInNewContext('gc') as () => void;
 
 const MINUTE = 60_000;
 const WAIT = { timeoutMs: 30_000 };
@@ -350,6 +355,94 @@ describe('a session that renews on demand', () => {
     const epoch = await session.acquire(WAIT);
     assert.equal(epoch, session.current());
   });
+
+  it('begins a renewal for a request a minute after an error that waiting does not cure', async () => {
+    const { session, clock, remote } = sessionScene({
+      onDemand: true,
+      prepare: { verdictCode: 'manifest_unsupported' },
+    });
+    await clock.advance(1_000);
+    await assert.rejects(session.acquire(WAIT), withCode('manifest_unsupported'));
+    await clock.advance(5 * MINUTE);
+    remote.verdictCode = undefined;
+    assert.equal(await session.acquire(WAIT), session.current());
+  });
+
+  it('goes on refusing the given manifest that this version does not support, and attests no more', async () => {
+    const { session, clock, count } = sessionScene({
+      onDemand: true,
+      kind: 'static',
+      prepare: { verdictCode: 'manifest_unsupported' },
+    });
+    await clock.advance(1_000);
+    await assert.rejects(session.acquire(WAIT), withCode('manifest_unsupported'));
+    await clock.advance(5 * MINUTE);
+    const before = count('attest');
+    await assert.rejects(session.acquire(WAIT), withCode('manifest_unsupported'));
+    assert.equal(count('attest'), before);
+  });
+
+  /** What a request gets in a runtime that ends the timers of each request with it. */
+  async function inWorker({ session, clock }: SessionScene, signal?: AbortSignal): Promise<string> {
+    let outcome: string | undefined;
+    session.acquire(signal === undefined ? WAIT : { ...WAIT, signal }).then(
+      () => {
+        outcome = 'served';
+      },
+      ({ code, name }) => {
+        outcome = typeof code === 'string' ? code : name; // an AbortError has a number
+      },
+    );
+    while (outcome === undefined) await clock.advance(100);
+    clock.drop();
+    return outcome;
+  }
+
+  it('serves a request after the key was refused, where the renewal ends with each request', async () => {
+    const scene = sessionScene({ onDemand: true, prepare: { onAttest: fails('api_key_rejected') } });
+    assert.equal(await inWorker(scene), 'api_key_rejected');
+    scene.remote.onAttest = () => new Promise((resolve) => void scene.clock.after(1_000, resolve));
+    await scene.clock.advance(MINUTE);
+    assert.equal(await inWorker(scene), 'served');
+  });
+
+  it('serves a request after the service was refused, where the renewal ends with each request', async () => {
+    const scene = sessionScene({ onDemand: true, prepare: { verdictCode: 'attestation_failed' } });
+    assert.equal(await inWorker(scene), 'attestation_failed');
+    scene.remote.verdictCode = undefined;
+    scene.remote.onAttest = () => new Promise((resolve) => void scene.clock.after(2_500, resolve));
+    await scene.clock.advance(MINUTE);
+    const leaving = new AbortController();
+    scene.clock.after(1_000, () => leaving.abort());
+    assert.equal(await inWorker(scene, leaving.signal), 'AbortError');
+    await scene.clock.advance(MINUTE);
+    assert.equal(await inWorker(scene), 'served');
+  });
+});
+
+describe('a session without a key', () => {
+  const refused: [string, string | undefined][] = [
+    ['no key', undefined],
+    ['a key that the service refuses', 'wrong'],
+  ];
+  for (const [name, offeredKey] of refused) {
+    it(`keeps nothing of requests that bring ${name}`, async () => {
+      const { session, events } = sessionScene({
+        apiKey: undefined,
+        prepare: { onAttest: fails('api_key_rejected') },
+      });
+      const heapAfter = async (requests: number): Promise<number> => {
+        for (let i = 0; i < requests; i++)
+          await assert.rejects(session.acquire({ ...WAIT, offeredKey }), PrivatemodeError);
+        events.length = 0;
+        collectGarbage();
+        return process.memoryUsage().heapUsed;
+      };
+      const before = await heapAfter(1_000);
+      const bytes = ((await heapAfter(5_000)) - before) / 5_000;
+      assert.ok(bytes < 80, `${bytes} bytes of each`);
+    });
+  }
 });
 
 describe('an attested secret', () => {
