@@ -1319,7 +1319,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a reader of the log that does not read: a proxy that was stopped never ends',
     file: 'bin/privatemode-proxy.ts',
-    edits: [{ find: 'if (process.stdout.writableLength === 0) process.exit();', replace: '' }],
+    edits: [
+      {
+        find: 'if (process.stdout.writableLength === 0 && process.stderr.writableLength > 0) process.exit();',
+        replace: '',
+      },
+    ],
     tests: [
       {
         file: 'test/cli.test.ts',
@@ -1339,7 +1344,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the output of a command: a reader that pauses loses the rest of it',
     file: 'bin/privatemode-proxy.ts',
-    edits: [{ find: 'if (process.stdout.writableLength === 0) process.exit();', replace: 'process.exit();' }],
+    edits: [
+      {
+        find: 'if (process.stdout.writableLength === 0 && process.stderr.writableLength > 0) process.exit();',
+        replace: 'process.exit();',
+      },
+    ],
     tests: [
       {
         file: 'test/cli.test.ts',
@@ -1378,7 +1388,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a session that renews on demand: it comes to rest while a request waits',
     file: 'lib/session/session.ts',
-    edits: [{ find: '!isUsed && waiting.length === 0', replace: '!isUsed' }],
+    edits: [{ find: '!isUsed && waiting.size === 0', replace: '!isUsed' }],
     tests: [
       {
         file: 'test/session/session.test.ts',
