@@ -210,7 +210,11 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     outcome:
       'forty streams across two renewals all end normally, each under the secret that its receipt names',
     async run(t) {
-      const s = await scene(t, BRIEF);
+      // Each secret lives far longer than a stream, also on a slow machine.
+      const s = await scene(t, {
+        simulator: { secretLifetime: 120_000 },
+        lifetimes: { renewAfter: 1_500, jitter: 0, usable: 100_000 },
+      });
       await ready(s);
       const response = await Promise.all(
         Array.from({ length: 40 }, async (_, i) => {
