@@ -87,8 +87,8 @@ export function createLogger(options: {
 }
 
 /**
- * Drops lines from when more than MOST_WAITING waits until the reader has read all of it, and then calls
- * `report` with their number. Without a bound, a reader that stalls would cost the memory of the process.
+ * Once more than MOST_WAITING bytes wait, drops lines until the reader has read all that waits. Then it calls
+ * `report` with the number of dropped lines. Without it, a reader that stalls would fill the memory.
  */
 function bounded(output: LogOutput, report: (lines: number) => void): LogOutput {
   let dropped = 0;

@@ -15,7 +15,7 @@ import type { Clock } from './clock.ts';
 export interface CollateralCache extends CollateralSource {
   /** The cache as the source of one verdict. */
   forVerdict(): VerdictCollateral;
-  /** Later questions share no fetch that runs now. Call this when what ran it is lost: it may never end. */
+  /** Later questions do not wait for a fetch that runs now: after a lost renewal it may never end. */
   abandonFetches(): void;
 }
 

@@ -104,8 +104,8 @@ const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
 /**
- * ms between two signs of life of a renewal, and ms without one after which it counts as lost. Timers count
- * both, so that no renewal is lost because the process paused: then the timer of its sign of life runs first.
+ * ms between two signs of life of a renewal, and ms without one after which it counts as lost. After a pause
+ * of the process no renewal counts as lost, because the timer of its sign of life is due first.
  */
 const SIGN_OF_LIFE = 1_000;
 const LOST_AFTER = 3_000;
@@ -319,8 +319,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
     error.blame === 'attestation' && error.status === 400 ? notReady('was not verified', error) : error;
 
   /**
-   * The error that requests get at once because waiting does not help. With `onDemand` nobody may have tried
-   * since, so it counts a moment only, unless the given manifest is at fault: that one stays.
+   * The error that requests get at once because waiting does not help. With `onDemand` perhaps no renewal has
+   * begun since, so it counts for a moment only, unless the given manifest is at fault, which does not change.
    */
   function permanentNow(): PrivatemodeError | undefined {
     const { permanent, failedAt = 0 } = state.outage ?? {};
