@@ -161,13 +161,7 @@ function isCut(args: string): boolean {
   } catch {
     return false;
   }
-  try {
-    index.feed(Buffer.from(']'));
-    index.finish();
-    return false;
-  } catch {
-    return true;
-  }
+  return index.members.length === 0;
 }
 
 /**

@@ -64,6 +64,7 @@ const IMPERFECT: readonly [args: string, input: string][] = [
   ['{"input":"a"}}', 'a'],
   ['{"input":"a\nb"} \n```\n', 'a\nb'],
   ['{"input":"a",}', 'a'],
+  ['{"input":"a"},', 'a'],
   [' { "input" : "a" , } done', 'a'],
 ];
 
@@ -337,6 +338,8 @@ describe('a Responses stream', () => {
       '{"a":1}',
       ' {} ',
       '{"a":1}}',
+      '{"a":1},',
+      '{"a":[1]} , {',
       '{a:1}',
       "{'a'",
       'rm',
