@@ -3,6 +3,7 @@ import type { ByteChain } from '../pipeline/json/byte-chain.ts';
 import {
   invalid,
   isObject,
+  isPassedOn,
   isSet,
   isString,
   listAt,
@@ -12,7 +13,7 @@ import {
   unsupported,
   wordAt,
 } from './request-refusal.ts';
-import { type Hold, Joined, Quoted, RequestWriter, type Text } from './request-writer.ts';
+import { type Hold, Joined, ObjectText, Quoted, RequestWriter, type Text } from './request-writer.ts';
 import { readReasoning } from './response-object.ts';
 import type { ToolOrigin, Tools } from './tools.ts';
 import { decoded, Span } from './value-reader.ts';
@@ -161,7 +162,7 @@ export class Messages {
     if (text !== undefined) this.reason([text]);
   }
 
-  call(place: string, id: Text, origin: ToolOrigin | undefined, args: Text | Quoted): void {
+  call(place: string, id: Text, origin: ToolOrigin | undefined, args: Arguments): void {
     const tools = this.#tools;
     const name = origin === undefined ? tools.nameOfSearch(place) : tools.nameOf(`${place}.name`, origin);
     if (this.#open !== 'assistant' || this.#reasoning !== undefined) this.#assistant();
@@ -244,13 +245,36 @@ function demandClient(place: string, { execution }: PlainObject): void {
   );
 }
 
-/** The arguments `{"input":…}` of the function that stands for a custom tool. */
-const inputArguments = (input: string | Span): Text | Quoted =>
-  input instanceof Span ? new Quoted('{"input":', input, '}') : JSON.stringify({ input });
+type Arguments = string | Quoted | ObjectText;
 
-function searchArguments(args: unknown): Text | Quoted {
-  if (isString(args)) return args;
-  return args instanceof Span ? new Quoted('', args, '') : JSON.stringify(args ?? {});
+/** Arguments whose only member is `name`. Its value is one that the value reader does not look into. */
+const argumentsOf = (name: string, value: unknown): string | Quoted =>
+  value instanceof Span ? new Quoted(`{"${name}":`, value, '}') : JSON.stringify({ [name]: value });
+
+/**
+ * Arguments that are not a JSON object. The service parses those of each earlier call, and refuses the whole
+ * conversation if it cannot. The model still reads what it wrote, above what the tool said of it.
+ */
+const invalidArguments = (args: unknown) => argumentsOf('invalid_arguments', args);
+
+function isObjectText(text: string): boolean {
+  try {
+    return isObject(JSON.parse(text));
+  } catch {
+    return false;
+  }
+}
+
+/** The arguments of an earlier call. Empty ones pass: the service takes them for an object without members. */
+function givenArguments(args: string | Span): Arguments {
+  if (typeof args === 'string') return args === '' || isObjectText(args) ? args : invalidArguments(args);
+  return new ObjectText(args, invalidArguments(args) as Quoted);
+}
+
+function searchArguments(args: unknown): Arguments {
+  if (isString(args)) return givenArguments(args);
+  if (isPassedOn(args)) return new Quoted('', args, '');
+  return isSet(args) ? invalidArguments(args) : '{}';
 }
 
 type ItemRule = (messages: Messages, place: string, item: PlainObject, tools: Tools) => void;
@@ -262,14 +286,19 @@ const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
     'function_call',
     (messages, place, item) => {
       const args = stringAt(`${place}.arguments`, item['arguments']);
-      messages.call(place, callIdAt(place, item), originOf('function', place, item), args);
+      messages.call(place, callIdAt(place, item), originOf('function', place, item), givenArguments(args));
     },
   ],
   [
     'custom_tool_call',
     (messages, place, item) => {
       const input = stringAt(`${place}.input`, item['input']);
-      messages.call(place, callIdAt(place, item), originOf('custom', place, item), inputArguments(input));
+      messages.call(
+        place,
+        callIdAt(place, item),
+        originOf('custom', place, item),
+        argumentsOf('input', input),
+      );
     },
   ],
   [

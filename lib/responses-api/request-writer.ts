@@ -3,6 +3,7 @@
  * Responses request that pass on unchanged.
  */
 import type { ByteChain } from '../pipeline/json/byte-chain.ts';
+import { createJsonIndex } from '../pipeline/json/json-index.ts';
 import { Span } from './value-reader.ts';
 
 /** Texts that follow each other, joined to one string in the chat request. */
@@ -28,6 +29,16 @@ export class Quoted {
   }
 }
 
+/** A string that passes if its text is a JSON object; else `other` takes its place. */
+export class ObjectText {
+  readonly value: Span;
+  readonly other: Quoted;
+  constructor(value: Span, other: Quoted) {
+    this.value = value;
+    this.other = other;
+  }
+}
+
 /** Makes the bytes of a piece only when `take` delivers them. */
 type Making = () => Generator<Uint8Array, void>;
 
@@ -35,6 +46,7 @@ type Making = () => Generator<Uint8Array, void>;
 const AT_A_TIME = 64 * 1024;
 /** Bytes; shorter stretches of the request are copied. */
 const SHORT = 4 * 1024;
+const NOTHING = Buffer.alloc(0);
 
 /** A JSON string without its quotes. */
 const escapedText = (text: string): string => JSON.stringify(text).slice(1, -1);
@@ -64,12 +76,12 @@ export class RequestWriter {
   }
 
   /**
-   * Adds a value as JSON: plain objects and lists, and in them Span, Joined and Quoted. Leaves out members
-   * that are undefined.
+   * Adds a value as JSON: plain objects and lists, and in them Span, Joined, Quoted and ObjectText. Leaves out
+   * members that are undefined.
    */
   value(value: unknown): void {
     if (value instanceof Span) this.#copy(value.start, value.end);
-    else if (value instanceof Joined || value instanceof Quoted) {
+    else if (value instanceof Joined || value instanceof Quoted || value instanceof ObjectText) {
       this.raw('"');
       this.inside(value);
       this.raw('"');
@@ -96,11 +108,15 @@ export class RequestWriter {
   }
 
   /** Adds a text without its quotes. */
-  inside(text: Text | Quoted): void {
+  inside(text: Text | Quoted | ObjectText): void {
     if (typeof text === 'string') this.raw(escapedText(text));
     else if (text instanceof Span) this.#copy(text.start + 1, text.end - 1);
     else if (text instanceof Joined) for (const part of text.parts) this.inside(part);
-    else this.#quote(text);
+    else if (text instanceof Quoted) this.#quote(text);
+    else {
+      this.#flush();
+      this.#pieces.push(() => this.#passed(text));
+    }
   }
 
   /** Adds the text that another RequestWriter collected. The same text may be added again. */
@@ -134,19 +150,49 @@ export class RequestWriter {
    * Yields a string within a string. It is written anew, so that the model reads as few escapes as JSON
    * needs, however the client wrote it.
    */
-  *#writtenAnew({ start, end }: Span): Generator<Uint8Array, void> {
+  *#writtenAnew(value: Span): Generator<Uint8Array, void> {
     const output = new RequestWriter(this.#chain, this.#hold);
     output.raw('\\"');
-    for (let at = start + 1; at < end - 1; ) {
-      const bytes = this.#chain.bytes(at, Math.min(end - 1, at + AT_A_TIME));
-      const length = wholeCharacters(bytes, at + bytes.length === end - 1);
-      const text = JSON.parse(`"${bytes.toString('utf8', 0, length)}"`) as string;
+    for (const text of this.#decoded(value)) {
       output.raw(escapedText(escapedText(text)));
       yield* output.take(true);
-      at += length;
     }
     output.raw('\\"');
     yield* output.take(true);
+  }
+
+  /** Yields the text that passes, or the other one. */
+  *#passed({ value, other }: ObjectText): Generator<Uint8Array, void> {
+    const output = new RequestWriter(this.#chain, this.#hold);
+    output.inside((yield* this.#isObject(value)) ? value : other);
+    yield* output.take(true);
+  }
+
+  /** Whether the text of the string is a JSON object. Yields nothing after each part that it has scanned. */
+  *#isObject(value: Span): Generator<Uint8Array, boolean> {
+    // The text is put into a list, because the index restricts the names of members at the top level only.
+    const index = createJsonIndex({ arrays: 'any' });
+    try {
+      index.feed(Buffer.from('['));
+      for (const text of this.#decoded(value)) {
+        index.feed(Buffer.from(text));
+        yield NOTHING;
+      }
+      index.feed(Buffer.from(']'));
+      return index.finish().length === 1 && index.members[0]?.kind === 'object';
+    } catch {
+      return false;
+    }
+  }
+
+  /** Yields the text of a string, decoded, part by part. */
+  *#decoded({ start, end }: Span): Generator<string, void> {
+    for (let at = start + 1; at < end - 1; ) {
+      const bytes = this.#chain.bytes(at, Math.min(end - 1, at + AT_A_TIME));
+      const length = wholeCharacters(bytes, at + bytes.length === end - 1);
+      yield JSON.parse(`"${bytes.toString('utf8', 0, length)}"`) as string;
+      at += length;
+    }
   }
 
   #copy(start: number, end: number): void {

@@ -579,6 +579,19 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: arguments that are no JSON end a conversation for good',
+    file: 'lib/responses-api/messages.ts',
+    edits: [{ find: "args === '' || isObjectText(args)", replace: 'Date.now() > 0' }],
+    tests: [
+      {
+        file: 'test/responses-api/request.test.ts',
+        names: [
+          'the translator of Responses requests sends arguments of an earlier call that are no JSON object in one: "ls"',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: all items of a request are read in one turn',
     file: 'lib/responses-api/translate-request.ts',
     edits: [{ find: 'const AT_A_TIME = 64 * 1024;', replace: 'const AT_A_TIME = 64 * 1024 * 1024;' }],

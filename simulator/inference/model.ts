@@ -101,6 +101,27 @@ function missingIn({ endpoint, body }: OpenedRequest): string | undefined {
   return isLimited ? undefined : '1 validation error: max_tokens: Field required';
 }
 
+const isArguments = (text: unknown): boolean => {
+  try {
+    return typeof text !== 'string' || text === '' || isObject(JSON.parse(text));
+  } catch {
+    return false;
+  }
+};
+
+/**
+ * The refusal of a chat with an earlier call whose arguments are not a JSON object: vLLM parses them, and the
+ * templates of models read their members.
+ */
+function brokenCallIn({ endpoint, body }: OpenedRequest): string | undefined {
+  const { messages } = (body.kind === 'json' ? body.value : {}) as { messages?: unknown };
+  if (endpoint.name !== 'chat' || !Array.isArray(messages)) return undefined;
+  const calls: unknown[] = messages.flatMap((message) => (isObject(message) && message['tool_calls']) || []);
+  const called = calls.map((call) => isObject(call) && call['function']).filter(isObject);
+  const isBroken = called.some((of) => !isArguments(of['arguments']));
+  return isBroken ? 'the arguments of a tool call are not a JSON object' : undefined;
+}
+
 /** Throws config_invalid if the transcripts cannot be read. `now` in ms since 1970. */
 export function createModel(
   { backend, transcripts, anyName = true, edits }: ModelOptions,
@@ -122,7 +143,7 @@ export function createModel(
     const window = WINDOWS.get(name);
     const overflow =
       window !== undefined && body.kind === 'json' ? overflowOf(window, body.value) : undefined;
-    const message = anyName ? overflow : (missingIn(request) ?? overflow);
+    const message = (anyName ? undefined : missingIn(request)) ?? brokenCallIn(request) ?? overflow;
     const refusal: Turn | undefined =
       message === undefined ? undefined : { kind: 'error', status: 400, message };
     if (endpoint.name === 'completions' && body.kind === 'json') {

@@ -114,6 +114,19 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     });
   }
 
+  it('goes on with a conversation in which the model wrote arguments that are not a JSON object', async () => {
+    const question = { role: 'user', content: PROMPT } as const;
+    const result = { type: 'function_call_output', call_id: 'c', output: 'no JSON' } as const;
+    for (const args of ['{"path":"a"}}', '"a"', `${'"a'.repeat(10_000)}`]) {
+      const call = { type: 'function_call', call_id: 'c', name: 'read_file', arguments: args } as const;
+      const { status } = await client.responses.create({
+        model: 'sim-echo',
+        input: [question, call, result],
+      });
+      assert.equal(status, 'completed');
+    }
+  });
+
   /** What comes of a stream, whether or not its connection is broken. */
   async function textOf({ body }: Response): Promise<{ text: string; isBroken: boolean }> {
     let text = '';

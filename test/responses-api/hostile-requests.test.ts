@@ -198,6 +198,9 @@ describe('a Responses request whose lists are long', () => {
     'a custom call that is all quotes': {
       input: [{ type: 'custom_tool_call', call_id: 'c', name: 'f', input: '"'.repeat(1_000_000) }],
     },
+    'arguments of many numbers': {
+      input: [{ ...call('f'), arguments: JSON.stringify({ a: Array(500_000).fill(0) }) }],
+    },
     'a schema of many numbers': { tools: [{ ...fn('f'), parameters: { enum: Array(99_000).fill(0) } }] },
     'a text of 8 MiB': { input: 'x'.repeat(8 * 1024 * 1024) },
   };

@@ -485,11 +485,44 @@ describe('the translator of Responses requests', () => {
 
   it('passes the arguments of a tool search on as a string of their exact text', () => {
     const call = '{"type":"tool_search_call","call_id":"c","execution":"client","arguments":';
-    for (const args of [ODD, '[1.50]', '18446744073709551615', ODD.replace('{', `{${' '.repeat(100_000)}`)]) {
+    for (const args of [ODD, ODD.replace('{', `{${' '.repeat(100_000)}`)]) {
       const { body } = translateRequest(Buffer.from(`{"model":"m","input":[${call}${args}}]}`));
       const [{ tool_calls: calls }] = JSON.parse(body.toString()).messages;
       assert.equal(calls[0].function.arguments, args);
     }
+    for (const args of ['[1.50]', '18446744073709551615', 'false']) {
+      const { body } = translateRequest(Buffer.from(`{"model":"m","input":[${call}${args}}]}`));
+      const [{ tool_calls: calls }] = JSON.parse(body.toString()).messages;
+      assert.equal(calls[0].function.arguments, `{"invalid_arguments":${args}}`);
+    }
+  });
+
+  /** The arguments that leave for those of an earlier call: as they are, and behind many blanks. */
+  const argumentsFor = (args: string): (readonly [given: string, sent: string])[] =>
+    [args, `${' '.repeat(200_000)}${args}`].flatMap((given) =>
+      [
+        call({ arguments: given }),
+        { type: 'tool_search_call', call_id: 'c', execution: 'client', arguments: given },
+      ].map((item) => [
+        given,
+        chatOf({ input: [item] })['messages'][0].tool_calls[0].function.arguments as string,
+      ]),
+    );
+  const BROKEN = ['{"cmd":"ls"}}', '{"cmd":"ls"},', '{"a":1', '{"a":1},{"b":2}', '{"a":1}][{}', '{"a":"\n"}'];
+  for (const args of [...BROKEN, '"ls"', '[{}]', '1', 'null', ' ', 'ls', '{"a":"\ud83d\ude00\\d"}']) {
+    it(`sends arguments of an earlier call that are no JSON object in one: ${JSON.stringify(args)}`, () => {
+      for (const [given, sent] of argumentsFor(args))
+        assert.ok(sent === JSON.stringify({ invalid_arguments: given }), sent.slice(-100));
+    });
+  }
+  for (const args of ['{}', '{"a":{"b":[1.50]}} \n', '{"a":1,"a":2}', '{"__proto__":"\ud83d\ude00\\n"}']) {
+    it(`sends arguments of an earlier call that are a JSON object as they are: ${JSON.stringify(args)}`, () => {
+      for (const [given, sent] of argumentsFor(args)) assert.ok(sent === given, sent.slice(-100));
+    });
+  }
+
+  it('sends empty arguments of an earlier call as they are', () => {
+    assert.equal(argumentsFor('')[0]?.[1], '');
   });
 
   it('writes the input of a custom tool with the necessary escapes only, whatever escapes the client used', () => {
@@ -521,6 +554,7 @@ describe('the translator of Responses requests', () => {
 
   it('passes on long texts unchanged in every member that can hold one', () => {
     const text = `\u00e9"\\\n\ud83d\ude00${'x'.repeat(5_000)}`;
+    const args = JSON.stringify({ text });
     const custom = { type: 'custom', name: 'p', description: text };
     const grammar = { type: 'grammar', syntax: 'lark', definition: text };
     const { messages, tools } = chatOf({
@@ -535,7 +569,7 @@ describe('the translator of Responses requests', () => {
         says('developer', text),
         { type: 'reasoning', content: [{ type: 'reasoning_text', text }, text] },
         { type: 'reasoning', encrypted_content: writeReasoning(text) },
-        call({ arguments: text, call_id: text }),
+        call({ arguments: args, call_id: text }),
         { type: 'custom_tool_call', call_id: 'c2', name: 'p', input: text },
         { type: 'function_call_output', call_id: text, output: text },
       ],
@@ -545,7 +579,7 @@ describe('the translator of Responses requests', () => {
       role: 'assistant',
       reasoning: thought,
       reasoning_content: thought,
-      tool_calls: [chatCall('f', text, text), chatCall('p', JSON.stringify({ input: text }), 'c2')],
+      tool_calls: [chatCall('f', args, text), chatCall('p', JSON.stringify({ input: text }), 'c2')],
     };
     assert.deepEqual(messages, [
       { role: 'system', content: `${text}\n\n${text}\n${text}` },

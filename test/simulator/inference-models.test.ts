@@ -79,6 +79,23 @@ describe('a simulated model', () => {
     assert.match(error.message, /max_tokens: Field required/);
   });
 
+  it('refuses a chat with an earlier tool call whose arguments are not a JSON object with status 400', async (t) => {
+    const server = await inference(t);
+    for (const [text, status] of [
+      ['{"a":1}}', 400],
+      ['"a"', 400],
+      ['{"a":1}', 200],
+      ['', 200],
+    ] as const) {
+      const call = { id: 'c', type: 'function', function: { name: 'f', arguments: text } };
+      const messages = [
+        { role: 'assistant', tool_calls: [call] },
+        { role: 'tool', tool_call_id: 'c', content: 'x' },
+      ];
+      await askUnary(server, 'chat', { ...membersOf('chat', 'sim-echo', 'x', false), messages }, status);
+    }
+  });
+
   it('sends tokens at the pace that its name says, one event at a time', async (t) => {
     const server = await inference(t);
     const started = performance.now();
