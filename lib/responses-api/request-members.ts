@@ -242,11 +242,13 @@ function isKept(text: string): boolean {
 
 /**
  * Throws a RequestRefusal if the number `text`, the value of the member `name`, is not finite, or if some
- * readers would read another value.
+ * readers would read another value; also for a limit of tokens that is not an integer from 0.
  */
 export function demandKept(name: string, text: string): void {
   if (!isKept(text))
     throw invalid(name, 'a number that has an exact place among 64-bit floating-point numbers');
+  const isCount = Number.isSafeInteger(Number(text)) && Number(text) >= 0;
+  if (name === 'max_output_tokens' && !isCount) throw invalid(name, 'an integer from 0');
 }
 
 /** The members of the chat request, except messages, tools and `tool_choice`. */

@@ -387,6 +387,11 @@ describe('the translator of Responses requests', () => {
     ['tool_choice', { tool_choice: { type: 'function', name: 'gone' } }, 'invalid_value'],
     ['tool_choice', { tool_choice: 'required', tools: [{ type: 'web_search' }] }, 'invalid_value'],
     ['temperature', { temperature: 'CANARY' }, 'invalid_value'],
+    ...[1.5, -1, 2 ** 53].map((max_output_tokens): [string, Json, string] => [
+      'max_output_tokens',
+      { max_output_tokens },
+      'invalid_value',
+    ]),
     ['metadata', { metadata: [] }, 'invalid_value'],
     ['reasoning.effort', { reasoning: { effort: 'CANARY' } }, 'invalid_value'],
     ['text.format.type', { text: { format: { type: 'grammar' } } }, 'invalid_value'],
@@ -597,14 +602,32 @@ describe('the translator of Responses requests', () => {
   });
 
   const NUMBERS: readonly [text: string, kept: boolean][] = [
-    ...['0', '-0.0', '0.7', '0.70', '1e-3', '2E0', '1.5e+0', '0.30000000000000004', '5e-324'].map(kept),
+    ...[
+      '0',
+      '-0.0',
+      '2.0',
+      '1e3',
+      '0.7',
+      '0.70',
+      '1e-3',
+      '2E0',
+      '1.5e+0',
+      '0.30000000000000004',
+      '5e-324',
+    ].map(kept),
     ...['0.69999999999999996', '9007199254740992', '18446744073709551616', '0.699999988079071'].map(kept),
     ...['1e400', '-1e400', '1e-400', '18446744073709551615', '9007199254740993'].map(changed),
     ...['0.70000000000000000001', `0.${'1'.repeat(101)}`, `1${'0'.repeat(500_000)}`].map(changed),
   ];
   for (const [text, isKept] of NUMBERS) {
     it(`${isKept ? 'keeps' : 'refuses'} the number ${text.slice(0, 30)} as the value of a member`, () => {
-      for (const name of ['temperature', 'top_p', 'max_output_tokens', 'top_logprobs']) {
+      const isCount = !isKept || Number.isSafeInteger(Number(text));
+      for (const name of [
+        'temperature',
+        'top_p',
+        'top_logprobs',
+        ...(isCount ? ['max_output_tokens'] : []),
+      ]) {
         const translate = () => translateRequest(Buffer.from(`{"model":"m","input":"x","${name}":${text}}`));
         if (!isKept) assert.throws(translate, { code: 'not_supported', status: 400 }, name);
         else assert.match(translate().body.toString(), new RegExp(`:${text.replace('+', '\\+')}[,}]`));
