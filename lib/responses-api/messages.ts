@@ -265,7 +265,7 @@ function isObjectText(text: string): boolean {
   }
 }
 
-/** The arguments of an earlier call. Empty ones pass: the service takes them for an object without members. */
+/** The arguments of an earlier call. Empty ones pass: the service takes them for an empty object. */
 function givenArguments(args: string | Span): Arguments {
   if (typeof args === 'string') return args === '' || isObjectText(args) ? args : invalidArguments(args);
   return new ObjectText(args, invalidArguments(args) as Quoted);

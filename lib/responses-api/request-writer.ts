@@ -76,8 +76,8 @@ export class RequestWriter {
   }
 
   /**
-   * Adds a value as JSON: plain objects and lists, and in them Span, Joined, Quoted and ObjectText. Leaves out
-   * members that are undefined.
+   * Adds a value as JSON: plain objects and lists, and in them Span, Joined, Quoted and ObjectText. Leaves
+   * out members that are undefined.
    */
   value(value: unknown): void {
     if (value instanceof Span) this.#copy(value.start, value.end);

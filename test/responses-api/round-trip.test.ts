@@ -10,13 +10,10 @@ const name = fc.oneof(
   fc.string({ unit: 'binary', minLength: 1, maxLength: 90 }),
   fc.constantFrom('__proto__', 'constructor', 'f', 'f__f', 'tool_search', 'toString'),
 );
-/** Those that come back as they are: none, and an object that is cut, do not. */
+/** Those that come back as they are: a JSON object, written in any way. */
 const args = fc
-  .oneof(
-    fc.json(),
-    text.filter((each) => !/^\s*\{/.test(each)),
-  )
-  .filter((each) => each !== '' && each !== 'null');
+  .tuple(fc.dictionary(text, fc.jsonValue()), fc.constantFrom('', ' ', '\n\t'), fc.nat(2))
+  .map(([value, blanks, indent]) => `${blanks}${JSON.stringify(value, null, indent)}${blanks}`);
 
 const call = fc.oneof(
   fc.record({
