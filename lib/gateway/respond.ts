@@ -290,8 +290,8 @@ async function respondStream(
     return;
   }
   life.markBroken();
-  const last =
-    failure && (translator?.fail(failure) ?? errorEvent(forCaller(exchange, failure), exchange.caller));
+  const told = failure && forCaller(exchange, failure);
+  const last = told && (translator?.fail(told) ?? errorEvent(told, exchange.caller));
   accounts.delivered({ events: translator?.events() ?? decrypter.events + 1 });
   res.write(last ?? NOTHING, () => breakConnection(exchange));
 }

@@ -314,6 +314,29 @@ function upgrade(
 }
 
 describe('POST /v1/responses with --clients', { skip: proxyAlone('listener') }, () => {
+  it('tells a developer about a stream that fails what a developer can do, and names no flag', async () => {
+    const file = join(temporaryDirectory('responses-api-'), 'clients.json');
+    const token = createHash('sha256').update('pmp_codex').digest('hex');
+    writeFileSync(file, JSON.stringify({ clients: [{ name: 'codex', tokens: [token] }] }));
+    const flags = ['--responses-api', `--clients=${file}`, '--stream-idle-timeout=300ms'];
+    const stack = await startStack({ flags });
+    try {
+      const response = await fetch(`${stack.url}/v1/responses`, {
+        method: 'POST',
+        headers: { authorization: 'Bearer pmp_codex' },
+        body: JSON.stringify({ model: 'sim-echo+fault=stall_mid:2', input: 'a b c d e f', stream: true }),
+      });
+      let text = '';
+      await assert.rejects(async () => {
+        for await (const piece of response.body!.pipeThrough(new TextDecoderStream())) text += piece;
+      });
+      assert.match(text, /response\.failed.*"message":"stream_idle_timeout: /s);
+      assert.doesNotMatch(text, /--stream-idle-timeout/);
+    } finally {
+      await stack.close();
+    }
+  });
+
   it('gives 403 to a client whose entry lists only other endpoints, and not to a client whose entry lists it', async () => {
     const file = join(temporaryDirectory('responses-api-'), 'clients.json');
     const client = (name: string, endpoints: string[]) => {
