@@ -89,6 +89,7 @@ export const ENDPOINTS: readonly Endpoint[] = [
     ...GENERATION,
     id: 'responses',
     path: '/v1/responses',
+    errorFormat: 'responses',
     operation: 'chat',
     translatedTo: '/v1/chat/completions',
     unlessOffered: NO_RESPONSES_API,

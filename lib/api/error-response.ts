@@ -1,8 +1,11 @@
 /** How an error reaches a client: the status, headers, body or event of each API style. */
 import { ERRORS, type PrivatemodeError } from '../errors.ts';
 
-/** The API style a client speaks, and so the form in which it understands errors. */
-export type ErrorFormat = 'openai' | 'anthropic' | 'plain';
+/**
+ * The API style a client speaks, and so the form in which it understands errors. That of `responses` is
+ * `openai`, but an error that comes before the first event of a response is never an event.
+ */
+export type ErrorFormat = 'openai' | 'responses' | 'anthropic' | 'plain';
 
 /**
  * Headers of every response. They keep a browser from guessing another type for the body, and from running
@@ -38,8 +41,8 @@ export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   /**
-   * The client's Accept header; exactly `text/event-stream` gets the error as an event
-   * (docs/protocol/inference.md 11).
+   * The client's Accept header; exactly `text/event-stream` gets the error as an event, except in the
+   * Responses API (docs/protocol/inference.md 11).
    */
   readonly accept?: string | undefined;
   /** The status that the response has in place of the error's own: that of an error of the service. */
@@ -84,7 +87,8 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   if (context.format === 'plain') {
     return ['text/plain; charset=utf-8', Buffer.from(`${sentence(error, context.requestId)}\n`)];
   }
-  if (context.accept === 'text/event-stream') return ['text/event-stream', errorEvent(error, context)];
+  if (context.accept === 'text/event-stream' && context.format !== 'responses')
+    return ['text/event-stream', errorEvent(error, context)];
   return ['application/json', Buffer.from(JSON.stringify(errorObject(error, context)))];
 }
 

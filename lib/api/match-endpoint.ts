@@ -114,6 +114,7 @@ const withHead = (methods: readonly string[]): readonly string[] =>
  */
 function formatOf(path: string): ErrorFormat {
   if (/^\/v1\/messages(?:\/|$)/.test(path)) return 'anthropic';
+  if (/^\/v1\/responses(?:\/|$)/.test(path)) return 'responses';
   return /^\/(?:v1(?:\/|$)|unstructured\/)/.test(path) ? 'openai' : 'plain';
 }
 

@@ -55,8 +55,7 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     if (request.signal.aborted) throw request.signal.reason;
     if (caught instanceof UploadError) throw thrown;
     const unread = thrown instanceof UnreadError ? thrown : undefined;
-    // The Responses API has no error event before the first event of a response, so `accept` is left out.
-    const accept = (!isTranslated(match) && request.headers.get('accept')) || undefined;
+    const accept = request.headers.get('accept') ?? undefined;
     const allow = match.kind === 'refusal' ? match.allow : undefined;
     const reason = asPrivatemodeError(unread?.cause ?? thrown);
     const error = toApplication(reason, deps.config);
@@ -68,9 +67,6 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
     });
   }
 }
-
-const isTranslated = (match: ReturnType<typeof matchEndpoint>): boolean =>
-  match.kind === 'endpoint' && match.endpoint.translatedTo !== undefined;
 
 /**
  * Whether repeating the request makes no sense; SDKs repeat every 5xx. A closed client stays closed, and a
@@ -115,7 +111,7 @@ async function exchange(
   const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs: config.verificationTimeout, signal });
   const salt = config.promptCacheSalt;
   const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
-  const translator = isTranslated(match) ? createTranslator(requestId) : undefined;
+  const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
   const incoming = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([

@@ -35,12 +35,9 @@ export function respondError(
   error: PrivatemodeError,
   extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
 ): void {
-  const { req, match } = exchange;
   const { format, requestId } = exchange.caller;
   const { allow, status, headers } = extra;
-  // In the Responses API, an error that comes before the first event of a response is no event. It is sent
-  // whole, whatever the client accepts.
-  const accept = match?.endpoint.translatedTo === undefined ? req.headers.accept : undefined;
+  const { accept } = exchange.req.headers;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
   const whole = { ...response.headers, ...ownHeaders(exchange), ...headers };
   respondWhole(exchange, { status: response.status, headers: whole, body: response.body });

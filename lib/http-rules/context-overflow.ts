@@ -43,9 +43,9 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
   const changed =
-    format === 'openai'
-      ? { type: 'invalid_request_error', code: 'context_length_exceeded' }
-      : outputTooLarge(message, window);
+    format === 'anthropic'
+      ? outputTooLarge(message, window)
+      : { type: 'invalid_request_error', code: 'context_length_exceeded' };
   return changed && Buffer.from(JSON.stringify({ ...parsed, error: { ...parsed.error, ...changed } }));
 }
 

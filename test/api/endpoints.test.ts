@@ -106,7 +106,7 @@ describe('forwarded endpoints', () => {
   const { C, M, E, T, R, MR, TR, NONE } = PLAIN_MEMBERS;
   const rows = {
     chat: ['openai', 'json', C, R, true, '[DONE]', true],
-    responses: ['openai', 'json', C, R, true, '[DONE]', true],
+    responses: ['responses', 'json', C, R, true, '[DONE]', true],
     completions: ['openai', 'json', C, R, true, '[DONE]', true],
     messages: ['anthropic', 'json', M, MR, true, 'message_stop', true],
     embeddings: ['openai', 'json', E, R, false, undefined, true],
@@ -315,7 +315,7 @@ describe('a path that does not exist', () => {
     it(`${path} gets not_supported, with the settings that avoid it`, () => {
       for (const method of ['POST', 'GET', 'DELETE']) {
         const { code, format, message, error } = refusalOf(method, path);
-        assert.deepEqual([code, format], ['not_supported', 'openai']);
+        assert.deepEqual([code, format], ['not_supported', 'responses']);
         assert.equal(message, 'the service has no Responses API');
         assert.equal(
           error.remedy,

@@ -20,6 +20,7 @@ describe('an error response', () => {
     ['openai', undefined, 'application/json', OPENAI],
     ['openai', BOTH, 'application/json', OPENAI],
     ['openai', EVENTS, EVENTS, `data: ${OPENAI}\n\n`],
+    ['responses', EVENTS, 'application/json', OPENAI],
     ['anthropic', undefined, 'application/json', ANTHROPIC],
     ['anthropic', EVENTS, EVENTS, `event: error\ndata: ${ANTHROPIC}\n\n`],
     ['plain', undefined, 'text/plain; charset=utf-8', `${SENTENCE}\n`],

@@ -285,8 +285,10 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     const gone = ['GET ', 'DELETE ', 'GET /resp_1', 'DELETE /resp_1', 'POST /resp_1/cancel', 'POST /compact'];
     for (const request of gone) {
       const [method = '', path] = request.split(' ');
-      const stored = await fetch(`${stack.url}/v1/responses${path}`, { method });
-      assert.equal(stored.status, 404, request);
+      const headers = { accept: 'text/event-stream' };
+      const stored = await fetch(`${stack.url}/v1/responses${path}`, { method, headers });
+      const type = stored.headers.get('content-type');
+      assert.deepEqual([stored.status, type], [404, 'application/json'], request);
       assert.match(await stored.text(), /none is stored.*whole conversation as input/, request);
     }
     if (DOOR === 'proxy')
@@ -350,12 +352,15 @@ describe('POST /v1/responses with --clients', { skip: proxyAlone('listener') }, 
       const statusFor = async (name: string, path: string): Promise<number> => {
         const response = await fetch(`${stack.url}${path}`, {
           method: 'POST',
-          headers: { authorization: `Bearer pmp_${name}` },
+          headers: { authorization: `Bearer pmp_${name}`, accept: 'text/event-stream' },
           body: JSON.stringify({ model: 'sim-echo', input: 'a', messages: [{ role: 'user', content: 'a' }] }),
         });
+        const type = path === '/v1/responses' ? 'application/json' : 'text/event-stream';
+        assert.equal(response.headers.get('content-type'), type);
         await response.text();
         return response.status;
       };
+      assert.equal(await statusFor('stranger', '/v1/responses'), 401);
       assert.equal(await statusFor('other', '/v1/responses'), 403);
       assert.equal(await statusFor('codex', '/v1/chat/completions'), 403);
       // it may, and `messages` is no member of it
@@ -381,8 +386,9 @@ describe('POST /v1/responses without --responses-api', { skip: proxyAlone('flags
   it('gives a 400 that names the flag', async () => {
     const stack = await startStack();
     try {
-      const response = await fetch(`${stack.url}/v1/responses`, { method: 'POST', body: '{}' });
-      assert.equal(response.status, 400);
+      const headers = { accept: 'text/event-stream' };
+      const response = await fetch(`${stack.url}/v1/responses`, { method: 'POST', headers, body: '{}' });
+      assert.deepEqual([response.status, response.headers.get('content-type')], [400, 'application/json']);
       assert.match(await response.text(), /--responses-api.*"code":"not_supported"/);
       assert.doesNotMatch(await (await fetch(`${stack.url}/v1`)).text(), /responses/);
     } finally {
