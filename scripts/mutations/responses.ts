@@ -434,6 +434,32 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the Responses API: an error before the first event of a response is an event',
+    file: 'lib/api/error-response.ts',
+    edits: [{ find: " && context.format !== 'responses'", replace: '' }],
+    tests: [
+      {
+        file: 'test/api/error-response.test.ts',
+        names: [
+          'an error response in the responses form has the content type application/json for a client that accepts text/event-stream',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a stream that fails tells a developer what only the operator can do',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'translator?.fail(told)', replace: 'translator?.fail(failure)' }],
+    tests: [
+      {
+        file: 'test/gateway/responses-api.test.ts',
+        names: [
+          'POST /v1/responses with --clients tells a developer about a stream that fails what a developer can do, and names no flag',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the Responses API: a call changes its name after its first piece has been told',
     file: 'lib/responses-api/translate-chunks.ts',
     edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
