@@ -227,6 +227,17 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a disk that hangs: nobody is told of the receipts that are lost meanwhile',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'lossTimer ??= setTimeout(tellLoss, LOSS_DELAY).unref();', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts reports a loss while the disk hangs'],
+      },
+    ],
+  },
+  {
     defence: 'a disk that hangs: receipts wait without a word',
     file: 'lib/files/line-files.ts',
     edits: [
