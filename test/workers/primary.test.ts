@@ -119,7 +119,7 @@ describe('the primary', () => {
     assert.deepEqual(ids(), ['tls_pair_unusable']);
     worker.emit('disconnect');
     assert.deepEqual(ids(), []);
-    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann' }));
+    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann', key: 'k' }));
     for (const event of events) say({ type: 'own-key', event });
     assert.deepEqual(ownKey, events);
   });
