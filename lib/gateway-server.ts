@@ -306,7 +306,7 @@ async function clientsOf(
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
-  const tellKeys = (): void => observeOwnKey?.({ type: 'clients', withKeys: clients.withKeys() });
+  const tellKeys = (): void => observeOwnKey?.({ type: 'clients', keys: clients.keys() });
   const clients = await openClients({
     path,
     // The key, once configured, never goes away: a bad key file leaves the old one.

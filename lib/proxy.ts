@@ -180,6 +180,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
 
   const keyWatch = key.watch({
     onKey(next) {
+      shared.observeOwnKey({ type: 'configured', key: next });
       session.updateConfiguredKey(next);
       server.sessionChanged();
       log.info('The API key file was read again');

@@ -110,9 +110,9 @@ export async function openClients(
      * file that it wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
-    /** The names of the clients that have a key of their own. */
-    withKeys: (): readonly string[] =>
-      clients.filter(({ apiKey }) => apiKey !== undefined).map(({ name }) => name),
+    /** The keys of the clients that have one of their own, by name. */
+    keys: (): ReadonlyMap<string, string> =>
+      new Map(clients.flatMap(({ name, apiKey }) => (apiKey === undefined ? [] : [[name, apiKey]]))),
     reload: watch.reload,
     close: watch.close,
   };

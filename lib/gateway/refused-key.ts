@@ -16,15 +16,15 @@ const keyOwner = ({ caller: { client } }: Exchange): string | undefined =>
   client?.apiKey === undefined ? undefined : client.name;
 
 /** Notes what the service did with the key of the operator that the request left with. */
-export const noteOwnKey = (exchange: Exchange, type: 'refused' | 'answered'): void =>
-  exchange.deps.observeOwnKey?.({ type, client: keyOwner(exchange) });
+export const noteOwnKey = (exchange: Exchange, type: 'refused' | 'answered', key: string): void =>
+  exchange.deps.observeOwnKey?.({ type, client: keyOwner(exchange), key });
 
 /**
  * Notes the service's 401 to a key of the operator, and returns the error for it. Nothing authenticates that
  * 401, so the session does not hear of it.
  */
-export function ownKeyRefused(exchange: Exchange): PrivatemodeError {
-  noteOwnKey(exchange, 'refused');
+export function ownKeyRefused(exchange: Exchange, key: string): PrivatemodeError {
+  noteOwnKey(exchange, 'refused', key);
   return new PrivatemodeError('api_key_rejected', 'the service rejects the API key');
 }
 

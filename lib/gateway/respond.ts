@@ -122,7 +122,8 @@ async function errorToClient(
   let size = 0;
   const decide = (isWhole: boolean): void => {
     const isOld = isWhole ? clientTooOld(Buffer.concat(pieces), deps.settings.protocolVersion) : undefined;
-    const refused = isOld ?? (response.statusCode === 401 && ownKey ? ownKeyRefused(exchange) : undefined);
+    const refused =
+      isOld ?? (response.statusCode === 401 && ownKey ? ownKeyRefused(exchange, ownKey) : undefined);
     if (refused !== undefined) {
       request.destroy();
       throw refused;
@@ -225,7 +226,7 @@ async function respondBody(
   const foreign = cipher.hasOpened() ? undefined : new ForeignError(failure, status);
   if (foreign !== undefined) {
     const isOld = clientTooOld(decrypter.failed(), deps.settings.protocolVersion);
-    const refused = isOld ?? (status === 401 && ownKey ? ownKeyRefused(exchange) : undefined);
+    const refused = isOld ?? (status === 401 && ownKey ? ownKeyRefused(exchange, ownKey) : undefined);
     if (refused !== undefined) throw refused;
   }
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
@@ -303,7 +304,7 @@ async function respondStream(
 function noteAuthentic(exchange: Exchange, { cipher, epoch, isTrial, ownKey }: AttemptResponse): void {
   if (!cipher?.hasOpened()) return;
   if (isTrial) exchange.deps.session.authenticated(epoch.secretId);
-  if (ownKey) noteOwnKey(exchange, 'answered');
+  if (ownKey) noteOwnKey(exchange, 'answered', ownKey);
 }
 
 /** Writes the head of a stream now. Events that are there already leave in one piece with it. */

@@ -35,10 +35,10 @@ export interface AttemptResponse extends UpstreamResponse {
   readonly epoch: Epoch;
   readonly cipher: RequestCipher | undefined;
   /**
-   * Whether the request went out with a key of the operator: the configured one, or that of the client's
-   * entry in the clients file.
+   * The key of the operator with which the request went out: the configured one, or that of the client's
+   * entry in the clients file. Undefined: a key of the application, or none.
    */
-  readonly ownKey: boolean;
+  readonly ownKey: string | undefined;
   /**
    * Whether the request went out under a suspended secret. An authentic response then shows that the service
    * knows the secret.
@@ -64,10 +64,11 @@ export async function sendAttempt(
   const { requestId, log } = exchange.caller;
   const { target, epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey } = outgoing;
   // With --clients, no key of an application ever leaves.
-  const ownKey =
+  const isOwn =
     authorization !== undefined &&
     (exchange.caller.client !== undefined ||
       (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`));
+  const ownKey = isOwn ? authorization.slice('Bearer '.length) : undefined;
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
   const read = { epoch, cipher, ownKey, isTrial };
   const stream = sealed?.stream;

@@ -33,7 +33,10 @@ export interface ReceiptLogOptions {
   readonly onFailure: (reason: Error) => void;
   /** Called when receipts can be written again. `lost`: how many could not be written. */
   readonly onRecovery: (lost: number) => void;
-  /** Called when receipts are lost, with their number since the last time; null: nobody knows how many. */
+  /**
+   * Called within a second when receipts are lost, with their number since the last time; null: nobody knows
+   * how many.
+   */
   readonly onLoss?: (lost: number | null) => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
@@ -53,6 +56,8 @@ export interface ReceiptLogOptions {
 const LINES_PER_TURN = 16;
 /** The most lines of one write. */
 const MOST_LINES = 500;
+/** ms after a loss within which further losses are reported with it. */
+const LOSS_DELAY = 1_000;
 /** Refused requests get lines of their own only while fewer than this share of `mostPending` records wait. */
 const REFUSED_SHARE = 0.1;
 
@@ -82,6 +87,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   let dropped = 0;
   /** How many of the dropped receipts `onLoss` does not know of yet. */
   let untold = 0;
+  let lossTimer: NodeJS.Timeout | undefined;
   let refusals = sumRefusals();
   let isSumDue = false;
 
@@ -91,7 +97,6 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
    * failure there is always something to write.
    */
   async function writePending(key: KeyObject): Promise<number> {
-    tellLoss();
     await verdicts.write(); // before the lines that point to them
     while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
     if (isSumDue && !refusals.isEmpty()) {
@@ -126,6 +131,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   function tellLoss(): void {
+    clearTimeout(lossTimer);
+    lossTimer = undefined;
     if (untold > 0) onLoss(untold);
     untold = 0;
   }
@@ -147,6 +154,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     function lose(count: number): void {
       dropped += count;
       untold += count;
+      lossTimer ??= setTimeout(tellLoss, LOSS_DELAY).unref(); // waits for no write, which may hang
       counters.lost += count;
     }
     let sumTimer: NodeJS.Timeout | undefined;

@@ -110,7 +110,9 @@ export type ToPrimary =
   | { readonly type: 'own-key'; readonly event: OwnKeyEvent }
   | Authenticated
   | { readonly type: 'ask-verification'; readonly id: number }
-  | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined };
+  | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined }
+  /** The last message of a worker: it has sent everything it had to send. */
+  | { readonly type: 'done' };
 
 export const epochToWire = ({ key, ...rest }: Epoch): EpochWire => ({ ...rest, keyBytes: key.export() });
 

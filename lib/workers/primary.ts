@@ -44,6 +44,8 @@ interface Place {
   listens: boolean;
   /** What `collect` got from the worker last. */
   last: Collected | undefined;
+  /** Whether the worker has sent everything it had to send. */
+  isDone: boolean;
   /** Resolved at the end of the worker, also of one that Node could not fork. */
   readonly over: PromiseWithResolvers<void>;
 }
@@ -68,6 +70,8 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   const warnOfSpoiltCache = spoilWarning();
   const missing = watchMissingWorkers(deps.conditions, count);
   const ownUmask = process.umask(0o077); // Node deprecates reading it without setting it
+  /** For each worker whose last message has not been read: resolved once it has. */
+  const unread = new Set<Promise<void>>();
   /** Timers of the next forks. */
   const waiting = new Set<NodeJS.Timeout>();
   let hasStarted = false;
@@ -152,7 +156,12 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       replace(bornAt);
       return;
     }
-    const place: Place = { listens: false, last: undefined, over: Promise.withResolvers() };
+    const place: Place = {
+      ...{ listens: false, last: undefined, isDone: false },
+      over: Promise.withResolvers(),
+    };
+    const read = Promise.withResolvers<void>();
+    unread.add(read.promise);
     workers.set(worker, place);
     setUmask();
     const keeper = gate && createGateKeeper(gate, (message) => send(worker, message));
@@ -174,6 +183,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
         first.resolve(message);
       } else if (message.type === 'failed') notStarted(errorFromWire(message.error), worker);
       else if (message.type === 'receipt') receipts?.add(message.receipt);
+      else if (message.type === 'done') place.isDone = true;
       else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
       else if (message.type === 'own-key') deps.observeOwnKey(message.event);
       else if (message.type === 'condition') {
@@ -185,9 +195,18 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       else if (message.type === 'acquire' || message.type === 'renew') void answer(worker, message);
       else keeper?.receive(message);
     });
+    let isForgotten = false;
+    let lastMessages: NodeJS.Timeout | undefined;
     function forget(): void {
+      if (isForgotten) return;
+      isForgotten = true;
+      clearTimeout(lastMessages);
       keeper?.close();
       conditions.gone();
+      // Nobody has the receipts that it did not send. Its exit code does not tell: the channel may have failed.
+      if (place.listens && !place.isDone) receipts?.noteGap();
+      unread.delete(read.promise);
+      read.resolve();
     }
     // 'exit' alone is not enough: it may come before the last messages of the worker.
     worker.once('disconnect', forget);
@@ -197,12 +216,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       noteListening();
       if (place.last !== undefined) deps.workerEnded?.(place.last);
       // Node emits no 'disconnect' for a worker that dies while a connection is being handed to it.
-      setTimeout(forget, LAST_MESSAGES).unref();
+      if (!isForgotten) lastMessages = setTimeout(forget, LAST_MESSAGES);
       place.over.resolve();
     }
     worker.once('exit', (code, signal) => {
       over();
-      if (code !== 0 && place.listens) receipts?.noteGap(); // nobody has the receipts of its running requests
       if (closing) return;
       first.reject(new PrivatemodeError('internal', 'the first worker ended before it listened'));
       const isLast = fd !== undefined && place.listens && listening() === 0;
@@ -283,10 +301,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       stopForking();
       for (const worker of workers.keys()) send(worker, { type: 'announce-stop' });
     },
-    /** Drains all workers; resolves when the last has exited. */
+    /** Drains all workers; resolves when all have exited and their last messages have been read. */
     async close(): Promise<void> {
       stopForking();
       await Promise.all([...workers].map(drain));
+      await Promise.all(unread); // before the file of the receipts is closed
     },
   };
 }

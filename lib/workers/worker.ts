@@ -19,8 +19,10 @@ import { createRemoteSession } from './remote-session.ts';
  * until the primary sends `drain` or is gone. Resolves with the exit code.
  */
 export async function runWorker(config: Config, log: Logger, env: Environment): Promise<number> {
-  const send = (message: ToPrimary): void => {
-    if (process.connected) process.send?.(message, undefined, {}, () => {}); // 'disconnect' reports its loss
+  /** Calls `written` when the message is on its way, or lost, which 'disconnect' reports. */
+  const send = (message: ToPrimary, written = (): void => {}): void => {
+    if (process.connected) process.send?.(message, undefined, {}, written);
+    else written();
   };
   // Signals go to the whole group; the primary decides what they mean.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
@@ -104,6 +106,8 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
   session.close();
   gate?.close();
   await outbound.close();
+  // Messages that still wait for room in the channel would be lost when it closes: receipts, token counts.
+  await new Promise<void>((written) => send({ type: 'done' }, written));
   // node:cluster ends the process with 0 when the channel closes, and the channel alone keeps it alive.
   process.once('exit', () => {
     process.exitCode = code;

@@ -144,6 +144,34 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the own key: a key that was replaced still counts as rejected, or as accepted',
+    file: 'lib/observe/own-key.ts',
+    edits: [
+      { find: 'return configured !== undefined && configured !== key;', replace: 'return false;' },
+      { find: 'keyed.get(client) !== key;', replace: '!keyed.has(client);' },
+    ],
+    tests: [
+      {
+        file: 'test/observe/own-key.test.ts',
+        names: [
+          'an API key that replaces a rejected one of --api-key ends the condition, and is judged by requests that were sent with it only',
+          'an API key that replaces a rejected one of a client ends the condition, and is judged by requests that were sent with it only',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the own key: nobody is told that a file has brought another key',
+    file: 'lib/proxy.ts',
+    edits: [{ find: "shared.observeOwnKey({ type: 'configured', key: next });", replace: '' }],
+    tests: [
+      {
+        file: 'test/e2e/conditions.test.ts',
+        names: ['a running proxy has the condition own_key_rejected until its API key file gets another key'],
+      },
+    ],
+  },
+  {
     defence: "the own key: a client's key passes for that of --api-key",
     file: 'lib/gateway/refused-key.ts',
     edits: [{ find: 'client?.apiKey === undefined ? undefined : client.name', replace: 'void client' }],
@@ -223,6 +251,17 @@ export const CONDITIONS: readonly Mutation[] = [
         names: [
           'the state of the session among the conditions is not logged while a renewal finds the service under a newer manifest',
         ],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that hangs: nobody is told of the receipts that are lost meanwhile',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'lossTimer ??= setTimeout(tellLoss, LOSS_DELAY).unref();', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts reports a loss while the disk hangs'],
       },
     ],
   },

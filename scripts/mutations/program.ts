@@ -238,6 +238,43 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the last messages of a worker: those that wait for room in its channel are lost when it leaves',
+    file: 'lib/workers/worker.ts',
+    edits: [{ find: "=> send({ type: 'done' }, written)", replace: "=> written(send({ type: 'done' }))" }],
+    tests: [
+      {
+        file: 'test/workers/worker.test.ts',
+        names: ['a worker that drains keeps its channel until its last message is on its way'],
+      },
+    ],
+  },
+  {
+    defence: 'the last messages of a worker: nobody notes that they are missing if it ends with 0',
+    file: 'lib/workers/primary.ts',
+    edits: [{ find: 'isDone: false }', replace: 'isDone: true }' }],
+    tests: [
+      {
+        file: 'test/workers/primary.test.ts',
+        names: [
+          'the primary notes a gap for a worker that ends with 0 without having sent everything, and waits for the last receipts of the others',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the last messages of a worker: the file of the receipts is closed before they are read',
+    file: 'lib/workers/primary.ts',
+    edits: [{ find: 'await Promise.all(unread);', replace: '' }],
+    tests: [
+      {
+        file: 'test/workers/primary.test.ts',
+        names: [
+          'the primary notes a gap for a worker that ends with 0 without having sent everything, and waits for the last receipts of the others',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'workers that do not listen: the listener for operators says that the proxy is ready',
     file: 'lib/proxy.ts',
     edits: [{ find: 'isServed: isServed(start.serving)', replace: 'isServed: true' }],

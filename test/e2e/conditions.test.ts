@@ -116,6 +116,20 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.deepEqual(proxy.logged(), ['ERROR api_key_file_unusable', 'over api_key_file_unusable']);
   });
 
+  it('has the condition own_key_rejected until its API key file gets another key', async (t) => {
+    const path = join(temporaryDirectory('conditions-'), 'key');
+    writeFileSync(path, 'first-key');
+    const proxy = await scene(t, [], `@${path}`);
+    const ask = async (): Promise<number> => (await fetch(`${proxy.stack.url}/v1/models`)).status;
+    assert.equal(await ask(), 200);
+    proxy.stack.simulator.setApiKeys(['second-key']);
+    assert.equal(await ask(), 401);
+    await eventually('the condition', async () => (await proxy.listed())[0]?.id === 'own_key_rejected');
+    writeFileSync(path, 'second-key');
+    proxy.stack.proxy.reload();
+    await isOver(proxy, 'own_key_rejected');
+  });
+
   it('has a condition each for an unusable TLS pair and file of CAs; a metric tells how long the certificate lasts', async (t) => {
     const directory = temporaryDirectory('conditions-');
     const path = (name: string): string => join(directory, name);

@@ -90,7 +90,10 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
       const models = await ask(get('/v1/models'));
       assert.deepEqual([models.status, codeOf(models)], [400, 'service_key_rejected']);
-      const refused = { type: 'refused', client: apiKey === undefined ? undefined : 'ann' };
+      const refused = {
+        type: 'refused',
+        ...(apiKey === undefined ? { client: undefined, key: CANARY_KEY } : { client: 'ann', key: apiKey }),
+      };
       assert.deepEqual(events, [refused, refused, refused]);
       assert.equal(
         gateway.session.standing().state,
@@ -119,7 +122,7 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       /^the service rejects the API key \(the key of --api-key @key\.txt\)\. /,
     );
     assert.ok(!answer.body.includes(CANARY_KEY));
-    assert.deepEqual(events, [{ type: 'refused', client: undefined }]);
+    assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
   });
 
   it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
@@ -145,12 +148,12 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       const { ask, events, gateway } = await gatewayTo(t, http(401, body));
       const answer = await ask(post());
       assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
-      assert.deepEqual(events, [{ type: 'refused', client: undefined }]);
+      assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
       assert.deepEqual([...gateway.counters.decryptFailures], []);
       const team = await gatewayTo(t, http(401, body), { deps: withClient() });
       const told = await team.ask(post());
       assert.deepEqual([told.status, codeOf(told)], [400, 'service_key_rejected']);
-      assert.deepEqual(team.events, [{ type: 'refused', client: undefined }]);
+      assert.deepEqual(team.events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
     });
   }
 
@@ -166,11 +169,11 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
   it('counts as accepted after an authenticated response, streamed or whole', async (t) => {
     const whole = await gatewayTo(t, (body) => completion(body) as unknown as Buffer);
     assert.equal((await whole.ask(post())).status, 200);
-    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined }]);
+    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined, key: CANARY_KEY }]);
     const deps = withClient('the-service-key-of-ann');
     const stream = await gatewayTo(t, (body) => chatStream(body) as unknown as Buffer, { deps });
     assert.equal((await stream.ask(post(chatBody({ stream: true })))).status, 200);
-    assert.deepEqual(stream.events, [{ type: 'answered', client: 'ann' }]);
+    assert.deepEqual(stream.events, [{ type: 'answered', client: 'ann', key: 'the-service-key-of-ann' }]);
   });
 });
 

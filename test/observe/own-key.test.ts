@@ -11,7 +11,8 @@ function scene(now?: () => number) {
   const conditions = createConditions({ log });
   const origin = (): string => '--api-key @key.txt';
   const tell = watchOwnKey({ conditions, origin, now: now ?? (() => clock.at) });
-  const observe = (type: 'refused' | 'answered', client?: string): void => tell({ type, client });
+  const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
+    tell({ type, client, key });
   const severity = (): string | undefined => conditions.list()[0]?.severity;
   const refusedAt = (...times: number[]): void => {
     for (const at of times) {
@@ -104,12 +105,52 @@ describe('an API key of the proxy that the service rejects', () => {
   it('is forgotten with its condition when no client has it any more', () => {
     const { conditions, observe, tell } = scene();
     for (const client of ['ann', 'bob', undefined]) observe('refused', client);
-    tell({ type: 'clients', withKeys: ['bob'] });
+    tell({ type: 'clients', keys: new Map([['bob', 'k']]) });
     observe('refused', 'ann'); // of a request that began before
     assert.match(conditions.list()[0]?.message ?? '', /: 401 for the key of the client bob [^;]*; [^;]*$/);
-    tell({ type: 'clients', withKeys: [] });
+    tell({ type: 'clients', keys: new Map() });
     observe('answered');
     assert.deepEqual(conditions.list(), []);
+  });
+});
+
+describe('an API key that replaces a rejected one', () => {
+  const KEYS = [
+    ['of --api-key', undefined, { type: 'configured', key: 'new' }],
+    ['of a client', 'ann', { type: 'clients', keys: new Map([['ann', 'new']]) }],
+  ] as const;
+
+  for (const [what, client, replaced] of KEYS) {
+    it(`${what} ends the condition, and is judged by requests that were sent with it only`, () => {
+      const { conditions, observe, tell, severity } = scene();
+      for (let i = 0; i < 3; i++) observe('refused', client, 'old');
+      assert.equal(severity(), 'critical');
+      tell(replaced);
+      assert.deepEqual(conditions.list(), []);
+      observe('refused', client, 'old');
+      assert.deepEqual(conditions.list(), []);
+      observe('refused', client, 'new');
+      assert.equal(severity(), 'warning');
+      observe('answered', client, 'old');
+      tell(replaced);
+      assert.equal(severity(), 'warning');
+      observe('answered', client, 'new');
+      assert.deepEqual(conditions.list(), []);
+    });
+  }
+
+  it('is reported by a worker as accepted at once, not a second after the old one', (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const sent: unknown[] = [];
+    const tell = thinOwnKeyEvents(
+      (event) => sent.push(event),
+      () => 0,
+    );
+    for (const key of ['old', 'new', 'new']) tell({ type: 'answered', client: undefined, key });
+    assert.deepEqual(
+      sent,
+      ['old', 'new'].map((key) => ({ type: 'answered', client: undefined, key, ageMs: 0 })),
+    );
   });
 });
 
@@ -140,8 +181,8 @@ describe('a worker', () => {
       },
     };
   }
-  const answered: OwnKeyEvent = { type: 'answered', client: undefined };
-  const refused: OwnKeyEvent = { type: 'refused', client: undefined };
+  const answered: OwnKeyEvent = { type: 'answered', client: undefined, key: 'k' };
+  const refused: OwnKeyEvent = { type: 'refused', client: undefined, key: 'k' };
 
   it("reports each rejection of the proxy's key, and an answer only once a second or after a rejection", (t) => {
     const { sent, workers, pass } = workersScene(t);
@@ -184,11 +225,15 @@ describe('a worker', () => {
 
   it("reports an answer after a rejection of the same key, not of another client's", (t) => {
     const { sent, workers } = workersScene(t);
-    const ann = { client: 'ann' };
-    const bob: OwnKeyEvent = { type: 'answered', client: 'bob' };
+    const ann = { client: 'ann', key: 'k' };
+    const bob: OwnKeyEvent = { type: 'answered', client: 'bob', key: 'k' };
     const events: OwnKeyEvent[] = [
       ...[bob, { type: 'refused' as const, ...ann }, bob, { type: 'refused' as const, ...ann }],
-      ...[{ type: 'answered' as const, ...ann }, { type: 'clients' as const, withKeys: ['ann'] }, bob],
+      ...[
+        { type: 'answered' as const, ...ann },
+        { type: 'clients' as const, keys: new Map([['ann', 'k']]) },
+        bob,
+      ],
     ];
     for (const event of events) workers[0](event);
     assert.deepEqual(sent, [

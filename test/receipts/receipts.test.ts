@@ -400,7 +400,7 @@ describe('writing receipts', () => {
       now: () => now,
     });
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
-    await eventually('the receipts', () => log.counters.written === 5);
+    await eventually('the receipts', () => log.counters.written === 5 && told.length > 0);
     assert.deepEqual([...told], [7]);
     breakDirectory();
     now += 86_400_000;
@@ -411,6 +411,33 @@ describe('writing receipts', () => {
     await log.close();
     assert.deepEqual(told, [7, null, 'failure', 4]);
     assert.equal(log.counters.lost, 11);
+  });
+
+  it('reports a loss while the disk hangs', async (t) => {
+    const realOpen = fs.open;
+    const disk = Promise.withResolvers<void>();
+    t.after(() => disk.resolve());
+    let hangs = false;
+    breakFs(t, 'open', async (path: string, ...rest: [number, number]) => {
+      const handle = await realOpen(path, ...rest);
+      const datasync = handle.datasync.bind(handle);
+      handle.datasync = async () => {
+        if (hangs) await disk.promise;
+        return datasync();
+      };
+      return handle;
+    });
+    const told: (number | null)[] = [];
+    const log = await opened({ mostPending: 5, onLoss: (lost) => told.push(lost) });
+    hangs = true;
+    for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
+    await eventually('the first loss', () => told.length === 1);
+    for (let i = 0; i < 3; i++) log.add(receipt(`s${i}`, { epoch: null }));
+    await eventually('the second loss', () => told.length === 2);
+    assert.deepEqual(told, [7, 3]);
+    disk.resolve();
+    await log.close();
+    assert.deepEqual([told, log.counters], [[7, 3], { written: 5, lost: 10 }]);
   });
 
   it('notes a gap of unknown size in the chain, which a check then names', async () => {

@@ -119,7 +119,7 @@ describe('the primary', () => {
     assert.deepEqual(ids(), ['tls_pair_unusable']);
     worker.emit('disconnect');
     assert.deepEqual(ids(), []);
-    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann' }));
+    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann', key: 'k' }));
     for (const event of events) say({ type: 'own-key', event });
     assert.deepEqual(ownKey, events);
   });
@@ -187,6 +187,7 @@ describe('the primary', () => {
     );
     workers[1]?.emit('exit', 1, null);
     assert.deepEqual(gaps, [], 'it had no requests');
+    workers[0]?.emit('disconnect');
     workers[0]?.emit('exit', 1, null);
     assert.deepEqual(gaps, ['gap']);
     assert.match(held()[0] ?? '', /^critical .*: 0 of 2 listen: /);
@@ -205,6 +206,30 @@ describe('the primary', () => {
     pool.announceStop();
     for (const index of [2, 4]) workers[index]?.emit('exit', 0, null);
     assert.deepEqual(held(), []);
+  });
+
+  it('notes a gap for a worker that ends with 0 without having sent everything, and waits for the last receipts of the others', async (t) => {
+    const workers = workersThatFork(t);
+    const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
+    const noted: unknown[] = [];
+    const starting = startWorkers({
+      ...{ count: 2, session, salt: { shared: 's' }, fd: undefined, patience: 60_000, ...told() },
+      key: { value: () => undefined },
+      receipts: { instance: 'i', add: ({ id }) => noted.push(id), noteGap: () => void noted.push('gap') },
+    });
+    const [silent, busy] = workers as [EventEmitter, EventEmitter];
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    const pool = await starting;
+    const closed = pool.close().then(() => noted.push('closed'));
+    silent.emit('disconnect');
+    silent.emit('exit', 0, null);
+    busy.emit('exit', 0, null);
+    await new Promise((done) => setImmediate(done));
+    busy.emit('message', { type: 'receipt', receipt: { id: 'the last' } });
+    busy.emit('message', { type: 'done' });
+    busy.emit('disconnect');
+    await closed;
+    assert.deepEqual(noted, ['gap', 'the last', 'closed']);
   });
 
   it('reports what a worker last said if the worker does not answer within a second, and until its end', async (t) => {
