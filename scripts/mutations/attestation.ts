@@ -372,6 +372,34 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a revocation list: it may hold a part of the revocations only',
+    file: 'lib/attestation/x509/crl.ts',
+    edits: [
+      { find: 'for (const oid of PARTIAL)', replace: 'for (const oid of PARTIAL.slice(PARTIAL.length))' },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/x509/crl.test.ts',
+        names: [
+          'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a revocation list: extensions that nobody understands may change what it means',
+    file: 'lib/attestation/x509/crl.ts',
+    edits: [{ find: '  refuseCritical(extensions);\n  for', replace: '  for' }],
+    tests: [
+      {
+        file: 'test/attestation/x509/crl.test.ts',
+        names: [
+          'CRLs are refused with a critical extension, another version or no number, or as a delta or partial list',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a field of the evidence that comes twice: the first one counts',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'values.length > 1)', replace: 'values.length > 2)' }],
