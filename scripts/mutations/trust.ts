@@ -333,12 +333,14 @@ export const TRUST: readonly Mutation[] = [
     defence: 'the history of manifests: it may begin anew beside its manifests',
     file: 'lib/manifest-log/manifest-log.ts',
     edits: [
-      { find: 'if (names.some((name) => NUMBERED.test(name))) throw', replace: 'if (Date.now() < 0) throw' },
+      { find: 'if (!names.some((name) => MANIFEST_NAME.test(name))) return', replace: 'if (names) return' },
     ],
     tests: [
       {
         file: 'test/manifest-log/manifest-log.test.ts',
-        names: ['manifest log refuses to begin a history beside manifests whose log is gone'],
+        names: [
+          'manifest log refuses to begin a history beside manifests whose log is gone, and advises to keep them',
+        ],
       },
     ],
   },
@@ -585,11 +587,30 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'receipts: a manifest that was replaced is not missed',
     file: 'lib/receipts/check-references.ts',
-    edits: [{ find: '.filter(([sha256]) => !logged.has(sha256))', replace: '.filter(() => false)' }],
+    edits: [{ find: '.filter(([sha256]) => !kept.has(sha256))', replace: '.filter(() => false)' }],
     tests: [
       {
         file: 'test/receipts/receipt-keys.test.ts',
         names: ['the manifest of a receipt is reported as missing if it is changed'],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a manifest counts as missing once log.txt was rotated away',
+    file: 'lib/receipts/check-references.ts',
+    edits: [
+      {
+        find: 'readdir(manifests).catch(() => undefined);',
+        replace: "readdir(join(manifests, 'log.txt')).catch(() => []);",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'the manifest of a receipt is found by its bytes after log.txt was emptied',
+          'the manifest of a receipt is found by its bytes after log.txt was moved away',
+        ],
       },
     ],
   },

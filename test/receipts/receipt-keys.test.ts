@@ -297,9 +297,8 @@ describe('the manifest of a receipt', () => {
   for (const [what, spoil] of [
     ['changed', () => writeFileSync(manifest(), '{ }\n')],
     ['taken away', () => rmSync(manifest())],
-    ['no longer in log.txt', () => writeFileSync(join(here.workspace, 'manifests/log.txt'), '')],
     [
-      'under a file name that log.txt does not list',
+      'under a file name that no manifest has',
       () => {
         cpSync(manifest(), join(here.workspace, 'manifests/other.json'));
         rmSync(manifest());
@@ -313,6 +312,18 @@ describe('the manifest of a receipt', () => {
       const { ok, sorts, messages } = await checked();
       assert.deepEqual([ok, sorts], [false, ['missing']]);
       assert.match(messages[0] ?? '', /^its manifest [0-9a-f]{64} is not in manifests beside the receipts$/);
+    });
+  }
+
+  for (const [what, rotate] of [
+    ['emptied', (log: string) => writeFileSync(log, '')],
+    ['moved away', (log: string) => rmSync(log)],
+  ] as const) {
+    it(`is found by its bytes after log.txt was ${what}`, async () => {
+      await chain('r1');
+      rotate(join(here.workspace, 'manifests/log.txt'));
+      const { ok, sorts } = await checked();
+      assert.deepEqual([ok, sorts], [true, []]);
     });
   }
 
