@@ -522,6 +522,30 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the key of receipts: nobody is told of a retired key that comes back',
+    file: 'lib/receipts/receipt-keys.ts',
+    edits: [{ find: 'isNew && others : isOther;', replace: 'isNew && others : isNew && isOther;' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: ['the key of receipts is reported as changed if a retired key comes back'],
+      },
+    ],
+  },
+  {
+    defence: 'the key of receipts: a rotation that crashed looks like a change of the key',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'announced.has(announcement(former, name))', replace: '!name' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'the key of receipts is not reported as changed if a rotation crashed before it wrote public.pem',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'receipts before --since: the end of a chain hides that later days are gone',
     file: 'lib/receipts/check-receipts.ts',
     edits: [{ find: 'if (late !== undefined) edgeFindings.push(late);', replace: '' }],

@@ -223,6 +223,28 @@ describe('the key of receipts', () => {
     assert.equal(log.isKeyChanged, true);
   });
 
+  it('is reported as changed if a retired key comes back', async () => {
+    await chain('r1');
+    const retired = readFileSync(join(directory, 'key.pem'));
+    await rotate();
+    const rotated = await here.open();
+    await rotated.close();
+    writeFileSync(join(directory, 'key.pem'), retired);
+    const log = await here.open();
+    await log.close();
+    assert.deepEqual([rotated.isKeyChanged, log.isKeyChanged], [false, true]);
+  });
+
+  it('is not reported as changed if a rotation crashed before it wrote public.pem', async () => {
+    await chain('r1');
+    keep();
+    await rotate();
+    cpSync(kept, join(directory, 'public.pem'));
+    const log = await here.open();
+    await log.close();
+    assert.equal(log.isKeyChanged, false);
+  });
+
   it('has one successor, even if two rotations are asked for at once', async () => {
     await chain('r1');
     keep();
