@@ -64,7 +64,7 @@ export interface GatewayDeps {
   /**
    * Called with `refused` for each 401 that the service gives a key of the operator (the configured one, or
    * that of an entry of the clients file), with `answered` for each authenticated response under such a key,
-   * and with `clients` when the clients file was read (`configured` comes from lib/proxy.ts). No refusal is authenticated.
+   * and with `clients` when the clients file was read. No refusal is authenticated.
    */
   readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
   /**

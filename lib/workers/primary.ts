@@ -203,7 +203,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       clearTimeout(lastMessages);
       keeper?.close();
       conditions.gone();
-      // Nobody has the receipts that it did not send. Its exit code does not tell: the channel may have failed.
+      // Nobody has the receipts that it did not send. Its exit code says nothing of them.
       if (place.listens && !place.isDone) receipts?.noteGap();
       unread.delete(read.promise);
       read.resolve();
