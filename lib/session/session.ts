@@ -320,7 +320,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   /**
    * The error that requests get at once because waiting does not help. With `onDemand` perhaps no renewal has
-   * begun since, so it counts for a moment only, unless the given manifest is at fault, which does not change.
+   * begun since, so it counts for a moment only, unless the given manifest is at fault: that one stays.
    */
   function permanentNow(): PrivatemodeError | undefined {
     const { permanent, failedAt = 0 } = state.outage ?? {};
