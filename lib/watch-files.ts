@@ -2,16 +2,21 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
+import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 
 export type FileWatch = ReturnType<typeof watchFiles>;
+
+/** ms until a read that has not returned is reported. */
+const PATIENCE = 10_000;
+const LATE = 'the file was not read within 10 s: its disk does not answer';
 
 /**
  * Follows what files hold: calls `read` every `interval` ms and on `reload()`. File watching would miss the
  * renames and turned links by which mounted secrets and certificates are replaced. `changed` gets what was
  * read if it differs from `known`. `failed` gets the reason why a read failed, once per reason; `known` then
  * stays. `recovered` is called, before `changed`, when a read succeeds after one that failed. None of them is
- * called after `close`, nor for a read that a later one has overtaken: it may have found the old content.
+ * called after `close`. One read runs at a time: on a disk that hangs, more would take all threads of libuv,
+ * and the old content could come back. A read that takes longer than 10 s counts as failed until it returns.
  */
 export function watchFiles<T>(options: {
   readonly known: T;
@@ -25,13 +30,11 @@ export function watchFiles<T>(options: {
   let { known } = options;
   let lastFailure: string | undefined;
   let closed = false;
-  let begun = 0;
-  /** The number of the newest read that is done. */
-  let done = 0;
+  /** The read that has not returned yet, and the one that was asked for meanwhile. */
+  let reading: Promise<void> | undefined;
+  let queued: Promise<void> | undefined;
 
-  function take(turn: number, next: T): void {
-    if (turn < done) return;
-    done = turn;
+  function take(next: T): void {
     if (lastFailure !== undefined && !closed) recovered();
     lastFailure = undefined;
     if (closed || isDeepStrictEqual(next, known)) return;
@@ -39,29 +42,53 @@ export function watchFiles<T>(options: {
     changed(next);
   }
 
-  function keep(turn: number, thrown: unknown): void {
-    if (turn < done) return;
-    done = turn;
+  function keep(thrown: unknown): void {
     const error = asPrivatemodeError(thrown);
     if (!closed && error.message !== lastFailure) failed(error);
     lastFailure = error.message;
   }
 
-  /** Begins a read. If `read` returns no promise, its result is taken at once. */
-  function reload(): Promise<void> | undefined {
-    const turn = ++begun;
+  function begin(): Promise<void> | undefined {
+    if (closed) return undefined;
     try {
       const next = read();
-      if (next instanceof Promise)
-        return next.then((read) => take(turn, read)).catch((thrown: unknown) => keep(turn, thrown));
-      take(turn, next);
+      if (!(next instanceof Promise)) {
+        take(next);
+        return undefined;
+      }
+      const late = setTimeout(keep, PATIENCE, new PrivatemodeError('config_invalid', LATE)).unref();
+      reading = next
+        .then(take)
+        .catch(keep)
+        .finally(() => {
+          clearTimeout(late);
+          reading = undefined;
+        });
+      return reading;
     } catch (thrown) {
-      keep(turn, thrown);
+      keep(thrown);
+      return undefined;
     }
-    return undefined;
   }
 
-  const timer = setInterval(reload, interval).unref();
+  /**
+   * Begins a read, once the one that runs has returned. If `read` returns no promise, its result is taken at
+   * once.
+   */
+  function reload(): Promise<void> | undefined {
+    if (reading === undefined) return begin();
+    queued ??= reading.then(() => {
+      queued = undefined;
+      return reading ?? begin();
+    });
+    return queued;
+  }
+
+  function poll(): void {
+    if (reading === undefined) void begin();
+  }
+
+  const timer = setInterval(poll, interval).unref();
   return {
     reload,
     close(): void {

@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { PrivatemodeError } from '../lib/errors.ts';
 import { watchFiles } from '../lib/watch-files.ts';
+import { eventually } from './support/processes/eventually.ts';
 
 /** A watch of which each read takes until it is told what it found. */
-function scene() {
+function scene(interval = 3_600_000) {
   const reads: PromiseWithResolvers<string>[] = [];
   const told: string[] = [];
   const watch = watchFiles({
@@ -17,40 +18,52 @@ function scene() {
     changed: (next) => told.push(next),
     failed: ({ message }) => told.push(message),
     recovered: () => told.push('recovered'),
-    interval: 3_600_000,
+    interval,
   });
   return { watch, reads, told };
 }
 
-it('a watched file: a slow read does not bring back content that a later read has found replaced', async (t) => {
+it('a watched file: a reload during a read takes effect after it, once for several', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
-  const [slow, quick] = [watch.reload(), watch.reload()];
-  reads[1]?.resolve('second');
-  await quick;
+  const slow = watch.reload();
+  const [next, same] = [watch.reload(), watch.reload()];
+  assert.equal(reads.length, 1);
   reads[0]?.resolve('first');
   await slow;
-  assert.deepEqual(told, ['second']);
-});
-
-it('a watched file: a slow read that fails is not reported if a later read has succeeded', async (t) => {
-  const { watch, reads, told } = scene();
-  t.after(watch.close);
-  const [slow, quick] = [watch.reload(), watch.reload()];
+  await eventually('the next read', () => reads.length === 2);
   reads[1]?.resolve('second');
-  await quick;
-  reads[0]?.reject(new Error('the old file was half written'));
-  await slow;
-  assert.deepEqual(told, ['second']);
+  await Promise.all([next, same]);
+  assert.deepEqual([reads.length, told], [2, ['second']]);
 });
 
-it('a watched file: reads that end in order are all reported', async (t) => {
+it('a watched file: a read that fails does not keep the reload behind it from its turn', async (t) => {
   const { watch, reads, told } = scene();
   t.after(watch.close);
   const both = [watch.reload(), watch.reload()];
-  for (const [i, read] of reads.entries()) read.resolve(`number ${i}`);
+  reads[0]?.reject(new PrivatemodeError('config_invalid', 'half written'));
+  await eventually('the next read', () => reads.length === 2);
+  reads[1]?.resolve('second');
   await Promise.all(both);
-  assert.deepEqual(told, ['number 0', 'number 1']);
+  assert.deepEqual(told, ['half written', 'recovered', 'second']);
+});
+
+it('a watched file: a read that does not return is a failure after 10 s, and no other read begins', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
+  const { watch, reads, told } = scene(1_000);
+  t.after(watch.close);
+  t.mock.timers.tick(1_000);
+  t.mock.timers.tick(9_999);
+  assert.deepEqual([reads.length, told], [1, []]);
+  t.mock.timers.tick(1);
+  assert.deepEqual(told, ['the file was not read within 10 s: its disk does not answer']);
+  t.mock.timers.tick(60_000);
+  assert.deepEqual([reads.length, told.length], [1, 1]);
+  reads[0]?.resolve('second');
+  await new Promise((done) => setImmediate(done));
+  assert.deepEqual(told.slice(1), ['recovered', 'second']);
+  t.mock.timers.tick(1_000);
+  assert.equal(reads.length, 2);
 });
 
 it('a watched file: a good read after failures reports the recovery once, before the changed content', async (t) => {

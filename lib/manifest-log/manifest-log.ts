@@ -32,10 +32,10 @@ export interface ManifestRecord {
  * readers look up the file beside the log, wherever the line says it was.
  */
 export const LOG_LINE = /^(\d{4}-\d\d-\d\dT\S+) (?:.*[/\\])?(\d+\.json)$/;
-const NUMBERED = /^\d+\.json$/;
-const NO_LOG =
-  'versioned manifest files exist but log.txt does not. ' +
-  'Please remove the manifest files in the manifests directory and try again';
+/** The name of a file with a manifest. */
+export const MANIFEST_NAME = /^\d+\.json$/;
+/** The manifests are the only record of what was trusted when, and receipts refer to them. */
+const NO_LOG_REMEDY = 'Put log.txt back, or create it empty; keep the manifests.';
 
 /**
  * Two processes may share a workspace, without a lock. A manifest file appears as a whole, under a number
@@ -113,8 +113,9 @@ async function readLog(directory: string, logPath: string): Promise<string | und
   const text = await unless('ENOENT', readFile(logPath, 'utf8'));
   if (text !== undefined) return text;
   const names = (await unless('ENOENT', readdir(directory))) ?? [];
-  if (names.some((name) => NUMBERED.test(name))) throw new PrivatemodeError('manifest_log_failed', NO_LOG);
-  return undefined;
+  if (!names.some((name) => MANIFEST_NAME.test(name))) return undefined;
+  const message = `${directory} has manifests but no log.txt`;
+  throw new PrivatemodeError('manifest_log_failed', message, { remedy: NO_LOG_REMEDY });
 }
 
 /** The manifest of the last line; undefined if that line is cut off or its file is gone. */

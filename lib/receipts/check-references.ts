@@ -3,11 +3,11 @@
  * the workspace.
  */
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { unless } from '../files/durable-file.ts';
 import { readRegular, readTree } from '../files/own-files.ts';
-import { LOG_LINE } from '../manifest-log/manifest-log.ts';
+import { MANIFEST_NAME } from '../manifest-log/manifest-log.ts';
 import { exchangeDigest } from '../verdict/saved-exchange.ts';
 import { type CheckedChain, finding, type ReceiptFinding } from './check-chain.ts';
 import type { ReceiptEpoch } from './receipt.ts';
@@ -61,8 +61,9 @@ function readVerdict(
 }
 
 /**
- * The manifest of each epoch must be in the manifest log beside the receipts, byte for byte. If there is no
- * such log, as in a copy of the receipts alone, that is a gap.
+ * The manifest of each epoch must lie among the manifests beside the receipts, byte for byte, whatever their
+ * log.txt says by now: it may have been rotated. If there is no such directory, as in a copy of the receipts
+ * alone, that is a gap.
  */
 export async function checkManifests(
   directory: string,
@@ -72,20 +73,19 @@ export async function checkManifests(
   const epochs = chains.flatMap((chain) => chain.epochs);
   if (epochs.length === 0) return [];
   const manifests = join(dirname(resolve(directory)), MANIFESTS);
-  const log = await readFile(join(manifests, 'log.txt'), 'utf8').catch(() => undefined);
-  if (log === undefined) {
-    const message = `their manifests cannot be compared: there is no ${MANIFESTS}/log.txt beside them`;
+  const names = await readdir(manifests).catch(() => undefined);
+  if (names === undefined) {
+    const message = `their manifests cannot be compared: there is no directory ${MANIFESTS} beside them`;
     return [finding('missing', { file: '.', number: 0 }, message, strict)];
   }
-  const logged = new Set<string>();
-  const names = log.split('\n').flatMap((line) => LOG_LINE.exec(line.trimEnd())?.[2] ?? []);
-  for (const name of new Set(names)) {
+  const kept = new Set<string>();
+  for (const name of names.filter((name) => MANIFEST_NAME.test(name))) {
     const bytes = await readRegular(join(manifests, name), LONGEST_FILE).catch(() => undefined);
-    if (bytes !== undefined) logged.add(createHash('sha256').update(bytes).digest('hex'));
+    if (bytes !== undefined) kept.add(createHash('sha256').update(bytes).digest('hex'));
   }
   const first = new Map(epochs.toReversed().map(({ epoch, line }) => [epoch.manifestSha256, line]));
   return Array.from(first)
-    .filter(([sha256]) => !logged.has(sha256))
+    .filter(([sha256]) => !kept.has(sha256))
     .map(([sha256, line]) =>
       finding('missing', line, `its manifest ${sha256} is not in ${MANIFESTS} beside the receipts`),
     );

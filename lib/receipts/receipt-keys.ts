@@ -45,12 +45,12 @@ const KEY_NAME = /^([0-9a-f]{64})\.pem$/;
 
 /**
  * The private key of the workspace; makes one if there is none. Two processes that begin at once agree on one
- * key. `isChanged`: the directory named another public key until now, and no rotation brought this one
- * (docs/receipts.md, "The key"). Throws receipts_unavailable.
+ * key. `isChanged`: the directory named another public key until now; `former`: the name of that key. Whether
+ * a rotation brought this one (docs/receipts.md, "The key"), only a chain says. Throws receipts_unavailable.
  */
 export async function readOrMakeKey(
   directory: string,
-): Promise<{ readonly key: KeyObject; readonly isChanged: boolean }> {
+): Promise<{ readonly key: KeyObject; readonly isChanged: boolean; readonly former: string | undefined }> {
   await requireOwnDirectory(directory);
   const path = join(directory, KEY_FILES.private);
   let pem = await unless('ENOENT', readOwnKey(path));
@@ -66,15 +66,14 @@ export async function readOrMakeKey(
     await unless('ENOENT', readRegular(join(directory, KEY_FILES.public), LONGEST_PEM))
   )?.toString();
   const isNew = await keepPublicKey(directory, publicKey);
-  if (stored !== undefined && stored !== publicPem) {
-    // A version that kept no keys may have written this file. The earlier lines need its key.
-    const before = publicKeyIn(Buffer.from(stored));
-    if (before !== undefined) await keepPublicKey(directory, before);
-  }
+  const isOther = stored !== undefined && stored !== publicPem;
+  const before = isOther ? publicKeyIn(Buffer.from(stored)) : undefined;
+  // A version that kept no keys may have written this file. The earlier lines need its key.
+  if (before !== undefined) await keepPublicKey(directory, before);
   if (stored !== publicPem) await replace(join(directory, KEY_FILES.public), publicPem, 0o644);
   const others = (await namesOfKeys(directory)).length > 1;
-  const isOther = stored === undefined ? others : stored !== publicPem;
-  return { key, isChanged: isNew && isOther };
+  const isChanged = stored === undefined ? isNew && others : isOther;
+  return { key, isChanged, former: before && keySha256(before) };
 }
 
 /** Stores a public key under its name. Resolves with false if it is there already. */

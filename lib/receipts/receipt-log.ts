@@ -138,10 +138,11 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   try {
-    const { key, isChanged } = await readOrMakeKey(directory);
+    const { key, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
-    const found = await chainEnds(directory, await keysOf(directory));
-    const names = { key: keySha256(publicKey), ...(nextKey === undefined ? {} : { nextKey }) };
+    const name = keySha256(publicKey);
+    const { found, announced } = await readChains(directory, await keysOf(directory));
+    const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
     const batches = writeInBatches({ interval, write: () => writePending(key), onFailure, onRecovery });
@@ -169,8 +170,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     return {
       instance,
       counters: counters as Readonly<typeof counters>,
-      /** Whether the directory named another public key before. */
-      isKeyChanged: isChanged,
+      /** Whether the directory named another public key before, which did not announce this one. */
+      isKeyChanged: isChanged && !(former !== undefined && announced.has(announcement(former, name))),
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       /**
@@ -251,22 +252,30 @@ function sumRefusals() {
   };
 }
 
+/** The names of a key and of one that it has announced in a chain, as one text. */
+const announcement = (key: string, next: string): string => `${key} ${next}`;
+
 /**
- * The ends of the chains in the directory: of each the last signed line. Its key is the one that the chain
- * names; if it names none, one of `keys`. Leaves out the ends that another chain has named as found.
+ * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of
+ * `keys`. `found`: their ends, of each the last signed line, without the ends that another chain has named as
+ * found. `announced`: each `announcement` of a key.
  */
-async function chainEnds(directory: string, keys: KeyRing): Promise<ChainEnd[]> {
+async function readChains(directory: string, keys: KeyRing) {
   const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
   const ends: ChainEnd[] = [];
   const named = new Set<string>();
+  const announced = new Set<string>();
   for (const [instance, files] of (await listReceiptFiles(directory)).instances) {
     const chain = await keyOfChain(directory, files, { instance, keys, find });
     const opened = chain.first?.members;
-    if (opened?.type === 'opened') for (const { sha256 } of opened.found) named.add(sha256);
+    if (opened?.type === 'opened') {
+      for (const { sha256 } of opened.found) named.add(sha256);
+      if (opened.nextKey !== undefined) announced.add(announcement(keySha256(chain.key), opened.nextKey));
+    }
     const last = await lastLine(directory, files, { instance, key: chain.key });
     if (last !== undefined) ends.push({ instance, seq: last.members.seq, sha256: lineDigest(last.text) });
   }
-  return ends.filter(({ sha256 }) => !named.has(sha256));
+  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced };
 }
 
 /**

@@ -113,6 +113,39 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the signing key of a report of AMD: the field that names it may say anything',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [{ find: 'finding(key === 0 && !reserved, found)', replace: 'finding(true, found)' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'a report of SEV-SNP is refused with a reserved bit of SIGNER_INFO',
+          'a report of SEV-SNP is refused with SIGNING_KEY none',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the firmware of AMD: a committed version may be above the one that runs',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [
+      {
+        find: 'committedBuild <= currentBuild &&\n        committedMajor * 256 + committedMinor <= currentMajor * 256 + currentMinor;',
+        replace: 'committedBuild <= currentBuild;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: [
+          'a report of SEV-SNP is refused with a committed version above the current one',
+          'a report of SEV-SNP is refused with a committed major above the current one',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the guest policy and the platform: a guest may be debugged',
     file: 'lib/attestation/snp/policy-checks.ts',
     edits: [{ find: 'return finding(set !== forbidden,', replace: 'return finding(true,' }],

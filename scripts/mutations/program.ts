@@ -961,19 +961,31 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a file that is read slowly: its old content comes back',
+    defence: 'a file that is read slowly: other reads of it begin meanwhile, and its old content comes back',
     file: 'lib/watch-files.ts',
     edits: [
-      {
-        find: '  function take(turn: number, next: T): void {\n    if (turn < done) return;',
-        replace: '  function take(turn: number, next: T): void {',
-      },
+      { find: 'if (reading === undefined) return begin();', replace: 'if (begin) return begin();' },
+      { find: 'if (reading === undefined) void begin();', replace: 'void begin();' },
     ],
     tests: [
       {
         file: 'test/watch-files.test.ts',
         names: [
-          'a watched file: a slow read does not bring back content that a later read has found replaced',
+          'a watched file: a reload during a read takes effect after it, once for several',
+          'a watched file: a read that does not return is a failure after 10 s, and no other read begins',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a file whose disk hangs: nobody is told',
+    file: 'lib/watch-files.ts',
+    edits: [{ find: 'setTimeout(keep, PATIENCE,', replace: 'setTimeout(() => {}, PATIENCE,' }],
+    tests: [
+      {
+        file: 'test/watch-files.test.ts',
+        names: [
+          'a watched file: a read that does not return is a failure after 10 s, and no other read begins',
         ],
       },
     ],

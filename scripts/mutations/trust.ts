@@ -333,12 +333,14 @@ export const TRUST: readonly Mutation[] = [
     defence: 'the history of manifests: it may begin anew beside its manifests',
     file: 'lib/manifest-log/manifest-log.ts',
     edits: [
-      { find: 'if (names.some((name) => NUMBERED.test(name))) throw', replace: 'if (Date.now() < 0) throw' },
+      { find: 'if (!names.some((name) => MANIFEST_NAME.test(name))) return', replace: 'if (names) return' },
     ],
     tests: [
       {
         file: 'test/manifest-log/manifest-log.test.ts',
-        names: ['manifest log refuses to begin a history beside manifests whose log is gone'],
+        names: [
+          'manifest log refuses to begin a history beside manifests whose log is gone, and advises to keep them',
+        ],
       },
     ],
   },
@@ -520,6 +522,30 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the key of receipts: nobody is told of a retired key that comes back',
+    file: 'lib/receipts/receipt-keys.ts',
+    edits: [{ find: 'isNew && others : isOther;', replace: 'isNew && others : isNew && isOther;' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: ['the key of receipts is reported as changed if a retired key comes back'],
+      },
+    ],
+  },
+  {
+    defence: 'the key of receipts: a rotation that crashed looks like a change of the key',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'announced.has(announcement(former, name))', replace: '!name' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'the key of receipts is not reported as changed if a rotation crashed before it wrote public.pem',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'receipts before --since: the end of a chain hides that later days are gone',
     file: 'lib/receipts/check-receipts.ts',
     edits: [{ find: 'if (late !== undefined) edgeFindings.push(late);', replace: '' }],
@@ -585,11 +611,30 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'receipts: a manifest that was replaced is not missed',
     file: 'lib/receipts/check-references.ts',
-    edits: [{ find: '.filter(([sha256]) => !logged.has(sha256))', replace: '.filter(() => false)' }],
+    edits: [{ find: '.filter(([sha256]) => !kept.has(sha256))', replace: '.filter(() => false)' }],
     tests: [
       {
         file: 'test/receipts/receipt-keys.test.ts',
         names: ['the manifest of a receipt is reported as missing if it is changed'],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a manifest counts as missing once log.txt was rotated away',
+    file: 'lib/receipts/check-references.ts',
+    edits: [
+      {
+        find: 'readdir(manifests).catch(() => undefined);',
+        replace: "readdir(join(manifests, 'log.txt')).catch(() => []);",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'the manifest of a receipt is found by its bytes after log.txt was emptied',
+          'the manifest of a receipt is found by its bytes after log.txt was moved away',
+        ],
       },
     ],
   },

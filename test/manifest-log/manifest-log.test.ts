@@ -117,7 +117,7 @@ describe('manifest log', () => {
     await log.record(A, AT);
     rmSync(join(manifests(space), 'log.txt'));
     assert.deepEqual(await log.record(A, AT), { appended: false, path: `${space}/manifests/1.json` });
-    await assert.rejects(log.record(B, AT), logFailed(/log\.txt does not/));
+    await assert.rejects(log.record(B, AT), logFailed(/manifests but no log\.txt$/));
     rmSync(manifests(space), { recursive: true });
     assert.equal((await log.record(A, AT)).appended, false);
     writeFileSync(manifests(space), 'a file where the directory was');
@@ -125,15 +125,21 @@ describe('manifest log', () => {
     await assert.rejects(log.record(B, AT), logFailed(/ENOTDIR|EEXIST/));
   });
 
-  it('refuses to begin a history beside manifests whose log is gone', async () => {
+  it('refuses to begin a history beside manifests whose log is gone, and advises to keep them', async () => {
     const space = workspace();
     await logAll(space, A);
     rmSync(join(manifests(space), 'log.txt'));
     await assert.rejects(
-      createManifestLog(space).record(A, AT),
-      logFailed(/^versioned manifest files exist but log\.txt does not\. Please remove the manifest files/),
+      createManifestLog(space).record(B, AT),
+      (error: PrivatemodeError) =>
+        /manifests but no log\.txt$/.test(error.message) &&
+        error.code === 'manifest_log_failed' &&
+        error.remedy === 'Put log.txt back, or create it empty; keep the manifests.',
     );
     assert.deepEqual(names(space), ['1.json']);
+    writeFileSync(join(manifests(space), 'log.txt'), '');
+    await createManifestLog(space).record(B, AT);
+    assert.deepEqual(names(space), ['1.json', '2.json', 'log.txt']);
   });
 
   for (const name of ['1.json.bak', 'x1.json', '.json', '1.json~', '1xjson']) {

@@ -223,6 +223,28 @@ describe('the key of receipts', () => {
     assert.equal(log.isKeyChanged, true);
   });
 
+  it('is reported as changed if a retired key comes back', async () => {
+    await chain('r1');
+    const retired = readFileSync(join(directory, 'key.pem'));
+    await rotate();
+    const rotated = await here.open();
+    await rotated.close();
+    writeFileSync(join(directory, 'key.pem'), retired);
+    const log = await here.open();
+    await log.close();
+    assert.deepEqual([rotated.isKeyChanged, log.isKeyChanged], [false, true]);
+  });
+
+  it('is not reported as changed if a rotation crashed before it wrote public.pem', async () => {
+    await chain('r1');
+    keep();
+    await rotate();
+    cpSync(kept, join(directory, 'public.pem'));
+    const log = await here.open();
+    await log.close();
+    assert.equal(log.isKeyChanged, false);
+  });
+
   it('has one successor, even if two rotations are asked for at once', async () => {
     await chain('r1');
     keep();
@@ -297,9 +319,8 @@ describe('the manifest of a receipt', () => {
   for (const [what, spoil] of [
     ['changed', () => writeFileSync(manifest(), '{ }\n')],
     ['taken away', () => rmSync(manifest())],
-    ['no longer in log.txt', () => writeFileSync(join(here.workspace, 'manifests/log.txt'), '')],
     [
-      'under a file name that log.txt does not list',
+      'under a file name that no manifest has',
       () => {
         cpSync(manifest(), join(here.workspace, 'manifests/other.json'));
         rmSync(manifest());
@@ -313,6 +334,18 @@ describe('the manifest of a receipt', () => {
       const { ok, sorts, messages } = await checked();
       assert.deepEqual([ok, sorts], [false, ['missing']]);
       assert.match(messages[0] ?? '', /^its manifest [0-9a-f]{64} is not in manifests beside the receipts$/);
+    });
+  }
+
+  for (const [what, rotate] of [
+    ['emptied', (log: string) => writeFileSync(log, '')],
+    ['moved away', (log: string) => rmSync(log)],
+  ] as const) {
+    it(`is found by its bytes after log.txt was ${what}`, async () => {
+      await chain('r1');
+      rotate(join(here.workspace, 'manifests/log.txt'));
+      const { ok, sorts } = await checked();
+      assert.deepEqual([ok, sorts], [true, []]);
     });
   }
 
