@@ -378,47 +378,42 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     await read;
   });
 
-  it('ends when the application aborts, even after the Request object was garbage-collected', async () => {
-    const abort = new AbortController();
-    let isClosed = false;
-    const response = await ask(
-      async (scripted) => {
+  /** A stream of which only the head comes, and whether its connection is closed. */
+  function openStream(): { readonly script: Script; isClosed: boolean } {
+    const stream = {
+      isClosed: false,
+      script: async (scripted: Parameters<Script>[0]) => {
         void scripted.closed.then(() => {
-          isClosed = true;
+          stream.isClosed = true;
         });
         await scripted.body();
         await scripted.write(
           'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n',
         );
       },
-      { method: 'POST', body: STREAMED, signal: abort.signal },
-    );
+    };
+    return stream;
+  }
+
+  it('ends when the application aborts, even after the Request object was garbage-collected', async () => {
+    const abort = new AbortController();
+    const stream = openStream();
+    const response = await ask(stream.script, { method: 'POST', body: STREAMED, signal: abort.signal });
     for (let turn = 0; turn < 5; turn++) {
       collectGarbage();
       await new Promise((resolve) => setImmediate(resolve));
     }
     abort.abort();
-    await eventually('the end of the connection', () => isClosed);
+    await eventually('the end of the connection', () => stream.isClosed);
     await assert.rejects(response.text());
   });
 
   it('ends its connection if its response is garbage-collected, and nobody has read it', async () => {
-    let isClosed = false;
-    await ask(
-      async (scripted) => {
-        void scripted.closed.then(() => {
-          isClosed = true;
-        });
-        await scripted.body();
-        await scripted.write(
-          'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n',
-        );
-      },
-      { method: 'POST', body: STREAMED },
-    );
+    const stream = openStream();
+    await ask(stream.script, { method: 'POST', body: STREAMED });
     await eventually('the end of the connection', () => {
       collectGarbage();
-      return isClosed;
+      return stream.isClosed;
     });
   });
 });
