@@ -104,8 +104,8 @@ export const MOST_BYTES = 1024 * 1024;
 const HOW = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
- * Throws for a pipe, which holds its content only once and keeps one thread after the other waiting, until no
- * thread is left to look up a host name, and for a huge file, which would fill the memory at each read.
+ * Throws for a pipe and for a huge file. A pipe holds its content only once, and a read of it keeps a thread
+ * waiting, which host names are looked up with. A huge file would fill the memory at each read.
  */
 function demandSmall(stat: Stats): void {
   // To read a directory fails by itself, with a code that has its own words.

@@ -85,8 +85,8 @@ export interface SessionDeps extends EpochDeps {
    */
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
   /**
-   * Whether to renew only while requests come, so that a session which nobody uses any more comes to rest.
-   * The next request then begins a renewal. Default: the session always renews.
+   * Whether to renew only while requests come. A session that nobody uses any more stops renewing, and its
+   * next request begins a renewal. Default: the session always renews.
    */
   readonly onDemand?: boolean | undefined;
   /** Host of the service, for messages. */
