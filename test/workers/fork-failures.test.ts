@@ -44,6 +44,8 @@ describe('a worker that cannot be forked', { timeout: 600_000 }, () => {
         ...{ log, conditions, ...more },
       });
       t.after(() => pool.close());
+      // The pool is there with the first one. Without their directory, Node does not start the others.
+      await eventually('two workers that listen', () => pool.listening() === 2);
       return pool;
     };
     return {
