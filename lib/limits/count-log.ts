@@ -154,16 +154,22 @@ export async function openCountLog(options: CountLogOptions) {
 /**
  * Joins the tokens of a client and day to one record, of the latest time. Leaves out admissions that are
  * older than a minute and tokens that are older than yesterday: while a disk stays full, the waiting records
- * must not grow with the days.
+ * must not grow with the days. The last record is never left out: writing it shows that the disk has room
+ * again.
  */
 function condensed(records: readonly CountRecord[], now: number) {
   const yesterday = dayOf(now - DAY_MS);
+  const last = records.at(-1);
   const tokens = new Map<string, CountRecord>();
   const admissions: CountRecord[] = [];
-  for (const { client, at, requests, tokens: count } of records) {
-    if (requests > 0 && at > now - MINUTE_MS) admissions.push({ client, at, requests, tokens: 0 });
+  for (const record of records) {
+    const { client, at, requests, tokens: count } = record;
     const day = dayOf(at);
-    if (count > 0 && day >= yesterday) addTokens(tokens, `${day} ${client}`, { client, at, tokens: count });
+    const isLast = record === last;
+    if (requests > 0 && (isLast || at > now - MINUTE_MS))
+      admissions.push({ client, at, requests, tokens: 0 });
+    if (count > 0 && (isLast || day >= yesterday))
+      addTokens(tokens, `${day} ${client}`, { client, at, tokens: count });
   }
   return { tokens: [...tokens.values()], admissions };
 }

@@ -329,6 +329,9 @@ describe('counts of limits that cannot be written', { timeout: 600_000 }, () => 
       mend: (): void => {
         left = Number.POSITIVE_INFINITY;
       },
+      fill: (): void => {
+        left = 0;
+      },
     };
   }
 
@@ -385,34 +388,28 @@ describe('counts of limits that cannot be written', { timeout: 600_000 }, () => 
     );
   });
 
-  it('are not reported as written again while the disk is full and all that wait have become too old', async (t) => {
+  it('are reported as written again once the disk has room, though all that wait have become too old', async (t) => {
     const disk = fillDisk(t, 0);
     const told: string[] = [];
     let now = NOON;
-    let batches = 0; // each asks for the time
-    const clock = (): number => {
-      batches += 1;
-      return now;
-    };
-    const log = await opened(clock, {
+    const log = await opened(() => now, {
       onFailure: ({ code }: NodeJS.ErrnoException) => told.push(code as string),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
     });
-    for (let minute = 0; minute < 3; minute++) {
-      log.add(admitted('ann', now));
+    for (const count of [admitted('ann', now), used('ann', now, 1)]) {
+      log.add(count);
+      await eventually('a failure', () => told.length % 2 === 1);
+      now += 3 * 86_400_000;
       const before = disk.attempts();
-      await eventually('an attempt to write', () => disk.attempts() > before);
-      now += 60_000;
-      batches = 0;
-      await eventually('a batch of records that are too old', () => batches > 0);
+      await eventually('an attempt of three days later', () => disk.attempts() > before + 1);
+      assert.equal(told.at(-1), 'ENOSPC');
+      disk.mend();
+      await eventually('the recovery', () => told.length % 2 === 0);
+      disk.fill();
     }
-    assert.deepEqual(told, ['ENOSPC']);
-    disk.mend();
-    log.add(admitted('ann', now));
-    await eventually('the recovery', () => told.length > 1);
     await log.close();
-    assert.deepEqual(told, ['ENOSPC', 'recovery, 0 lost']);
-    assert.deepEqual((await found(now)).before, [admitted('ann', now)]);
+    assert.deepEqual(told, ['ENOSPC', 'recovery, 0 lost', 'ENOSPC', 'recovery, 0 lost']);
+    assert.deepEqual((await found(now)).before, []);
   });
 
   it('are written after the disk recovers, without the records that have become too old to count', async (t) => {
