@@ -186,7 +186,7 @@ describe('a request without a known token', () => {
     const { client, receipts } = await team(t);
     const asking = client();
     asking.send(post('', { headers: ['Content-Length: 1000', bearer(WRONG)] }));
-    const answer = await answerTo(asking, 900);
+    const answer = await answerTo(asking);
     assert.deepEqual([answer.status, codeOf(answer)], [401, 'client_unknown']);
     await asking.ended;
     await eventually('the receipt', () => receipts.length === 1);

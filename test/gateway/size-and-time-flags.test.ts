@@ -111,14 +111,14 @@ describe('the flag', { concurrency: true }, () => {
     t.after(() => mute.close());
     const { client } = await withFlags(t, ['--connect-timeout=300ms'], (mute.address() as AddressInfo).port);
     client.send(post());
-    const answer = await answerTo(client, 3_000);
+    const answer = await answerTo(client, 9_000);
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'upstream_connect_timeout']);
   });
 
   it('--first-byte-timeout ends a request with 504 if the service does not answer', async (t) => {
     const { client } = await withFlags(t, ['--first-byte-timeout=300ms']);
     client.send(post());
-    const answer = await answerTo(client, 3_000);
+    const answer = await answerTo(client, 9_000);
     assert.deepEqual([answer.status, codeOf(answer)], [504, 'first_byte_timeout']);
     assert.match(answer.body, /--first-byte-timeout/);
   });
@@ -130,7 +130,7 @@ describe('the flag', { concurrency: true }, () => {
       await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
     });
     client.send(post(chatBody({ stream: true })));
-    const answer = await answerTo(client, 3_000);
+    const answer = await answerTo(client, 9_000);
     assert.match(answer.body, /"hel"[\s\S]*"code":"stream_idle_timeout"/);
     assert.match(answer.body, /--stream-idle-timeout/);
   });
@@ -139,7 +139,7 @@ describe('the flag', { concurrency: true }, () => {
     const { client } = await withFlags(t, ['--min-upload-rate=1000']);
     client.send(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
     const begun = performance.now();
-    const answer = await answerTo(client, 4_000);
+    const answer = await answerTo(client, 9_000);
     assert.deepEqual([answer.status, codeOf(answer)], [408, 'upload_too_slow']);
     assert.match(answer.body, /slower than 1000 bytes\/s.*--min-upload-rate/);
     assert.ok(performance.now() - begun > 1_000, 'it was not given its time');

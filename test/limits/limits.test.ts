@@ -232,12 +232,12 @@ for (const [number, setup] of SETUPS.entries()) {
       // Another gateway may ask the store before it has the release.
       const key = `privatemode-proxy:{${name}}:tokens`;
       const tokens = String(5 * times);
-      await eventually('the tokens', async () => (await askRedis(database(), 'GET', key)) === tokens, 5_000);
+      await eventually('the tokens', async () => (await askRedis(database(), 'GET', key)) === tokens, 15_000);
     }
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
     async function admittedAgain(name: string): Promise<void> {
-      await eventually('the place', async () => (await ask(name)).told === '200', 5_000);
+      await eventually('the place', async () => (await ask(name)).told === '200', 15_000);
     }
 
     it('admits exactly three of eight requests at once with requestsPerMinute 3', async () => {
