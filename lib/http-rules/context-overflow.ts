@@ -5,15 +5,18 @@
  */
 import type { ErrorFormat } from '../api/error-response.ts';
 
-/** The part that all of vLLM's sentences about a full window share. */
-const LIMIT = /maximum context length is (?<window>\d+) tokens/;
+/** The size of the window, as vLLM's sentences about a full one name it. They differ by version and model. */
+const LIMIT =
+  /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
 
 /**
- * `output`: the tokens that the request asks for. `prompt`: the tokens of the prompt, if vLLM counted all of
- * them.
+ * Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`: the
+ * tokens of the prompt, if vLLM counted all of them. A sentence that counts characters is none of them, unless
+ * no token was left for the prompt: such a prompt has more characters than the longest tokens would hold.
  */
 const PARTS = [
-  /you requested (?<output>\d+) output tokens and your prompt contains /,
+  /you requested (?<output>\d+) output tokens and your prompt contains (?:at least |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
+  /You passed \d+ input tokens and requested (?<output>\d+) output tokens/,
   /\((?<prompt>\d+) in the messages, (?<output>\d+) in the completion\)/,
   /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
 ];
@@ -33,7 +36,8 @@ const LONGEST = 64 * 1024;
  *
  * In OpenAI's format the error gets the code `context_length_exceeded`, at which Codex compacts. In
  * Anthropic's format it gets Anthropic's own sentence if less output may be enough: at vLLM's sentence,
- * Claude Code would compact for nothing.
+ * Claude Code would compact for nothing. Any other gets the beginning of Anthropic's sentence about a prompt
+ * that is too long: agents compact at that, and know only some of vLLM's sentences.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
   if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
@@ -44,26 +48,24 @@ export function overflowBody(body: Uint8Array, status: number, format: ErrorForm
   if (window === 0) return undefined;
   const changed =
     format === 'anthropic'
-      ? outputTooLarge(message, window)
-      : { type: 'invalid_request_error', code: 'context_length_exceeded' };
-  return changed && Buffer.from(JSON.stringify({ ...parsed, error: { ...parsed.error, ...changed } }));
+      ? { message: outputTooLarge(message, window) ?? `prompt is too long: ${message}` }
+      : { code: 'context_length_exceeded' };
+  const error = { ...parsed.error, type: 'invalid_request_error', ...changed };
+  return Buffer.from(JSON.stringify({ ...parsed, error }));
 }
 
 /**
- * Anthropic's error for an output that does not fit behind the prompt. Undefined if the prompt leaves fewer
+ * Anthropic's sentence for an output that does not fit behind the prompt. Undefined if the prompt leaves fewer
  * than LEAST_ROOM tokens, or if the output does fit.
  */
-function outputTooLarge(message: string, window: number): { type: string; message: string } | undefined {
+function outputTooLarge(message: string, window: number): string | undefined {
   const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
   const output = Number(parts?.['output'] ?? 0);
   // If vLLM stopped counting the prompt, our sentence leaves half of the output free. So an agent needs few
   // requests, and the last one gets vLLM's sentence. More than two windows would leave a negative prompt.
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
-  return {
-    type: 'invalid_request_error',
-    message: `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`,
-  };
+  return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
 }
 
 type ErrorBody = Record<string, unknown> & { readonly error: Record<string, unknown> };

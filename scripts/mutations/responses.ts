@@ -109,6 +109,33 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a full context window in the words for images: agents know only what is said of other prompts',
+    file: 'lib/http-rules/context-overflow.ts',
+    edits: [{ find: '|maximum model length of ', replace: '' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the length of the decoder prompt, as with images',
+          'an error about a full context window gets the code of OpenAI and keeps its words in the OpenAI styles if it names the length of the decoder prompt, as with images',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a prompt of too many characters for any tokens: the agent uploads it again with less output',
+    file: 'lib/http-rules/context-overflow.ts',
+    edits: [{ find: ' characters \\(more than 0 ', replace: '' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the characters of a prompt, which are too many for any tokens',
+        ],
+      },
+    ],
+  },
+  {
     defence:
       'the room for output that is worth another request: the agent is told to ask for what it never asks for',
     file: 'lib/http-rules/context-overflow.ts',
@@ -117,7 +144,7 @@ export const RESPONSES: readonly Mutation[] = [
       {
         file: OVERFLOW,
         names: [
-          'an error about a full context window keeps its words in the Anthropic style if it names the least size of the prompt, and half of the output is too little',
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the least size of the prompt, and half of the output is too little',
         ],
       },
     ],
