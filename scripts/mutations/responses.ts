@@ -25,7 +25,7 @@ const REFLECTED = 'that sends messages of the request back as the response:';
 const FORGED = '200 error event response_not_authentic, broken';
 const UNFINISHED = '200 error event stream_unfinished, broken';
 
-const OVERFLOW = 'test/http-rules/context-overflow.test.ts';
+const OVERFLOW = 'test/pipeline/context-overflow.test.ts';
 
 const OWN_KEY = 'test/gateway/own-key.test.ts';
 
@@ -110,7 +110,7 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'a full context window in the words for images: agents know only what is said of other prompts',
-    file: 'lib/http-rules/context-overflow.ts',
+    file: 'lib/pipeline/context-overflow.ts',
     edits: [{ find: '|maximum model length of ', replace: '' }],
     tests: [
       {
@@ -123,8 +123,21 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a full context window in an event of a stream: the sentence of the model server stays',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'this.#reword(kind);', replace: '' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'errors inside an event stream say in words that agents act on that a prompt with images does not fit',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a prompt of too many characters for any tokens: the agent uploads it again with less output',
-    file: 'lib/http-rules/context-overflow.ts',
+    file: 'lib/pipeline/context-overflow.ts',
     edits: [{ find: ' characters \\(more than 0 ', replace: '' }],
     tests: [
       {
@@ -138,7 +151,7 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence:
       'the room for output that is worth another request: the agent is told to ask for what it never asks for',
-    file: 'lib/http-rules/context-overflow.ts',
+    file: 'lib/pipeline/context-overflow.ts',
     edits: [{ find: 'window - prompt < LEAST_ROOM || ', replace: '' }],
     tests: [
       {

@@ -60,9 +60,12 @@ function refusedForCache(): PrivatemodeError {
   throw new Error('the prompt was not refused');
 }
 
+/** What is said of a prompt whose images are too many tokens. */
+const DECODER = `The decoder prompt (length 70000) is longer than the maximum model length of ${WINDOW}. Make sure that \`max_model_len\` is no smaller than the number of text tokens plus multimodal tokens.`;
+
 interface Row {
   readonly text: string;
-  /** The sealed error of the model server, status 400 unless told. */
+  /** The sealed error of the model server, status 400 unless told; with 200 the first event of a stream. */
   readonly body?: (asked: AskedModel) => JsonObject;
   readonly status?: number;
   /** Whether a smaller output is all that it takes. */
@@ -91,9 +94,12 @@ const ROWS: readonly Row[] = [
   },
   {
     text: 'vLLM: `The decoder prompt (length …) is longer than the maximum model length of …`',
-    body: both(
-      `The decoder prompt (length 70000) is longer than the maximum model length of ${WINDOW}. Make sure that \`max_model_len\` is no smaller than the number of text tokens plus multimodal tokens.`,
-    ),
+    body: both(DECODER),
+  },
+  {
+    text: 'the same, as the first event of a stream',
+    status: 200,
+    body: both(DECODER),
   },
   {
     text: 'vLLM: `You passed … input characters and requested … output tokens. … context length is only …`',

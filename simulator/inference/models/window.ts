@@ -23,8 +23,8 @@ export const countPrompt = ({ messages, prompt, system, tools }: JsonObject): nu
   );
 
 /**
- * Why a prompt for gpt-oss does not fit into that many tokens, as vLLM words it. vLLM cuts an output that does
- * not fit behind the prompt, so the output does not count.
+ * Why a prompt for gpt-oss does not fit into that many tokens, as vLLM words it. vLLM cuts an output that
+ * does not fit behind the prompt, so the output does not count.
  */
 export function promptOverflowOf(window: number, request: JsonObject): string | undefined {
   const input = countPrompt(request);

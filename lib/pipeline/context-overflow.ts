@@ -11,8 +11,8 @@ const LIMIT =
 
 /**
  * Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`: the
- * tokens of the prompt, if vLLM counted all of them. A sentence that counts characters is none of them, unless
- * no token was left for the prompt: such a prompt has more characters than the longest tokens would hold.
+ * tokens of the prompt, if vLLM counted all of them. vLLM counts characters if the prompt has more than its
+ * longest tokens could hold, so less output helps only if no token at all was left for the prompt.
  */
 const PARTS = [
   /you requested (?<output>\d+) output tokens and your prompt contains (?:at least |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
@@ -40,40 +40,56 @@ const LONGEST = 64 * 1024;
  * that is too long: agents compact at that, and know only some of vLLM's sentences.
  */
 export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
-  if (status !== 400 || format === 'plain' || body.length > LONGEST) return undefined;
-  const parsed = errorIn(body);
-  const { message } = parsed?.error ?? {};
-  if (parsed === undefined || typeof message !== 'string') return undefined;
+  if (status !== 400 || format === 'plain') return undefined;
+  const parsed = objectIn(body);
+  const error = parsed && reworded(parsed['error'], format, outputTooLarge);
+  return error && Buffer.from(JSON.stringify({ ...parsed, error }));
+}
+
+/**
+ * The same for the member `error` of an event: vLLM looks at some prompts only when it has begun the stream.
+ * It has no sentence about less output, because Claude Code acts on that one only after a status of 400.
+ */
+export function overflowInEvent(error: Uint8Array, format: ErrorFormat): Buffer | undefined {
+  const shown = reworded(objectIn(error), format);
+  return shown && Buffer.from(JSON.stringify(shown));
+}
+
+function reworded(
+  error: unknown,
+  format: ErrorFormat,
+  lessOutput?: typeof outputTooLarge,
+): object | undefined {
+  const { message } = (error ?? {}) as { message?: unknown };
+  if (typeof message !== 'string') return undefined;
   const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
   if (window === 0) return undefined;
   const changed =
     format === 'anthropic'
-      ? { message: outputTooLarge(message, window) ?? `prompt is too long: ${message}` }
+      ? { message: lessOutput?.(message, window) ?? `prompt is too long: ${message}` }
       : { code: 'context_length_exceeded' };
-  const error = { ...parsed.error, type: 'invalid_request_error', ...changed };
-  return Buffer.from(JSON.stringify({ ...parsed, error }));
+  return { ...(error as object), type: 'invalid_request_error', ...changed };
 }
 
 /**
- * Anthropic's sentence for an output that does not fit behind the prompt. Undefined if the prompt leaves fewer
- * than LEAST_ROOM tokens, or if the output does fit.
+ * Anthropic's sentence for an output that does not fit behind the prompt. Undefined if the prompt leaves
+ * fewer than LEAST_ROOM tokens, or if the output does fit.
  */
 function outputTooLarge(message: string, window: number): string | undefined {
   const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
   const output = Number(parts?.['output'] ?? 0);
   // If vLLM stopped counting the prompt, our sentence leaves half of the output free. So an agent needs few
-  // requests, and the last one gets vLLM's sentence. More than two windows would leave a negative prompt.
+  // requests, and the last one gets the other sentence. More than two windows would leave a negative prompt.
   const prompt = Number(parts?.['prompt'] ?? Math.max(1, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
   return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
 }
 
-type ErrorBody = Record<string, unknown> & { readonly error: Record<string, unknown> };
-
-function errorIn(body: Uint8Array): ErrorBody | undefined {
+function objectIn(text: Uint8Array): Record<string, unknown> | undefined {
+  if (text.length > LONGEST) return undefined;
   try {
-    const value = JSON.parse(new TextDecoder().decode(body)) as Partial<ErrorBody> | null;
-    return typeof value?.error === 'object' && value.error !== null ? (value as ErrorBody) : undefined;
+    const value: unknown = JSON.parse(new TextDecoder().decode(text));
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
   } catch {
     return undefined;
   }

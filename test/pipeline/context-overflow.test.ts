@@ -1,7 +1,7 @@
 /** Which errors about a full context window get other words, in which API style, and which stay. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { overflowBody } from '../../lib/http-rules/context-overflow.ts';
+import { overflowBody } from '../../lib/pipeline/context-overflow.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 
 const LIMIT = "This model's maximum context length is 65536 tokens";
@@ -27,7 +27,7 @@ const PROMPT_ALONE = `${LIMIT}. However, your request has 70000 input tokens. Pl
 
 const exceeds = (sum: string) => `input length and \`max_tokens\` exceed context limit: ${sum} > 65536`;
 
-/** What vLLM says → what Anthropic's style says in its place; undefined: `prompt is too long: `, and the same. */
+/** What vLLM says → what Anthropic's style says; undefined: `prompt is too long: `, then the same. */
 const ROWS: readonly [what: string, said: string, shown: string | undefined][] = [
   ['the least size that the prompt can have', AT_LEAST(32_000), exceeds('49536 + 32000')],
   [
