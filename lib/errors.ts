@@ -76,7 +76,13 @@ export const ERRORS = {
     missing_model: 'Name the model in the member or form field "model"; GET /v1/models lists them.',
     invalid_model: 'Use a model name of at most 256 bytes without control characters.',
     salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
-    context_too_large: 'Shorten the prompt, or do not use a shared prompt cache for this request.',
+    context_too_large: {
+      operator:
+        'Shorten the conversation or send fewer images; without a shared prompt cache (--disable-prompt-cache=true, and no cache_salt in the request) this limit does not apply.',
+      application:
+        'Shorten the conversation or send fewer images; without promptCacheSalt and cache_salt this limit does not apply.',
+      developer: 'Shorten the conversation or send fewer images.',
+    },
     invalid_multipart:
       'Let the HTTP library write form and boundary, as curl -F model=MODEL -F file=@speech.wav does, and set no Content-Type yourself.',
     repeated_form_field: 'Send each form field once; the service keeps only the first value.',

@@ -32,7 +32,8 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   missing_model: 'The body names no model.',
   invalid_model: 'The name of the model is not valid.',
   salt_too_short: 'The `cache_salt` of the request has fewer than 32 bytes.',
-  context_too_large: 'The prompt is too long for a shared prompt cache.',
+  context_too_large:
+    'The prompt is too long for a shared prompt cache, which counts a token for each four bytes, images included.',
   invalid_multipart: 'The form cannot be read.',
   repeated_form_field: 'The form has a field twice.',
   unsupported_response_format: 'A transcript was asked for in a format other than JSON.',
@@ -62,8 +63,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   websocket_unsupported:
     'A client of the Responses API tried a WebSocket first; it then continues over HTTP.',
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
-  body_too_large:
-    'The body is larger than `--max-body-bytes`, than all of `--max-buffered-bytes`, or (for counting tokens) than 8 MiB.',
+  body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   response_not_read:
     'The client read less than 1 KiB a minute of a waiting response for ten minutes; the proxy closed its connection.',
   not_supported: 'The service has no Responses API; nothing was sent to it.',

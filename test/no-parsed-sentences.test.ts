@@ -16,7 +16,7 @@ const ROOT = resolve(import.meta.dirname, '..');
 const OTHERS: Readonly<Record<string, string>> = {
   'lib/http-rules/retry.ts NO_SECRET':
     'The service: it says by this text alone, in clear, that it has lost the secret. What follows from it is bounded.',
-  'lib/http-rules/context-overflow.ts LIMIT':
+  'lib/pipeline/context-overflow.ts LIMIT':
     'vLLM: its errors about a full window have no code of their own. Only the words of that error follow from it, once it is authentic.',
   'lib/network/client-too-old.ts MINIMUM':
     'The service: it says by this text alone, in clear, which client it wants. Only the response of that request follows from it.',

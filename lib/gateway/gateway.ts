@@ -18,7 +18,7 @@ import { enterGate } from './enter-gate.ts';
 import { forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
 import { oneAtATime } from './pipelined-requests.ts';
-import { type BodyLimit, receive, SHORT_PIECE } from './receive-body.ts';
+import { receive, SHORT_PIECE } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
 import { addReceipt } from './request-receipt.ts';
@@ -177,9 +177,6 @@ async function respondVerification(exchange: Exchange): Promise<void> {
   respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
 }
 
-/** The largest conversation whose tokens are counted: a million tokens are 4 MB of text. */
-const MOST_COUNTED: BodyLimit = { bytes: 8 * 1024 * 1024, name: 'for counting tokens' };
-
 /**
  * Responds with an estimate, because the service counts no tokens and agents need a number to decide when to
  * compact a conversation.
@@ -187,7 +184,7 @@ const MOST_COUNTED: BodyLimit = { bytes: 8 * 1024 * 1024, name: 'for counting to
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
   const { caller } = exchange;
   await enterGate(exchange);
-  const estimate = await receive(exchange, createTokenEstimate(), MOST_COUNTED);
+  const estimate = await receive(exchange, createTokenEstimate());
   estimate.release();
   const { headers, body } = estimateResponse(estimate.tokens, caller.requestId);
   respondWhole(exchange, { status: 200, headers: { ...headers, ...caller.headers }, body });

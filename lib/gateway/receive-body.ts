@@ -22,12 +22,6 @@ export type ReceivedBody<T = ParsedBody> = T & {
   release(): void;
 };
 
-/** The largest body of a kind of request, and what limits it. */
-export interface BodyLimit {
-  readonly bytes: number;
-  readonly name: string;
-}
-
 /** Bytes; shorter pieces are joined with those that come at the same time. */
 export const SHORT_PIECE = 4 * 1024;
 
@@ -37,20 +31,17 @@ export const SHORT_PIECE = 4 * 1024;
  * of `incoming`. The rest of the body is then read and dropped, so that the error response can go out on the
  * same connection. Rejects with ClientGone if the client has left, and with the signal's reason if the
  * exchange is aborted. The memory reserved for the body is given back when the body is released, and at the
- * latest when the response is closed. `own`: a limit that applies if it is lower than --max-body-bytes.
+ * latest when the response is closed.
  */
 export async function receive<T extends object>(
   { deps, req, res, life, accounts }: Exchange,
   incoming: RequestBody<T>,
-  own?: BodyLimit,
 ): Promise<ReceivedBody<T>> {
   const { maxBodyBytes, minUploadRate } = deps.settings;
-  const most =
-    own !== undefined && own.bytes < maxBodyBytes ? own : { bytes: maxBodyBytes, name: '--max-body-bytes' };
   const { signal } = life;
   const { bytes } = accounts.stats;
   const length = Number(req.headers['content-length'] ?? 0);
-  if (length > most.bytes) throw tooLarge(most);
+  if (length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   const { 'content-encoding': encoding = 'identity', 'transfer-encoding': transfer = 'chunked' } =
     req.headers;
   // Node undoes chunking and no other encoding. A compressed body would be sealed as if it were the body
@@ -104,7 +95,7 @@ export async function receive<T extends object>(
     accounts.received(chunk);
     if (failed) return;
     try {
-      if (bytes.fromClient > most.bytes) throw tooLarge(most);
+      if (bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
       if (!announced) reservation.grow(chunk.length);
       if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
       incoming.feed(chunk);
@@ -247,5 +238,5 @@ function watchRate(received: () => number, rate: number, span: number): () => bo
   };
 }
 
-const tooLarge = ({ bytes, name }: BodyLimit): PrivatemodeError =>
-  new PrivatemodeError('body_too_large', `the body is larger than ${bytes} bytes (${name})`);
+const tooLarge = (most: number): PrivatemodeError =>
+  new PrivatemodeError('body_too_large', `the body is larger than ${most} bytes (--max-body-bytes)`);

@@ -5,6 +5,7 @@
 import { createParser, type EventSourceMessage } from 'eventsource-parser';
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { overflowInEvent } from './context-overflow.ts';
 import {
   type Decrypter,
   failureOf,
@@ -266,10 +267,18 @@ export class EventDecrypter implements Decrypter {
     if (kind.type === 'error') {
       this.modelError = true;
       this.finished = this.#checks.grammar.named; // elsewhere `[DONE]` follows
+      this.#reword(kind);
     }
     if (isClosing && this.#usageWanted === 'none') return; // the closing chunk has nothing else to say
     const hasUsage = this.#usageWanted === 'every' || (isClosing && this.#usageWanted === 'last');
     this.#write(bytes, start, !hasUsage, parsed);
+  }
+
+  /** Puts the words that agents act on into an error event about a full context window. */
+  #reword({ checks, order }: EventKind): void {
+    const at = order[checks.findIndex(({ name }) => name === 'error')]!;
+    const format = this.#checks.grammar.named ? 'anthropic' : 'openai';
+    this.#plaintexts[at] = overflowInEvent(this.#plaintexts[at]!, format) ?? this.#plaintexts[at]!;
   }
 
   /** Writes out that event, each message replaced by its plaintext. */

@@ -7,14 +7,15 @@ import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation, malformed } from './translate-chunks.ts';
 
 /**
- * `error.code` of a Response, by the status that an error event of the service has as its `code`. Default:
- * `server_error`.
+ * `error.code` of a Response, by the `code` of an error event: the service puts its status there, and the
+ * decrypter a code for a full context window. Default: `server_error`.
  */
-const ERROR_CODES: ReadonlyMap<unknown, string> = new Map([
+const ERROR_CODES: ReadonlyMap<unknown, string> = new Map<unknown, string>([
   [400, 'invalid_prompt'],
   [413, 'invalid_prompt'],
   [422, 'invalid_prompt'],
   [429, 'rate_limit_exceeded'],
+  ['context_length_exceeded', 'context_length_exceeded'],
 ]);
 
 /**

@@ -223,7 +223,7 @@ export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'the size of a body that does not announce it: there is no limit',
     file: 'lib/gateway/receive-body.ts',
-    edits: [{ find: 'if (bytes.fromClient > most.bytes) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (bytes.fromClient > maxBodyBytes) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/gateway/early-refusals.test.ts',

@@ -25,7 +25,7 @@ const REFLECTED = 'that sends messages of the request back as the response:';
 const FORGED = '200 error event response_not_authentic, broken';
 const UNFINISHED = '200 error event stream_unfinished, broken';
 
-const OVERFLOW = 'test/http-rules/context-overflow.test.ts';
+const OVERFLOW = 'test/pipeline/context-overflow.test.ts';
 
 const OWN_KEY = 'test/gateway/own-key.test.ts';
 
@@ -109,15 +109,55 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a full context window in the words for images: agents know only what is said of other prompts',
+    file: 'lib/pipeline/context-overflow.ts',
+    edits: [{ find: '|maximum model length of ', replace: '' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the length of the decoder prompt, as with images',
+          'an error about a full context window gets the code of OpenAI and keeps its words in the OpenAI styles if it names the length of the decoder prompt, as with images',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a full context window in an event of a stream: the sentence of the model server stays',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'this.#reword(kind);', replace: '' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'errors inside an event stream say in words that agents act on that a prompt with images does not fit',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a prompt of too many characters for any tokens: the agent uploads it again with less output',
+    file: 'lib/pipeline/context-overflow.ts',
+    edits: [{ find: ' characters \\(more than 0 ', replace: '' }],
+    tests: [
+      {
+        file: OVERFLOW,
+        names: [
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the characters of a prompt, which are too many for any tokens',
+        ],
+      },
+    ],
+  },
+  {
     defence:
       'the room for output that is worth another request: the agent is told to ask for what it never asks for',
-    file: 'lib/http-rules/context-overflow.ts',
+    file: 'lib/pipeline/context-overflow.ts',
     edits: [{ find: 'window - prompt < LEAST_ROOM || ', replace: '' }],
     tests: [
       {
         file: OVERFLOW,
         names: [
-          'an error about a full context window keeps its words in the Anthropic style if it names the least size of the prompt, and half of the output is too little',
+          'an error about a full context window says first that the prompt is too long in the Anthropic style if it names the least size of the prompt, and half of the output is too little',
         ],
       },
     ],

@@ -17,7 +17,7 @@ import { transcriptionResponse } from './models/transcription.ts';
 import { loadTranscripts, transcriptResponse, turnIn } from './models/transcripts.ts';
 import { type Turn, turnOf, turnsOf, withinLimit } from './models/turn.ts';
 import { unstructuredResponse } from './models/unstructured.ts';
-import { overflowOf, WINDOWS } from './models/window.ts';
+import { GPT_OSS, overflowOf, promptOverflowOf, WINDOWS } from './models/window.ts';
 import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
 
 export interface Model {
@@ -141,8 +141,8 @@ export function createModel(
       return transcriptResponse(turn, stream, signal);
     }
     const window = WINDOWS.get(name);
-    const overflow =
-      window !== undefined && body.kind === 'json' ? overflowOf(window, body.value) : undefined;
+    const overflows = name === GPT_OSS ? promptOverflowOf : overflowOf;
+    const overflow = window !== undefined && body.kind === 'json' ? overflows(window, body.value) : undefined;
     const message = (anyName ? undefined : missingIn(request)) ?? brokenCallIn(request) ?? overflow;
     const refusal: Turn | undefined =
       message === undefined ? undefined : { kind: 'error', status: 400, message };

@@ -6,6 +6,9 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { errorResponse } from '../../lib/api/error-response.ts';
+import { asPrivatemodeError, type PrivatemodeError } from '../../lib/errors.ts';
+import { createShardKeyHash } from '../../lib/pipeline/shard-key.ts';
 import { replaceSection } from '../../scripts/marked-section.ts';
 import type { JsonObject } from '../../simulator/inference/request.ts';
 import { startStack } from '../support/doors/stack.ts';
@@ -47,9 +50,22 @@ const both = (message: string, more?: JsonObject) => (asked: AskedModel) =>
 const exceeds = (prompt: number, output: number): string =>
   `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${WINDOW}`;
 
+/** The proxy's own refusal of a prompt that is too long for a shared prompt cache. */
+function refusedForCache(): PrivatemodeError {
+  try {
+    createShardKeyHash(Buffer.alloc(32)).update(Buffer.alloc(5_000_000));
+  } catch (thrown) {
+    return asPrivatemodeError(thrown);
+  }
+  throw new Error('the prompt was not refused');
+}
+
+/** What is said of a prompt whose images are too many tokens. */
+const DECODER = `The decoder prompt (length 70000) is longer than the maximum model length of ${WINDOW}. Make sure that \`max_model_len\` is no smaller than the number of text tokens plus multimodal tokens.`;
+
 interface Row {
   readonly text: string;
-  /** The sealed error of the model server, status 400 unless told. */
+  /** The sealed error of the model server, status 400 unless told; with 200 the first event of a stream. */
   readonly body?: (asked: AskedModel) => JsonObject;
   readonly status?: number;
   /** Whether a smaller output is all that it takes. */
@@ -71,6 +87,38 @@ const ROWS: readonly Row[] = [
     body: both(
       `This model's maximum context length is ${WINDOW} tokens. However, your request has 70000 input tokens. Please reduce the length of the input messages.`,
     ),
+  },
+  {
+    text: "vLLM: `Input length (…) exceeds model's maximum context length (…)`",
+    body: both(`Input length (70000) exceeds model's maximum context length (${WINDOW}).`),
+  },
+  {
+    text: 'vLLM: `The decoder prompt (length …) is longer than the maximum model length of …`',
+    body: both(DECODER),
+  },
+  {
+    text: 'the same, as the first event of a stream',
+    status: 200,
+    body: both(DECODER),
+  },
+  {
+    text: 'vLLM: `You passed … input characters and requested … output tokens. … context length is only …`',
+    body: (asked) =>
+      both(
+        `You passed 9000000 input characters and requested ${outputOf(asked)} output tokens. However, the model's context length is only ${WINDOW} tokens, resulting in a maximum input length of ${WINDOW - outputOf(asked)} tokens (at most ${(WINDOW - outputOf(asked)) * 128} characters). Please reduce the length of the input prompt. (parameter=input_text, value=9000000)`,
+        { param: 'input_text' },
+      )(asked),
+  },
+  {
+    text: 'vLLM: `You passed … input tokens and requested … output tokens. … context length is only …`, the prompt fits',
+    outputOnly: true,
+    body: (asked) => {
+      const most = WINDOW - outputOf(asked);
+      return both(
+        `You passed ${most + 1} input tokens and requested ${outputOf(asked)} output tokens. However, the model's context length is only ${WINDOW} tokens, resulting in a maximum input length of ${most} tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=${most + 1})`,
+        { param: 'input_tokens' },
+      )(asked);
+    },
   },
   {
     text: 'vLLM: `requested … output tokens and your prompt contains at least …`, the prompt fits',
@@ -120,6 +168,14 @@ const ROWS: readonly Row[] = [
   {
     text: 'Anthropic: `prompt is too long: … tokens > … maximum`',
     body: both(`prompt is too long: 70000 tokens > ${WINDOW} maximum`),
+  },
+  {
+    text: 'the proxy: `context_too_large`',
+    body: ({ isMessages }) => {
+      const format = isMessages ? 'anthropic' : 'openai';
+      const { body } = errorResponse(refusedForCache(), { format, requestId: 'proxy_1' });
+      return JSON.parse(body.toString()) as JsonObject;
+    },
   },
   { text: 'status 401', fault: 'status:401', stays: true },
   { text: 'status 403', fault: 'status:403', stays: true },

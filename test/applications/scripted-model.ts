@@ -16,7 +16,10 @@ export interface AskedModel {
   readonly text: string;
 }
 
-/** A text, the call of a tool, or an error with the body of the model server. */
+/**
+ * A text, the call of a tool, or an error with the body of the model server. With status 200 the body is the
+ * first event of the stream; a request that asks for none gets 400.
+ */
 export type ModelAnswer =
   | { readonly say: string }
   | { readonly call: string; readonly with: JsonObject }
@@ -44,8 +47,16 @@ export async function serveModel(
     const now: AskedModel = { isMessages: req.url?.startsWith('/v1/messages') === true, request, text };
     const given = answer(now, asked);
     asked.push(now);
+    if ('status' in given && given.status === 200 && request['stream'] === true) {
+      const data = `data: ${JSON.stringify(given.body)}\n\n`;
+      res.writeHead(200, { 'content-type': 'text/event-stream' });
+      res.end(now.isMessages ? `event: error\n${data}` : `${data}data: [DONE]\n\n`);
+      return;
+    }
     if ('status' in given) {
-      res.writeHead(given.status, { 'content-type': 'application/json' }).end(JSON.stringify(given.body));
+      res
+        .writeHead(given.status === 200 ? 400 : given.status, { 'content-type': 'application/json' })
+        .end(JSON.stringify(given.body));
       return;
     }
     const turn =

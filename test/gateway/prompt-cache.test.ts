@@ -145,16 +145,24 @@ describe('with --disable-prompt-cache=false', () => {
       assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
     });
 
-    it('a context that is too large for a shard key gets 400', async () => {
-      const response = await fetch(`${stack().url}/v1/chat/completions`, {
-        method: 'POST',
-        body: JSON.stringify({
-          model: 'sim-echo',
-          messages: [{ role: 'user', content: 'x'.repeat(4_100_000) }],
-        }),
-      });
-      assert.equal(response.status, 400);
-      assert.match(await response.text(), /"code":"context_too_large"/);
+    it('a prompt of more than a million tokens, images included, gets 400 in words at which agents compact', async () => {
+      const source = { type: 'base64', media_type: 'image/png', data: 'x'.repeat(820_000) };
+      const prompts = [
+        ['/v1/chat/completions', 'x'.repeat(4_100_000)],
+        ['/v1/messages', Array.from({ length: 5 }, () => ({ type: 'image', source }))],
+      ] as const;
+      for (const [path, content] of prompts) {
+        const messages = [{ role: 'user', content }];
+        const body = JSON.stringify({ model: 'sim-echo', max_tokens: 9, messages });
+        const response = await fetch(`${stack().url}${path}`, { method: 'POST', body });
+        assert.equal(response.status, 400);
+        assert.equal(response.headers.get('privatemode-proxy-error'), 'context_too_large');
+        const { error } = (await response.json()) as { error: { message: string } };
+        assert.match(
+          error.message,
+          /\bprompt is too long: more than 1000000 tokens, .* images included\. .*--disable-prompt-cache=true/,
+        );
+      }
     });
   });
 });

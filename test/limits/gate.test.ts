@@ -451,21 +451,23 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 
     await eventually('a place stayed taken', () => queue.size().running === 0);
   });
 
-  const tooMuch = 8 * MIB + 1;
+  const tooMuch = 9 * MIB + 1;
   const chunk = `${tooMuch.toString(16)}\r\n${' '.repeat(tooMuch)}\r\n`;
   for (const [how, headers, sent] of [
     ['announced', [`Content-Length: ${tooMuch}`], ''],
     ['in chunks', ['Transfer-Encoding: chunked'], chunk],
   ] as const) {
-    it(`takes bodies of 8 MiB, and refuses one more byte with 413 (${how})`, async (t) => {
+    it(`takes bodies of --max-body-bytes, as a message may have, and refuses one more byte with 413 (${how})`, async (t) => {
       const { gate } = recordingGate((_, permit) => permit);
-      const { client, ask } = await scene(t, gate, roomy);
+      const { client, ask } = await scene(t, gate, {
+        settings: { ...roomy.settings, maxBodyBytes: 9 * MIB },
+      });
       const asking = client();
       asking.send(counting(sent, headers));
       const answer = await answerTo(asking);
       assert.deepEqual([answer.status, codeOf(answer)], [413, 'body_too_large']);
-      assert.match(answer.body, /larger than 8388608 bytes \(for counting tokens\)/);
-      const most = Buffer.from(chatBody().padEnd(8 * MIB));
+      assert.match(answer.body, /larger than 9437184 bytes \(--max-body-bytes\)/);
+      const most = Buffer.from(chatBody().padEnd(9 * MIB));
       assert.equal((await ask(counting(most))).status, 200);
     });
   }

@@ -512,6 +512,29 @@ describe('errors inside an event stream', () => {
     }
   });
 
+  it('say in words that agents act on that a prompt with images does not fit', () => {
+    const decoder = 'The decoder prompt (length 7) is longer than the maximum model length of 6.';
+    const chatError = { message: decoder, type: 'BadRequestError', param: null, code: 400 };
+    const code = 'context_length_exceeded';
+    assert.equal(
+      open(chat().event({ error: chatError }) + DONE).text,
+      openEvent({ error: { ...chatError, type: 'invalid_request_error', code } }) + DONE,
+    );
+    const shown = { type: 'invalid_request_error', message: `prompt is too long: ${decoder}` };
+    const messageError = { type: 'error', error: { type: 'internal_error', message: decoder } };
+    assert.equal(
+      open(messages().event(messageError, 'error'), 'messages').text,
+      openEvent({ type: 'error', error: shown }, 'error'),
+    );
+  });
+
+  it('never ask for less output, because Claude Code acts on that only after a status', () => {
+    const message =
+      "This model's maximum context length is 65536 tokens. However, you requested 32000 output tokens and your prompt contains at least 33537 input tokens.";
+    const wire = messages().event({ type: 'error', error: { type: 'x', message } }, 'error');
+    assert.match(open(wire, 'messages').text, /"prompt is too long: This model's maximum/);
+  });
+
   it('do not include a member error that is null beside content', () => {
     const wire = chat().event({ ...chatChunk('a'), error: null });
     assert.equal(open(wire).failure, 'stream_unfinished');

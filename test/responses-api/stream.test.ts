@@ -270,6 +270,7 @@ describe('a Responses stream', () => {
   const FAILURES: readonly [name: string, event: Json | string, code: string, error: string | undefined][] = [
     ['an error of the service', ERROR(500), 'server_error', undefined],
     ['an overlong prompt', ERROR(400), 'invalid_prompt', undefined],
+    ['a full context window', ERROR('context_length_exceeded'), 'context_length_exceeded', undefined],
     ['a limit', ERROR(429), 'rate_limit_exceeded', undefined],
     ['an error with a prototype name', ERROR('__proto__'), 'server_error', undefined],
     ['no JSON', 'data: {\n\n', 'server_error', 'response_malformed'],

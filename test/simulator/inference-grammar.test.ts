@@ -131,8 +131,11 @@ describe('simulated models', () => {
       const { body } = await call({ port: server.port, method: 'GET', path: '/v1/models', headers });
       const { data } = JSON.parse(body.toString()) as { data: { id: string; max_model_len?: number }[] };
       assert.deepEqual(
-        data.filter(({ id }) => /64k|128k|echo/.test(id)).map(({ id, max_model_len }) => [id, max_model_len]),
+        data
+          .filter(({ id }) => /64k|128k|120b|echo/.test(id))
+          .map(({ id, max_model_len }) => [id, max_model_len]),
         [
+          ['gpt-oss-120b', 131_072],
           ['sim-echo', undefined],
           ['sim-64k', 65_536],
           ['sim-128k', 131_072],
@@ -156,6 +159,17 @@ describe('simulated models', () => {
         );
         const whole = await askUnary<Refused>(server, endpoint, asked(endpoint, 'sim-64k', 100, 65_536), 400);
         assert.match(whole.error.message, /^'max_tokens' or 'max_completion_tokens' is too large: 65536\. /);
+        await askUnary(server, endpoint, asked(endpoint, 'gpt-oss-120b', 100, 200_000));
+        const long = await askUnary<Refused>(
+          server,
+          endpoint,
+          asked(endpoint, 'gpt-oss-120b', 140_000, 1),
+          400,
+        );
+        assert.match(
+          long.error.message,
+          /^Input length \(1[45]\d{4}\) exceeds model's maximum context length \(131072\)\.$/,
+        );
       });
     }
 

@@ -1,18 +1,19 @@
 /** The models endpoint: plain JSON, nothing encrypted in either direction (docs/protocol/inference.md 1). */
 import type { JsonObject } from '../request.ts';
 import { type ModelResponse, unary } from './response.ts';
-import { WINDOWS } from './window.ts';
+import { GPT_OSS, WINDOWS } from './window.ts';
 
 /** Models in the list. Any other `sim-…` name works as well. */
 const LISTED = [
   'sim-chat',
-  'gpt-oss-120b',
+  GPT_OSS,
   'sim-20x50',
   'sim-200x0',
   'sim-echo',
   'sim-tools',
   'sim-error-400',
-  ...WINDOWS.keys(),
+  'sim-64k',
+  'sim-128k',
 ];
 
 const entry = (id: string): JsonObject => ({

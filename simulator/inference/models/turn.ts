@@ -120,7 +120,7 @@ export const MODELS: readonly ModelRow[] = [
   },
   {
     name: /^(?:sim-chat|gpt-oss-120b)$/,
-    does: 'sim-chat: says back what a person said; also by the name gpt-oss-120b, for which the examples ask',
+    does: 'sim-chat: says back what a person said; also by the name gpt-oss-120b, for which the examples ask, with a window of 131,072 tokens',
     turn: (_, request, edits) => {
       const text = lastUserText(request);
       const call = edits === undefined ? undefined : editFor(text, request, edits);

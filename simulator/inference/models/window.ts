@@ -5,8 +5,12 @@
 import type { JsonObject } from '../request.ts';
 import { countTokens } from './turn.ts';
 
+/** It has the name of a real model, and refuses a prompt in the words that vLLM has for that model. */
+export const GPT_OSS = 'gpt-oss-120b';
+
 /** Tokens of prompt and output together, by name. */
 export const WINDOWS: ReadonlyMap<string, number> = new Map([
+  [GPT_OSS, 131_072],
   ['sim-64k', 65_536],
   ['sim-128k', 131_072],
 ]);
@@ -17,6 +21,17 @@ export const countPrompt = ({ messages, prompt, system, tools }: JsonObject): nu
     (sum, part) => (part === undefined ? sum : sum + countTokens(part)),
     0,
   );
+
+/**
+ * Why a prompt for gpt-oss does not fit into that many tokens, as vLLM words it. vLLM cuts an output that
+ * does not fit behind the prompt, so the output does not count.
+ */
+export function promptOverflowOf(window: number, request: JsonObject): string | undefined {
+  const input = countPrompt(request);
+  return input <= window
+    ? undefined
+    : `Input length (${input}) exceeds model's maximum context length (${window}).`;
+}
 
 /** Why a request does not fit into that many tokens, as vLLM words it; undefined if it fits. */
 export function overflowOf(window: number, request: JsonObject): string | undefined {

@@ -1,7 +1,7 @@
 /** Which errors about a full context window get other words, in which API style, and which stay. */
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
-import { overflowBody } from '../../lib/http-rules/context-overflow.ts';
+import { overflowBody } from '../../lib/pipeline/context-overflow.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 
 const LIMIT = "This model's maximum context length is 65536 tokens";
@@ -10,11 +10,24 @@ const AT_LEAST = (output: number): string =>
 const IN_MESSAGES = (prompt: number): string =>
   `${LIMIT}. However, you requested ${prompt + 32_000} tokens (${prompt} in the messages, 32000 in the completion). Please reduce the length of the messages or completion.`;
 const TOO_LARGE = `'max_tokens' or 'max_completion_tokens' is too large: 32000. ${LIMIT} and your request has 40000 input tokens (32000 > 65536 - 40000).`;
+const REDUCE = 'Please reduce the length of the input prompt or the number of requested output tokens.';
+const COUNTED = `${LIMIT}. However, you requested 32000 output tokens and your prompt contains 40000 input tokens, for a total of 72000 tokens. ${REDUCE}`;
+const CHARACTERS = `${LIMIT}. However, you requested 32000 output tokens and your prompt contains 9000000 characters (more than 4292608 characters, which is the upper bound for 33536 input tokens). ${REDUCE}`;
+const ANY_CHARACTERS = `${LIMIT}. However, you requested 65536 output tokens and your prompt contains 31800 characters (more than 0 characters, which is the upper bound for 0 input tokens). ${REDUCE}`;
+const PASSED = (output: number): string =>
+  `You passed ${65_537 - output} input tokens and requested ${output} output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of ${65_536 - output} tokens. Please reduce the length of the input prompt.`;
+const PASSED_CHARACTERS =
+  "You passed 9000000 input characters and requested 32000 output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of 33536 tokens (at most 4292608 characters). Please reduce the length of the input prompt.";
+const PARENTHESIS = "Input length (70000) exceeds model's maximum context length (65536).";
+const DECODER =
+  'The decoder prompt (length 70000) is longer than the maximum model length of 65536. Make sure that `max_model_len` is no smaller than the number of text tokens plus multimodal tokens.';
+const DECODER_FULL =
+  'The decoder prompt (length 65536) plus the number of requested output tokens (at least 1) is longer than the maximum model length of 65536. Make sure that `max_model_len` is no smaller than the number of text tokens (prompt + requested output tokens).';
 const PROMPT_ALONE = `${LIMIT}. However, your request has 70000 input tokens. Please reduce the length of the input messages.`;
 
 const exceeds = (sum: string) => `input length and \`max_tokens\` exceed context limit: ${sum} > 65536`;
 
-/** What vLLM says → what Anthropic's style says in its place; undefined: the same. */
+/** What vLLM says → what Anthropic's style says; undefined: `prompt is too long: `, then the same. */
 const ROWS: readonly [what: string, said: string, shown: string | undefined][] = [
   ['the least size that the prompt can have', AT_LEAST(32_000), exceeds('49536 + 32000')],
   [
@@ -34,6 +47,15 @@ const ROWS: readonly [what: string, said: string, shown: string | undefined][] =
   ['the sizes of prompt and output, and the prompt alone does not fit', IN_MESSAGES(70_000), undefined],
   ['the size of an output that is too large', TOO_LARGE, exceeds('40000 + 32000')],
   ['the size of a prompt that does not fit', PROMPT_ALONE, undefined],
+  ['the size of the whole prompt, and of an output', COUNTED, exceeds('40000 + 32000')],
+  ['the characters of a prompt, which are too many for any tokens', CHARACTERS, undefined],
+  ['the characters of a prompt, for which no token was left', ANY_CHARACTERS, exceeds('32768 + 65536')],
+  ['the tokens that were passed, up to which it counted', PASSED(32_000), exceeds('49536 + 32000')],
+  ['the tokens that were passed, and half of the output is too little', PASSED(7999), undefined],
+  ['the characters that were passed', PASSED_CHARACTERS, undefined],
+  ['the window in parentheses, as with gpt-oss', PARENTHESIS, undefined],
+  ['the length of the decoder prompt, as with images', DECODER, undefined],
+  ['the length of the decoder prompt, which fills the window', DECODER_FULL, undefined],
 ];
 
 const bodyOf = (value: unknown): Buffer => Buffer.from(JSON.stringify(value));
@@ -44,13 +66,12 @@ const shownBy = (format: 'anthropic' | 'openai' | 'plain', body: unknown, status
 
 describe('an error about a full context window', () => {
   for (const [what, message, sentence] of ROWS) {
-    it(`${sentence === undefined ? 'keeps its words' : 'gets the sentence of Anthropic'} in the Anthropic style if it names ${what}`, () => {
+    it(`${sentence === undefined ? 'says first that the prompt is too long' : 'asks for less output'} in the Anthropic style if it names ${what}`, () => {
       const error = { type: 'BadRequestError', message };
-      const shown = sentence && {
+      assert.deepEqual(shownBy('anthropic', { type: 'error', error }), {
         type: 'error',
-        error: { type: 'invalid_request_error', message: sentence },
-      };
-      assert.deepEqual(shownBy('anthropic', { type: 'error', error }), shown);
+        error: { type: 'invalid_request_error', message: sentence ?? `prompt is too long: ${message}` },
+      });
     });
 
     it(`gets the code of OpenAI and keeps its words in the OpenAI styles if it names ${what}`, () => {
@@ -114,6 +135,13 @@ describe('a full context window through the gateway', () => {
       await ask('/v1/responses', { max_output_tokens: 32_000, input: prompt }),
     ])
       assert.deepEqual([status, error['code']], [400, 'context_length_exceeded']);
+  });
+
+  it('is recognized in the words of gpt-oss, in /v1/messages and /v1/chat/completions', async () => {
+    const long = { model: 'gpt-oss-120b', messages: [{ role: 'user', content: 'abc '.repeat(140_000) }] };
+    const anthropic = await ask('/v1/messages', { max_tokens: 100, ...long });
+    assert.match(anthropic.error['message'] ?? '', /^prompt is too long: Input length \(1\d{5}\) exceeds /);
+    assert.equal((await ask('/v1/chat/completions', long)).error['code'], 'context_length_exceeded');
   });
 
   it('keeps the words of an error in clear, since nobody has authenticated them', async (t) => {

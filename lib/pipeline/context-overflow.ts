@@ -1,0 +1,96 @@
+/**
+ * Rewrites errors about a full context window into the ones that agents act on. The model server (vLLM) gives
+ * these errors no code of their own, so this table recognizes its sentences. What each agent does at which
+ * sentence was measured: docs/agent-errors.md.
+ */
+import type { ErrorFormat } from '../api/error-response.ts';
+
+/** The size of the window, as vLLM's sentences about a full one name it. They differ by version and model. */
+const LIMIT =
+  /(?:maximum context length (?:is |\()|maximum model length of |context length is only )(?<window>\d+)/;
+
+/**
+ * Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`: the
+ * tokens of the prompt, if vLLM counted all of them. vLLM counts characters if the prompt has more than its
+ * longest tokens could hold, so less output helps only if no token at all was left for the prompt.
+ */
+const PARTS = [
+  /you requested (?<output>\d+) output tokens and your prompt contains (?:at least |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
+  /You passed \d+ input tokens and requested (?<output>\d+) output tokens/,
+  /\((?<prompt>\d+) in the messages, (?<output>\d+) in the completion\)/,
+  /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
+];
+
+/**
+ * Tokens that the prompt must leave free. Claude Code asks for 1,000 fewer than the sentence leaves free, and
+ * for at least 3,000.
+ */
+const LEAST_ROOM = 4000;
+
+/** Bytes. A longer error is not about the window. */
+const LONGEST = 64 * 1024;
+
+/**
+ * The body to show in place of an error of the service; undefined: the body stays. The error must be
+ * authentic: a forged one would make agents drop what they remember.
+ *
+ * In OpenAI's format the error gets the code `context_length_exceeded`, at which Codex compacts. In
+ * Anthropic's format it gets Anthropic's own sentence if less output may be enough: at vLLM's sentence,
+ * Claude Code would compact for nothing. Any other gets the beginning of Anthropic's sentence about a prompt
+ * that is too long: agents compact at that, and know only some of vLLM's sentences.
+ */
+export function overflowBody(body: Uint8Array, status: number, format: ErrorFormat): Buffer | undefined {
+  if (status !== 400 || format === 'plain') return undefined;
+  const parsed = objectIn(body);
+  const error = parsed && reworded(parsed['error'], format, outputTooLarge);
+  return error && Buffer.from(JSON.stringify({ ...parsed, error }));
+}
+
+/**
+ * The same for the member `error` of an event: vLLM looks at some prompts only when it has begun the stream.
+ * It has no sentence about less output, because Claude Code acts on that one only after a status of 400.
+ */
+export function overflowInEvent(error: Uint8Array, format: ErrorFormat): Buffer | undefined {
+  const shown = reworded(objectIn(error), format);
+  return shown && Buffer.from(JSON.stringify(shown));
+}
+
+function reworded(
+  error: unknown,
+  format: ErrorFormat,
+  lessOutput?: typeof outputTooLarge,
+): object | undefined {
+  const { message } = (error ?? {}) as { message?: unknown };
+  if (typeof message !== 'string') return undefined;
+  const window = Number(LIMIT.exec(message)?.groups?.['window'] ?? 0);
+  if (window === 0) return undefined;
+  const changed =
+    format === 'anthropic'
+      ? { message: lessOutput?.(message, window) ?? `prompt is too long: ${message}` }
+      : { code: 'context_length_exceeded' };
+  return { ...(error as object), type: 'invalid_request_error', ...changed };
+}
+
+/**
+ * Anthropic's sentence for an output that does not fit behind the prompt. Undefined if the prompt leaves
+ * fewer than LEAST_ROOM tokens, or if the output does fit.
+ */
+function outputTooLarge(message: string, window: number): string | undefined {
+  const parts = PARTS.map((part) => part.exec(message)?.groups).find((groups) => groups !== undefined);
+  const output = Number(parts?.['output'] ?? 0);
+  // If vLLM stopped counting the prompt, our sentence leaves half of the output free. So an agent needs few
+  // requests, and the last one gets the other sentence. More than two windows would leave a negative prompt.
+  const prompt = Number(parts?.['prompt'] ?? Math.max(1, window - Math.floor(output / 2)));
+  if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
+  return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
+}
+
+function objectIn(text: Uint8Array): Record<string, unknown> | undefined {
+  if (text.length > LONGEST) return undefined;
+  try {
+    const value: unknown = JSON.parse(new TextDecoder().decode(text));
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
