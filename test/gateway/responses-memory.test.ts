@@ -100,7 +100,7 @@ async function growthOf(request: Buffer, count: number): Promise<number> {
       socket.write(head);
       socket.write(request);
     }
-    await eventually('all answers', () => answered === count, 50_000);
+    await eventually('all answers', () => answered === count);
     return peakOf(pid) - before;
   } finally {
     for (const socket of sockets) socket.destroy();
