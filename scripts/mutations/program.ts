@@ -19,6 +19,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'flags of the systemd units: a proxy that is started in another way ignores all of them',
+    file: 'lib/cli.ts',
+    edits: [{ find: '    refuseFlagsNotPassed(argv, env);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment a start refuses PRIVATEMODE_PROXY_FLAGS if none of its flags are on the command line, as outside of the systemd units',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a proxy that cannot go on: its reason is not the last line',
     file: 'lib/commands/serve.ts',
     edits: [
