@@ -224,7 +224,7 @@ export const CONDITIONS = {
     meaning:
       'The port for applications is open to other machines without TLS, and has a key or `--clients`. Info in a container, whose network decides who reaches it.',
     remedy:
-      'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
+      'Set --listen-address=127.0.0.1, in a socket unit ListenStream=127.0.0.1:8080, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
   },
   admin_open: {
     severities: ['warning', 'info'],

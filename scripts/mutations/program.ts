@@ -32,6 +32,33 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a socket that systemd opened: its address is not judged, so an open one gets no warning',
+    file: 'lib/proxy.ts',
+    edits: [{ find: 'fd === undefined ? undefined : hostIn(url));', replace: 'undefined);' }],
+    tests: [
+      {
+        file: 'test/config/inherited-socket.test.ts',
+        names: [
+          'a proxy on a socket that systemd opened warns that other machines can use it on 0.0.0.0, whatever --listen-address says (workers: 1)',
+          'a proxy on a socket that systemd opened does not warn that other machines can use it on 127.0.0.1, whatever --listen-address says (workers: 2)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: '  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/config/inherited-socket.test.ts',
+        names: [
+          'a proxy on a socket that systemd opened does not start on a port if --listen-address names a socket file, which would keep other users out',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a proxy that cannot go on: its reason is not the last line',
     file: 'lib/commands/serve.ts',
     edits: [
