@@ -324,9 +324,9 @@ async function openAdmin(
     conditions: conditions.list,
     certificateEnds: () => start.serving?.certificateEnds(),
     protection: session.current,
-    verified: () => session.standing().verified,
+    standing: session.standing,
     serverAddress: apiEndpoint.host,
-    maxBufferedBytes,
+    maxBufferedBytes: workers > 1 ? 0 : maxBufferedBytes, // each worker shows its part
     clients: clients !== undefined,
     ...(workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
   });

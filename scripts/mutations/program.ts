@@ -20,8 +20,10 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'flags of the systemd units: a proxy that is started in another way ignores all of them',
-    file: 'lib/cli.ts',
-    edits: [{ find: '    refuseFlagsNotPassed(argv, env);\n', replace: '' }],
+    file: 'lib/config/environment.ts',
+    edits: [
+      { find: ".every((word) => word === '' || passed.has(word))) return;", replace: '.length > 0) return;' },
+    ],
     tests: [
       {
         file: 'test/config/environment.test.ts',
@@ -235,7 +237,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the start time with workers: no alert notices a program that restarts between two scrapes',
     file: 'lib/observe/metrics.ts',
-    edits: [{ find: "{ ...metric, aggregator: 'first' }", replace: 'metric' }],
+    edits: [{ find: "$/, 'first'],", replace: "$/, 'omit']," }],
     tests: [
       {
         file: 'test/observe/metrics.test.ts',
@@ -439,7 +441,7 @@ export const PROGRAM: readonly Mutation[] = [
     defence:
       'client certificates on an inherited socket file: each connection that shows one ends without a word',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'if (clientCertificates !== undefined && port === 0) {', replace: 'if (port < 0) {' }],
+    edits: [{ find: 'if (clientCertificates !== undefined && port === 0) ', replace: 'if (port < 0) ' }],
     tests: [
       {
         file: 'test/listener/tls.test.ts',
