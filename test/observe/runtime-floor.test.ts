@@ -39,7 +39,8 @@ describe('the check of the Node that runs the program', () => {
       ));
 
   it('leads to the npm package if the Node of the executable and the image lacks a fix, since updates of them bring the same Node', () => {
-    assert.notEqual(runtimeDefect(RUNTIME_VERSION, TLS), undefined); // once it is, the advice can go, here and in SECURITY.md
+    // Once this fails, the advice can go, here and in SECURITY.md.
+    assert.notEqual(runtimeDefect(RUNTIME_VERSION, TLS), undefined);
     const { remedy } = CONDITIONS.runtime_outdated;
     assert.match(remedy, /^Install the npm package on the newest Node /);
     assert.doesNotMatch(remedy, /newer release of them|newer checkout/);
