@@ -5,7 +5,13 @@ import { getAsset, isSea } from 'node:sea';
 import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
-import { type Environment, peekSetting, refuseFlagsOfNpm, withEnvironment } from './config/environment.ts';
+import {
+  type Environment,
+  peekSetting,
+  refuseFlagsNotPassed,
+  refuseFlagsOfNpm,
+  withEnvironment,
+} from './config/environment.ts';
 import { FLAGS } from './config/flags.ts';
 import { fitHelp, renderHelp } from './config/help.ts';
 import { invalid } from './config/values.ts';
@@ -96,6 +102,7 @@ export async function main(
     }
     if (verbose)
       throw invalid('--verbose goes with --version; for more lines in the log set --log-level=debug');
+    refuseFlagsNotPassed(argv, env);
     const { config, warnings } = configOf(withEnvironment(given, env), env);
     return await run(config, warnings, io);
   } catch (thrown) {

@@ -346,7 +346,8 @@ export const ERRORS = {
     manifest_log_failed: {
       isFinal: true,
       title: 'The workspace cannot be written',
-      operator: 'Make the workspace writable; the proxy enforces no manifest that it cannot log.',
+      operator:
+        'Make room on the disk of --workspace, or make it writable; the proxy enforces no manifest that it cannot log.',
       developer: TELL,
     },
   }),
@@ -394,7 +395,8 @@ export const ERRORS = {
     verify_input_invalid: 'Check the named files; see verify --help for their formats.',
     listen_failed:
       'Choose another --port or --listen-address; for the admin listener another --admin-address.',
-    receipts_unavailable: 'Make the workspace writable, or start without --receipts.',
+    receipts_unavailable:
+      'Make room on the disk of --workspace, or make it writable, or start without --receipts.',
     receipts_unreadable: 'Name the directory of the receipts with --dir, and its key with --public-key.',
   }),
   ...rows(500, 'internal', {

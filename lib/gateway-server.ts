@@ -169,6 +169,12 @@ export function connectUpstream(
   return { upstream, connections };
 }
 
+/** The bytes that request bodies may take in one process. */
+export const bufferedBytesOf = ({
+  maxBufferedBytes,
+  workers,
+}: Pick<Config, 'maxBufferedBytes' | 'workers'>) => Math.floor(maxBufferedBytes / workers);
+
 /**
  * Adds to `shared` the parts that follow from `config` alone. With several workers each gets its share of the
  * memory.
@@ -177,8 +183,8 @@ export function gatewayDeps(
   config: GatewayOptions & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
   shared: SharedDeps,
 ) {
-  const { workspace, maxBufferedBytes, workers } = config;
-  const bytes = Math.floor(maxBufferedBytes / workers);
+  const { workspace } = config;
+  const bytes = bufferedBytesOf(config);
   return {
     settings: config,
     memory: {

@@ -7,6 +7,7 @@ import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
 import { prepareWorkspace, readManifestFile } from './config/files.ts';
+import { inheritedSocket } from './config/inherited-socket.ts';
 import { parseStoreUrl } from './config/limits-store.ts';
 import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
@@ -22,9 +23,8 @@ import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
 import { claimSocket, SOCKET_UMASK } from './listener/listen.ts';
-import { inheritedSocket } from './listener/systemd.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
-import { reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
+import { plainHost, reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
 import { createControlCall } from './network/control-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
@@ -116,7 +116,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const counters = createCounters();
   const conditions = createConditions({ log });
   opened.defer(() => conditions.close());
-  noteSetUp(conditions, config, env);
   const outbound = createOutbound(env, config.connectTimeout);
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
@@ -172,6 +171,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   start.serving = server;
   server.sessionChanged(); // the state may have changed while the server was starting
   const { url, port } = server;
+  // Only the open listener knows where a socket of systemd listens.
+  noteSetUp(conditions, config, env, fd === undefined ? undefined : hostIn(url));
   log.info(
     { endpoint: url, workers: config.workers },
     url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
@@ -205,13 +206,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   };
 }
 
-/** Sets the conditions that a start decides. */
-function noteSetUp(conditions: Conditions, config: Config, env: Environment): void {
-  // If systemd opened the port, its unit says where: then only the admin listener counts.
-  const listeners = openListeners(config, env).filter(
-    ({ listener }) => listener === 'admin' || inheritedSocket(env) === undefined,
-  );
-  for (const { listener, isMeant, message } of listeners)
+/** Sets the conditions that a start decides. `inherited`: as for `openListeners`. */
+function noteSetUp(conditions: Conditions, config: Config, env: Environment, inherited?: string): void {
+  for (const { listener, isMeant, message } of openListeners(config, env, inherited))
     conditions.set(`${listener}_open`, message, { severity: isMeant ? 'info' : 'warning' });
   const outdated = runtimeDefect(process.versions.node, {
     tls: config.tlsCertPath !== undefined,
@@ -219,6 +216,10 @@ function noteSetUp(conditions: Conditions, config: Config, env: Environment): vo
   });
   if (outdated !== undefined) conditions.set('runtime_outdated', outdated);
 }
+
+/** The address in the URL of a listener; the URL itself for a socket file. */
+const hostIn = (url: string): string =>
+  socketPath(url) === undefined ? plainHost(new URL(url).hostname) : url;
 
 /** Makes the path of the socket file free, if the proxy is to create one. Returns whether it is. */
 async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
@@ -323,9 +324,9 @@ async function openAdmin(
     conditions: conditions.list,
     certificateEnds: () => start.serving?.certificateEnds(),
     protection: session.current,
-    verified: () => session.standing().verified,
+    standing: session.standing,
     serverAddress: apiEndpoint.host,
-    maxBufferedBytes,
+    maxBufferedBytes: workers > 1 ? 0 : maxBufferedBytes, // each worker shows its part
     clients: clients !== undefined,
     ...(workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
   });

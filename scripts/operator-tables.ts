@@ -224,7 +224,7 @@ function metricsTable(): string {
   const { all } = createMetrics({
     counters: createCounters(),
     protection: () => undefined,
-    verified: () => true,
+    standing: () => ({ state: 'verified', verified: true }),
     serverAddress: '',
     maxBufferedBytes: 1,
     clients: true,

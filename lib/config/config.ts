@@ -13,6 +13,7 @@ import { parseArgv } from './argv.ts';
 import { type Environment, withEnvironment } from './environment.ts';
 import { parseSalt, type ReadFile, readIfThere, requireManifest } from './files.ts';
 import { FLAGS, type Settings } from './flags.ts';
+import { inheritedSocket } from './inherited-socket.ts';
 import { readLimitsStore } from './limits-store.ts';
 import { CAUTIONS, CONTRADICTIONS } from './rules.ts';
 import { type Given, valuesOf } from './setting.ts';
@@ -71,7 +72,11 @@ export function configOf(given: Given, env: Environment, files?: ReadFile): Pars
     );
   }
   const settings = valuesOf(FLAGS, given);
-  const facts = { ...settings, given: new Set(given.values.keys()) };
+  const facts = {
+    ...settings,
+    given: new Set(given.values.keys()),
+    inheritsSocket: inheritedSocket(env) !== undefined,
+  };
   const contradiction = CONTRADICTIONS.find((rule) => rule.applies(facts));
   if (contradiction !== undefined)
     throw invalid(

@@ -74,6 +74,25 @@ export function refuseFlagsOfNpm(
   throw invalid(`npm took ${which} for ${kept}: put -- in front, as in ${command} -- ${written}`);
 }
 
+/** The variable that the systemd units put at the end of the proxy's command line. */
+const FLAGS_OF_UNIT = 'PRIVATEMODE_PROXY_FLAGS';
+
+/**
+ * Refuses a start without the flags of PRIVATEMODE_PROXY_FLAGS: only a command line that names the variable,
+ * as in the systemd units, passes them on. Without this check a proxy started in another way would ignore all
+ * of them, a --clients that keeps others out included. Throws config_invalid; the message quotes no value.
+ */
+export function refuseFlagsNotPassed(argv: readonly string[], env: Environment): void {
+  // systemd removes quotes and backslashes when it splits the variable into words.
+  const wordsOf = (text: string) => text.replace(/["'\\]/g, '').split(/\s+/);
+  const passed = new Set(wordsOf(argv.join(' ')));
+  if (wordsOf(env[FLAGS_OF_UNIT] ?? '').every((word) => word === '' || passed.has(word))) return;
+  throw invalid(
+    `${FLAGS_OF_UNIT} has flags that the command line lacks, so they would set nothing: end ExecStart= with $${FLAGS_OF_UNIT}, ` +
+      `as the systemd units of the proxy do; elsewhere unset it, and give the flags, or a variable for each, such as ${variableOf('clients')}`,
+  );
+}
+
 /** As `peekFlag`; reads the flag's variable if the command line does not give the flag. */
 export const peekSetting = (argv: readonly string[], env: Environment, name: string): string | undefined =>
   peekFlag(argv, name) ?? (env[variableOf(name)] || undefined);
@@ -101,9 +120,6 @@ export function withEnvironment(argv: Given, env: Environment): Given {
   return { values, warnings, label };
 }
 
-/** The systemd units write its words on the command line, and the program finds them there. */
-const FLAGS_OF_UNIT = 'PRIVATEMODE_PROXY_FLAGS';
-
 /**
  * The variables that set something. PRIVATEMODE_PROXY_API_KEY comes before PRIVATEMODE_API_KEY, so that it
  * wins.
@@ -127,7 +143,7 @@ function variablesIn(env: Environment, warnings: string[]): [variable: string, f
       }
       continue;
     }
-    if (variable === FLAGS_OF_UNIT) continue;
+    if (variable === FLAGS_OF_UNIT) continue; // refuseFlagsNotPassed looks at it
     const flag = FLAG_OF.get(variable);
     if (flag === undefined) warnings.push(unknown(variable));
     else if (flag.name !== 'port' || !SERVICE_ADDRESS.test(text)) found.push([variable, flag]);

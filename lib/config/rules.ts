@@ -4,11 +4,13 @@
  */
 import { TILDE } from '../errors.ts';
 import type { Settings } from './flags.ts';
-import { socketPath } from './values.ts';
+import { socketPath, staysHere } from './values.ts';
 
 /** The input of the rules: the values, and which flags were given at all. */
 export interface Facts extends Settings {
   readonly given: ReadonlySet<string>;
+  /** Whether systemd has opened the port for applications. */
+  readonly inheritsSocket: boolean;
 }
 
 const isEverywhere = (host: string): boolean => host === '0.0.0.0' || host === '::';
@@ -146,6 +148,17 @@ export const CAUTIONS: readonly Rule[] = [
     applies: ({ given, listenAddress }) =>
       given.has('listen-mode') && socketPath(listenAddress) === undefined,
     message: '--listen-mode has no effect without --listen-address=unix:…',
+  },
+  {
+    // The systemd units give a loopback address, for a start without their socket.
+    applies: ({ given, inheritsSocket, listenAddress }) =>
+      inheritsSocket &&
+      (given.has('port') ||
+        given.has('listen-mode') ||
+        (given.has('listen-address') && !staysHere(listenAddress))),
+    message:
+      '--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened: change ListenStream= ' +
+      'and SocketMode= of the socket unit, or start the proxy without it',
   },
   {
     applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,

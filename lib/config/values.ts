@@ -293,6 +293,9 @@ export function parseOwnHost(flag: string, text: string): string {
 export const isLoopback = (host: string): boolean =>
   ['localhost', '::1', '[::1]'].includes(host) || (isIP(host) === 4 && host.startsWith('127.'));
 
+/** Whether only this machine can connect to a listener on `host`, which may be `unix:PATH`. */
+export const staysHere = (host: string): boolean => socketPath(host) !== undefined || isLoopback(host);
+
 /**
  * The error for a wrong value. It quotes the text: do not use it for flags that may hold a key or a salt.
  * `hint`: how to write the value. Without one, blanks around the text are pointed out.

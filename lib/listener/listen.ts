@@ -162,9 +162,13 @@ const NO_PORT =
   '--tls-client-ca needs a TCP port, and the socket that the proxy inherited is a file: let systemd listen on a port, ' +
   'or drop --tls-client-ca';
 
+const NO_FILE =
+  '--listen-address=unix:… keeps other users of this machine out, and the socket that the proxy inherited is a port: give the ' +
+  'socket unit ListenStream= with a path in place of the port, or drop --listen-address';
+
 /**
  * Opens the port for applications. Resolves with a listener that has the bound address. Throws listen_failed,
- * and config_invalid for client certificates on an inherited socket file.
+ * and config_invalid for an inherited socket that is a file in place of a port, or a port in place of a file.
  */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
   const { listenAddress: host, port: wanted, socketFile, fd, tls, headTimeout = 15_000 } = options;
@@ -202,8 +206,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.listen(where);
   if (umask !== undefined) process.umask(umask);
   await once(server, 'listening').catch((cause) => {
-    const inWords = fd === undefined ? `${host} port ${wanted}` : `the inherited socket ${fd}`;
-    throw listenFailed(file?.path ?? inWords, file?.path ?? wanted, cause);
+    if (fd !== undefined) throw inheritedFailed(fd, cause);
+    throw listenFailed(file?.path ?? `${host} port ${wanted}`, file?.path ?? wanted, cause);
   });
   // For a worker, the primary creates the file, under SOCKET_UMASK (lib/workers/primary.ts), so the worker
   // sets the mode.
@@ -212,10 +216,12 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
 
   const bound = server.address();
   const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
-  if (clientCertificates !== undefined && port === 0) {
+  const refuse = (message: string): never => {
     server.close();
-    throw new PrivatemodeError('config_invalid', NO_PORT); // it tells TLS connections apart
-  }
+    throw new PrivatemodeError('config_invalid', message);
+  };
+  if (clientCertificates !== undefined && port === 0) refuse(NO_PORT); // it tells TLS connections apart
+  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);
   return {
     /** Empty for a socket in the file system. */
     address,
@@ -248,6 +254,13 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     /** Ends every connection now. */
     destroy: connections.destroyAll,
   };
+}
+
+/** The error for an inherited socket on which Node cannot listen. No flag changes that socket. */
+function inheritedFailed(fd: number, cause: NodeJS.ErrnoException): PrivatemodeError {
+  const message = `listening on the inherited socket ${fd}: ${cause.code ?? cause.message}`;
+  const remedy = 'Give the socket unit one ListenStream=, which is a port or a path, and restart it.';
+  return new PrivatemodeError('listen_failed', message, { cause, remedy });
 }
 
 /**

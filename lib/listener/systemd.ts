@@ -1,7 +1,6 @@
-/** What systemd gives to a service and wants from it: an open socket, readiness, keep-alives. */
+/** What systemd wants from a service: readiness and keep-alives. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { PrivatemodeError } from '../errors.ts';
 
 /**
  * Sends one message (`READY=1`, …). The unit needs NotifyAccess=all, because a child process sends the
@@ -69,22 +68,4 @@ function watchdogInterval(env: NodeJS.ProcessEnv, pid: number): number | undefin
   if (!Number.isInteger(microseconds) || microseconds <= 0) return undefined;
   if (env['WATCHDOG_PID'] !== undefined && env['WATCHDOG_PID'] !== String(pid)) return undefined;
   return Math.max(microseconds / 2_000, 1);
-}
-
-/** The descriptor of the first inherited socket (sd_listen_fds(3)). */
-const FIRST_SOCKET = 3;
-
-/**
- * The listening socket that the service manager opened for this process (socket activation): its file
- * descriptor, or undefined where there is none. Sockets of another process, such as the parent, do not count.
- * Throws config_invalid.
- */
-export function inheritedSocket(env: NodeJS.ProcessEnv, pid: number = process.pid): number | undefined {
-  const count = env['LISTEN_FDS'];
-  if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
-  if (count !== '1') {
-    const message = `LISTEN_FDS is ${JSON.stringify(count)}: one socket can be inherited, so give the socket unit one ListenStream=`;
-    throw new PrivatemodeError('config_invalid', message);
-  }
-  return FIRST_SOCKET;
 }

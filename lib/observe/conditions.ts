@@ -224,7 +224,7 @@ export const CONDITIONS = {
     meaning:
       'The port for applications is open to other machines without TLS, and has a key or `--clients`. Info in a container, whose network decides who reaches it.',
     remedy:
-      'Set --listen-address=127.0.0.1, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
+      'Set --listen-address=127.0.0.1, in a socket unit ListenStream=127.0.0.1:8080, or --tls-cert-path and --tls-key-path; --clients says who may use the proxy.',
   },
   admin_open: {
     severities: ['warning', 'info'],
@@ -241,7 +241,7 @@ export const CONDITIONS = {
     meaning:
       'The program runs on a release of Node that lacks a security fix of something that this proxy uses, or on a line of Node that it is not tested with. The message names each fix.',
     remedy:
-      'Take the newest Node of its line from nodejs.org. The executable and the image bring their own: take a newer release of them. A checkout has the one of its package.json: pull a newer checkout and run npm ci.',
+      'Install the npm package on the newest Node of its line from nodejs.org (docs/install.md#npm). The executable, the image and a checkout bring their own Node, the same one until a release names a newer one.',
   },
 } as const satisfies Readonly<Record<string, ConditionRow>>;
 

@@ -5,6 +5,7 @@
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/epoch.ts';
+import type { Standing } from '../session/standing.ts';
 import { VERSION } from '../version.ts';
 import type { Condition } from './conditions.ts';
 import { type Counters, meanGapMs, type RequestStats, UNDECRYPTABLE } from './counters.ts';
@@ -71,10 +72,10 @@ const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
-  /** Whether the service is verified; undefined: another process shows it. */
-  readonly verified?: (() => boolean) | undefined;
+  /** The state of the session; undefined: another process shows it. */
+  readonly standing?: (() => Pick<Standing, 'state' | 'verified'>) | undefined;
   readonly serverAddress: string;
-  /** Bytes that buffered_bytes of all processes together may reach; undefined: another process shows it. */
+  /** Bytes that buffered_bytes of this process may reach. Default: 0, for one that serves no requests. */
   readonly maxBufferedBytes?: number;
   /** The conditions that hold now; undefined: another process shows them. */
   readonly conditions?: (() => readonly Condition[]) | undefined;
@@ -103,14 +104,14 @@ export function createMetrics(options: {
   exposeProtection(options.protection, now, registers);
   exposeConditions(options.conditions ?? (() => []), now, registers);
   exposeCertificate(options.certificateEnds ?? (() => undefined), now, registers);
-  const { maxBufferedBytes, verified } = options;
-  if (verified !== undefined) {
+  exposeBufferedBytes(options.counters, options.maxBufferedBytes ?? 0, registers);
+  const { standing } = options;
+  if (standing !== undefined) {
     const verifiedHelp = 'Whether the service is verified: 1 or 0.';
-    scraped(registers, Gauge, 'verified', verifiedHelp, () => [[verified() ? 1 : 0]]);
-  }
-  if (maxBufferedBytes !== undefined) {
-    const limitHelp = 'Memory available for request bodies.';
-    scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[maxBufferedBytes]]);
+    scraped(registers, Gauge, 'verified', verifiedHelp, () => [[standing().verified ? 1 : 0]]);
+    const awaits = (): Values => [[standing().state === 'awaiting-key' ? 1 : 0]];
+    const awaitsHelp = 'Whether only the API key of a client is missing for the verification: 1 or 0.';
+    scraped(registers, Gauge, 'awaiting_key', awaitsHelp, awaits);
   }
 
   const counter = (name: string, help: string, ...labelNames: string[]): Counter =>
@@ -162,11 +163,10 @@ export function createMetrics(options: {
     contentType: registry.contentType,
     async render(): Promise<string> {
       if (options.others === undefined) return registry.metrics();
-      // prom-client would leave out the start time. That of this process tells alerts that the program
-      // restarts.
-      const own = (await registry.getMetricsAsJSON()).map((metric) =>
-        metric.name === 'process_start_time_seconds' ? { ...metric, aggregator: 'first' } : metric,
-      );
+      const own = (await registry.getMetricsAsJSON()).map((metric) => {
+        const aggregator = AGGREGATORS.find(([names]) => names.test(metric.name))?.[1];
+        return aggregator === undefined ? metric : { ...metric, aggregator };
+      });
       const all = [own, ...(await options.others()), ended];
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
@@ -336,6 +336,34 @@ function exposeCertificate(ends: () => number | undefined, now: () => number, re
     },
   });
 }
+
+/**
+ * Exposes what request bodies may take and how full that is. Each worker has a part of the limit, and refuses
+ * requests when that part is full, so the values of several processes are joined by `max`.
+ */
+function exposeBufferedBytes(counters: Counters, limit: number, registers: Registry[]): void {
+  const limitHelp = 'Memory available for request bodies.';
+  scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[limit]]);
+  new Gauge({
+    name: `${PREFIX}buffered_bytes_ratio`,
+    help: 'Reserved share of the memory for request bodies; with --workers, in the process where it is largest.',
+    aggregator: 'max',
+    registers,
+    collect() {
+      this.set(limit === 0 ? 0 : counters.bufferedBytes / limit);
+    },
+  });
+}
+
+/**
+ * How metrics of prom-client are joined over several processes where its own way would mislead alerts. It
+ * leaves out the start time; that of this process shows that the program restarts. It takes the mean of the
+ * lags, which hides a process that is overloaded among others that idle.
+ */
+const AGGREGATORS: readonly (readonly [names: RegExp, aggregator: 'first' | 'max'])[] = [
+  [/^process_start_time_seconds$/, 'first'],
+  [/^nodejs_eventloop_lag_(?:p\d+_)?seconds$/, 'max'],
+];
 
 /** The types of the metrics that only grow, as prom-client writes them into a snapshot. */
 const TOTALS: readonly string[] = ['counter', 'histogram'];

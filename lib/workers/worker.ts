@@ -2,7 +2,12 @@
 import cluster from 'node:cluster';
 import { on } from 'node:events';
 import type { Config } from '../config/config.ts';
-import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from '../gateway-server.ts';
+import {
+  bufferedBytesOf,
+  type GatewayServer,
+  type GatewayServerDeps,
+  startGatewayServer,
+} from '../gateway-server.ts';
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
@@ -43,6 +48,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
       protection: () => undefined, // the primary shows it
       certificateEnds: () => service?.certificateEnds(),
       serverAddress: config.apiEndpoint.host,
+      maxBufferedBytes: bufferedBytesOf(config),
       clients: config.clients !== undefined,
     }));
   const collect = async (id: number): Promise<void> => {

@@ -437,6 +437,50 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'alerts with several workers: the mean hides a worker that is overloaded',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "seconds$/, 'max'],", replace: "seconds$/, 'first']," }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics with several workers show nodejs_eventloop_lag_p99_seconds of the worker that is latest',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'alerts with several workers: a worker whose memory is full counts as a part of all',
+    file: 'lib/observe/metrics.ts',
+    edits: [{ find: "    aggregator: 'max',\n", replace: "    aggregator: 'average',\n" }],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'metrics with several workers show how full the fullest worker is of its part of the memory, and the sum of the parts',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the alert about a service that is not verified: it fires for an idle proxy without a key',
+    file: 'lib/observe/metrics.ts',
+    edits: [
+      {
+        find: "standing().state === 'awaiting-key' ? 1 : 0",
+        replace: "standing().state === 'ended' ? 1 : 0",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/observe/metrics.test.ts',
+        names: [
+          'the metric that a key is awaited is 1 only while nothing else keeps the service from being verified',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'alerts by increase: the first failure of a kind is not seen',
     file: 'lib/observe/metrics.ts',
     edits: [

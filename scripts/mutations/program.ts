@@ -19,6 +19,48 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'flags of the systemd units: a proxy that is started in another way ignores all of them',
+    file: 'lib/config/environment.ts',
+    edits: [
+      { find: ".every((word) => word === '' || passed.has(word))) return;", replace: '.length > 0) return;' },
+    ],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment a start refuses PRIVATEMODE_PROXY_FLAGS if none of its flags are on the command line, as outside of the systemd units',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket that systemd opened: its address is not judged, so an open one gets no warning',
+    file: 'lib/proxy.ts',
+    edits: [{ find: 'fd === undefined ? undefined : hostIn(url));', replace: 'undefined);' }],
+    tests: [
+      {
+        file: 'test/config/inherited-socket.test.ts',
+        names: [
+          'a proxy on a socket that systemd opened warns that other machines can use it on 0.0.0.0, whatever --listen-address says (workers: 1)',
+          'a proxy on a socket that systemd opened does not warn that other machines can use it on 127.0.0.1, whatever --listen-address says (workers: 2)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: '  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/config/inherited-socket.test.ts',
+        names: [
+          'a proxy on a socket that systemd opened does not start on a port if --listen-address names a socket file, which would keep other users out',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a proxy that cannot go on: its reason is not the last line',
     file: 'lib/commands/serve.ts',
     edits: [
@@ -195,7 +237,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'the start time with workers: no alert notices a program that restarts between two scrapes',
     file: 'lib/observe/metrics.ts',
-    edits: [{ find: "{ ...metric, aggregator: 'first' }", replace: 'metric' }],
+    edits: [{ find: "$/, 'first'],", replace: "$/, 'omit']," }],
     tests: [
       {
         file: 'test/observe/metrics.test.ts',
@@ -399,7 +441,7 @@ export const PROGRAM: readonly Mutation[] = [
     defence:
       'client certificates on an inherited socket file: each connection that shows one ends without a word',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'if (clientCertificates !== undefined && port === 0) {', replace: 'if (port < 0) {' }],
+    edits: [{ find: 'if (clientCertificates !== undefined && port === 0) ', replace: 'if (port < 0) ' }],
     tests: [
       {
         file: 'test/listener/tls.test.ts',

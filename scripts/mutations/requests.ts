@@ -629,4 +629,15 @@ export const REQUESTS: readonly Mutation[] = [
       },
     ],
   },
+  {
+    defence: 'the longest prompt: one of more than a million tokens is hashed and sent',
+    file: 'lib/pipeline/shard-key.ts',
+    edits: [{ find: 'if (Math.floor(total / TOKEN_BYTES) > TOKEN_LIMIT) {', replace: 'if (total < 0) {' }],
+    tests: [
+      {
+        file: 'test/pipeline/shard-key.test.ts',
+        names: ['the shard key is refused for more than a million tokens, with 400 and context_too_large'],
+      },
+    ],
+  },
 ];

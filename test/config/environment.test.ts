@@ -108,12 +108,11 @@ describe('settings in the environment', () => {
     });
   }
 
-  it('a warning names the successor of a variable of older compose files; variables of applications and of the systemd units get no warning', () => {
+  it('a warning names the successor of a variable of older compose files; variables of applications get no warning', () => {
     const quiet = parsed([], {}, {}).warnings;
     const told = (env: Record<string, string>): string[] =>
       parsed([], {}, env).warnings.filter((warning) => !quiet.includes(warning));
     assert.deepEqual(told({ PRIVATEMODE_PROXY_URL: 'http://localhost:8080', PRIVATEMODE_ENDPOINT: 'x' }), []);
-    assert.deepEqual(told({ PRIVATEMODE_PROXY_FLAGS: '--max-in-flight=40' }), []); // of the systemd units
     assert.deepEqual(told({ PRIVATEMODE_CACHE_MODE: 'none', PRIVATEMODE_CACHE_SALT: '' }), []);
     for (const name of ['PRIVATEMODE_API_KEY_FILE', 'PRIVATEMODE_PROXY_API_KEY_FILE'])
       assert.deepEqual(told({ [name]: '/run/CANARY' }), [
@@ -177,6 +176,31 @@ describe('settings in the environment', () => {
       );
     });
   }
+
+  const FLAGS_OF_UNIT = `--clients="/etc/a team.json" --max-in-flight=3`;
+  for (const [which, argv] of [
+    ['none', ['--api-endpoint=127.0.0.1:9']],
+    ['some', ['--api-endpoint=127.0.0.1:9', '--max-in-flight=3']],
+  ] as const) {
+    it(`a start refuses PRIVATEMODE_PROXY_FLAGS if ${which} of its flags are on the command line, as outside of the systemd units`, async () => {
+      const env = { PRIVATEMODE_PROXY_FLAGS: FLAGS_OF_UNIT };
+      const { code, stderr } = await runCommand([...argv], { env });
+      assert.equal(code, 1);
+      assert.match(
+        stderr,
+        /^Error: PRIVATEMODE_PROXY_FLAGS has flags that the command line lacks, so they would set nothing: /,
+      );
+      assert.match(stderr, / such as PRIVATEMODE_PROXY_CLIENTS\n$/);
+      assert.doesNotMatch(stderr, /team/);
+    });
+  }
+
+  it('a start accepts PRIVATEMODE_PROXY_FLAGS if its words are on the command line, and other commands ignore it', async () => {
+    const env = { PRIVATEMODE_PROXY_FLAGS: FLAGS_OF_UNIT, PRIVATEMODE_PROXY_PORT: '1' };
+    const passed = ['--clients=/etc/a team.json', '--max-in-flight=3'];
+    assert.equal((await runCommand(passed, { env })).code, 0);
+    assert.match((await runCommand(['healthcheck'], { env })).stderr, /127\.0\.0\.1 port 1 /);
+  });
 
   const UNDER_NPM = { npm_lifecycle_event: 'start', npm_package_name: 'privatemode-proxy' };
   for (const [argv, variables, message] of [

@@ -63,7 +63,13 @@ describe('flags that contradict each other', () => {
 });
 
 describe('warnings about the configuration', () => {
-  const cautions: [name: string, argv: string[], words: string | RegExp][] = [
+  const ACTIVATED = { LISTEN_FDS: '1', LISTEN_PID: String(process.pid) };
+  const OPENED =
+    /^--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened/;
+  const cautions: [name: string, argv: string[], words: string | RegExp, env?: Record<string, string>][] = [
+    ['a port on a socket of systemd', ['--port=8080'], OPENED, ACTIVATED],
+    ['an open address on a socket of systemd', ['--listen-address=0.0.0.0'], OPENED, ACTIVATED],
+    ['a mode on a socket of systemd', ['--listen-address=unix:/s', '--listen-mode=0660'], OPENED, ACTIVATED],
     ['--api-key-fallback without a key', ['--api-key-fallback=never'], 'has no effect without --api-key'],
     ['no API key', [], /^No API key provided\. .* Give one with --api-key or PRIVATEMODE_API_KEY/],
     ['a port beside a socket file', ['--listen-address=unix:/s', '--port=1'], '--port has no effect'],
@@ -102,9 +108,9 @@ describe('warnings about the configuration', () => {
       /^UNSAFE: --unsafe-trust-roots/,
     ],
   ];
-  for (const [name, argv, words] of cautions) {
+  for (const [name, argv, words, env] of cautions) {
     it(`tell of ${name}`, () => {
-      const { warnings } = parsed(argv);
+      const { warnings } = parsed(argv, {}, env);
       assert.ok(
         warnings.some((warning) => new RegExp(words).test(warning)),
         JSON.stringify(warnings),
@@ -113,7 +119,7 @@ describe('warnings about the configuration', () => {
   }
 
   it('have a case in this test for every rule', () => {
-    const seen = new Set(cautions.flatMap(([, argv]) => parsed(argv).warnings));
+    const seen = new Set(cautions.flatMap(([, argv, , env]) => parsed(argv, {}, env).warnings));
     assert.deepEqual(
       CAUTIONS.filter(({ message }) => !seen.has(message)),
       [],

@@ -24,7 +24,14 @@ describe('a proxy with --workers 2', { timeout: 600_000 }, () => {
     admin = `127.0.0.1:${await freePort()}`;
     const observed = [`--admin-address=${admin}`, '--expose-verification'];
     proxy = await startProxyProcess(
-      [...remote.flags, '--workers=2', '--port=0', '--shutdown-grace=60s', ...observed],
+      [
+        ...remote.flags,
+        '--workers=2',
+        '--port=0',
+        '--shutdown-grace=60s',
+        '--max-buffered-bytes=200000000',
+        ...observed,
+      ],
       remote.env,
     );
   });
@@ -87,6 +94,8 @@ describe('a proxy with --workers 2', { timeout: 600_000 }, () => {
     await eventually('the requests of both workers', async () => all.test(await metrics()));
     const text = await metrics();
     assert.match(text, /privatemode_proxy_manifest_info\{digest="[0-9a-f]{64}"\} 1\n/);
+    assert.match(text, /^privatemode_proxy_buffered_bytes_limit 200000000$/m);
+    assert.match(text, /^privatemode_proxy_buffered_bytes_ratio 0$/m);
   });
 
   it('shows the same verification document from each worker', async () => {

@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { inheritedSocket, serviceManager } from '../../lib/listener/systemd.ts';
-import { refused } from '../support/doors/config.ts';
+import { serviceManager } from '../../lib/listener/systemd.ts';
 
 const PID = 42;
 
@@ -87,31 +86,5 @@ describe('the service manager', () => {
     reached = false;
     await manager.stopping(0);
     assert.equal(failures.length, 2);
-  });
-});
-
-describe('socket activation', () => {
-  it('finds the socket that was opened for this process', () => {
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '42' }, 42), 3);
-  });
-
-  it('ignores a socket that was passed to another process', () => {
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1', LISTEN_PID: '41' }, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_FDS: '1' }, 42), undefined);
-  });
-
-  it('finds no socket if none was passed', () => {
-    assert.equal(inheritedSocket({}, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_PID: '42' }, 42), undefined);
-    assert.equal(inheritedSocket({ LISTEN_FDS: '0', LISTEN_PID: '42' }, 42), undefined);
-  });
-
-  it('refuses a LISTEN_FDS that is neither 0 nor 1', () => {
-    for (const count of ['2', '-1', '1x', '']) {
-      refused(
-        () => inheritedSocket({ LISTEN_FDS: count, LISTEN_PID: '42' }, 42),
-        ['LISTEN_FDS', 'ListenStream'],
-      );
-    }
   });
 });

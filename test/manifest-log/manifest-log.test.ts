@@ -320,8 +320,9 @@ describe('manifest log', () => {
       full = () => false;
       await log.record(A, AT);
       full = (path) => victim.test(path);
-      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
-      await assert.rejects(log.record(B, AT), logFailed(/ENOSPC/));
+      const refused = { code: 'manifest_log_failed', message: /ENOSPC/, remedy: /^Make room on the disk / };
+      await assert.rejects(log.record(B, AT), refused);
+      await assert.rejects(log.record(B, AT), refused);
       assert.deepEqual(
         names(space).filter((name) => name.endsWith('.tmp')),
         [],

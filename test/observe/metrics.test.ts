@@ -68,6 +68,10 @@ function setUp(protection: () => ProtectionStatus | undefined = () => undefined,
   return { counters, metrics };
 }
 
+const ALONE = {
+  ...{ counters: createCounters(), protection: () => undefined, serverAddress: '', processMetrics: false },
+} as const;
+
 /** `name{labels}` → value; labels in the order of the text. */
 async function samples(metrics: Metrics): Promise<Map<string, number>> {
   const text = await metrics.render();
@@ -402,6 +406,44 @@ describe('metrics of a worker that has ended', () => {
     others = [await of(4).snapshot()];
     assert.deepEqual(await shown(), [7, 7, 7, 5]);
   });
+});
+
+it('the metric that a key is awaited is 1 only while nothing else keeps the service from being verified', async () => {
+  for (const [state, shown] of [
+    ['awaiting-key', 1],
+    ['rejected', 0],
+    ['starting', 0],
+    ['verified', 0],
+  ] as const) {
+    const standing = () => ({ state, verified: state === 'verified' });
+    const seen = await samples(createMetrics({ ...ALONE, standing }));
+    assert.equal(seen.get('privatemode_proxy_awaiting_key'), shown, state);
+    assert.equal(seen.get('privatemode_proxy_verified'), state === 'verified' ? 1 : 0);
+  }
+});
+
+describe('metrics with several workers', () => {
+  it('show how full the fullest worker is of its part of the memory, and the sum of the parts', async () => {
+    const snapshots = [100, 0, 0, 25].map((bufferedBytes) => {
+      const counters = { ...createCounters(), bufferedBytes };
+      return createMetrics({ ...ALONE, counters, maxBufferedBytes: 100 }).snapshot();
+    });
+    const primary = createMetrics({ ...ALONE, others: () => Promise.all(snapshots) });
+    const seen = await samples(primary);
+    assert.equal(seen.get('privatemode_proxy_buffered_bytes'), 125);
+    assert.equal(seen.get('privatemode_proxy_buffered_bytes_limit'), 400);
+    assert.equal(seen.get('privatemode_proxy_buffered_bytes_ratio'), 1);
+  });
+
+  for (const figure of ['', '_max', '_p50', '_p90', '_p99'])
+    it(`show nodejs_eventloop_lag${figure}_seconds of the worker that is latest`, async () => {
+      const name = `nodejs_eventloop_lag${figure}_seconds`;
+      const worker = { name, help: '', type: 'gauge', values: [{ value: 900, labels: {} }] };
+      const idle = { ...worker, values: [{ value: 0.01, labels: {} }] };
+      const others = async () => [[idle], [worker], [idle]];
+      const primary = createMetrics({ ...ALONE, processMetrics: true, others });
+      assert.equal((await samples(primary)).get(name), 900);
+    });
 });
 
 describe('metrics of the process', () => {

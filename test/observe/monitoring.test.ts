@@ -49,6 +49,7 @@ async function rendered(): Promise<Series> {
     protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
+    standing: () => ({ state: 'awaiting-key', verified: false }),
     conditions: () =>
       (['critical', 'warning'] as const).map((severity) => ({
         ...{ id: 'own_key_rejected', severity, since: 0, message: 'm', remedy: 'r' },

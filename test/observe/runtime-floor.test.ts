@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { CONDITIONS } from '../../lib/observe/conditions.ts';
 import { describeRuntime, runtimeDefect } from '../../lib/observe/runtime-floor.ts';
 import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
 
@@ -36,6 +37,14 @@ describe('the check of the Node that runs the program', () => {
         runtimeDefect(version, PLAIN),
         `Node ${version} is of a line that this program is not tested with`,
       ));
+
+  it('leads to the npm package if the Node of the executable and the image lacks a fix, since updates of them bring the same Node', () => {
+    // Once this fails, the advice can go, here and in SECURITY.md.
+    assert.notEqual(runtimeDefect(RUNTIME_VERSION, TLS), undefined);
+    const { remedy } = CONDITIONS.runtime_outdated;
+    assert.match(remedy, /^Install the npm package on the newest Node /);
+    assert.doesNotMatch(remedy, /newer release of them|newer checkout/);
+  });
 
   it('names the first release that has all missing fixes', () => {
     assert.match(runtimeDefect('26.10.0', PLAIN) ?? '', /; Node 26\.12\.1 has them$/);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
 import { parsed } from '../support/doors/config.ts';
@@ -19,7 +19,8 @@ const settings = (unit: string, name: string): string[] =>
 const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service'];
 
 describe('systemd units', () => {
-  const DROP_INS = ['shared-cache', 'team'].map((name) => `privatemode-proxy.service.d/${name}.conf.example`);
+  const dropIn = (name: string): string => `privatemode-proxy.service.d/${name}.conf.example`;
+  const DROP_INS = [dropIn('team')];
   for (const name of [SERVICES[0]!, ...DROP_INS]) {
     it(`${name} finds the program in /usr/local/bin, and where the Debian package has it`, () => {
       // systemd.service(5): a name without a slash is searched for in the standard directories
@@ -31,7 +32,6 @@ describe('systemd units', () => {
     it(`${name} starts the proxy with flags it accepts`, () => {
       const files = {
         '/creds/api-key': 'key',
-        '/creds/prompt-cache-salt': 's'.repeat(32),
         '/creds/clients.json': '{"clients":[]}',
         '/config/privatemode-proxy/api-key': 'key',
       };
@@ -45,7 +45,6 @@ describe('systemd units', () => {
       const { config } = parsed(flags, files);
       assert.equal(config.workspace, '/state/privatemode-proxy');
       assert.equal(config.apiKey?.kind, 'file');
-      assert.equal(config.promptCacheSalt !== undefined, name.includes('shared-cache'));
       assert.equal(config.clients, name.includes('team') ? '/creds/clients.json' : undefined);
       // systemd kills what is left after TimeoutStopSec: that must not be before the proxy's own grace is
       // over
@@ -57,7 +56,7 @@ describe('systemd units', () => {
   }
 
   it('team.conf.example loads each credential that it names, and keeps all flags of the unit but --api-key-fallback', () => {
-    const team = read('privatemode-proxy.service.d/team.conf.example');
+    const team = read(dropIn('team'));
     const command = settings(team, 'ExecStart').at(-1)!;
     const loaded = settings(team, 'LoadCredential').map((value) => value.split(':')[0]);
     const named = [...command.matchAll(/%d\/([\w.-]+)/g)].map((match) => match[1]);
@@ -67,16 +66,51 @@ describe('systemd units', () => {
     }
   });
 
-  it('team-certificates.conf.example adds to team.conf.example only the CA of clients, with its credential', () => {
-    const added = read('privatemode-proxy.service.d/team-certificates.conf.example');
-    assert.deepEqual(settings(added, 'ExecStart'), []);
-    assert.deepEqual(settings(added, 'LoadCredential'), ['ca.pem:/etc/privatemode-proxy/ca.pem']);
-    const [variable, value] = settings(added, 'Environment')[0]!.replace('%d', '/creds').split('=');
-    const team = settings(read('privatemode-proxy.service.d/team.conf.example'), 'ExecStart').at(-1)!;
-    const flags = team.replaceAll('%d', '/creds').replaceAll('%S', '/state').split(' ').slice(1, -1);
-    const files = { '/creds/api-key': 'key', '/creds/clients.json': '{"clients":[]}' };
-    assert.equal(parsed(flags, files, { [variable!]: value! }).config.tlsClientCa, '/creds/ca.pem');
+  // systemd applies drop-ins by name, so of two command lines only the later one counts.
+  it('only team.conf.example has a command line of its own, since drop-ins with one each cancel each other', () => {
+    const names = readdirSync(join(UNITS, 'privatemode-proxy.service.d'));
+    const own = names.filter(
+      (name) => settings(read(`privatemode-proxy.service.d/${name}`), 'ExecStart').length > 0,
+    );
+    assert.ok(names.length > own.length);
+    assert.deepEqual(own, ['team.conf.example']);
   });
+
+  for (const [name, base, credentials, expected] of [
+    [
+      'team-certificates',
+      dropIn('team'),
+      ['ca.pem:/etc/privatemode-proxy/ca.pem'],
+      { tlsClientCa: '/creds/ca.pem' },
+    ],
+    ...[SERVICES[0]!, dropIn('team')].map(
+      (base) =>
+        [
+          'shared-cache',
+          base,
+          ['prompt-cache-salt:/etc/privatemode-proxy/prompt-cache-salt'],
+          { disablePromptCache: false, promptCacheSalt: 's'.repeat(32) },
+        ] as const,
+    ),
+  ] as const) {
+    it(`${name}.conf.example adds its settings to the flags of ${base}, and loads its credential`, () => {
+      const added = read(dropIn(name));
+      assert.deepEqual(settings(added, 'LoadCredential'), credentials);
+      const variables = settings(added, 'Environment').map((value) =>
+        value.replace('%d', '/creds').split('='),
+      );
+      const command = settings(read(base), 'ExecStart').at(-1)!;
+      const flags = command.replaceAll('%d', '/creds').replaceAll('%S', '/state').split(' ').slice(1, -1);
+      const files = {
+        '/creds/api-key': 'key',
+        '/creds/clients.json': '{"clients":[]}',
+        '/creds/prompt-cache-salt': 's'.repeat(32),
+      };
+      const { config: before } = parsed(flags, files);
+      const { config } = parsed(flags, files, Object.fromEntries(variables));
+      assert.deepEqual(config, { ...before, ...expected });
+    });
+  }
 
   it('the commands of docs/replicas.md make a unit without a socket, with time to stop', () => {
     const command = /^ *sed [\s\S]*?(?= \| sudo tee)/m.exec(blockOf('replicas.md', 'without-socket'))![0];
@@ -98,7 +132,6 @@ describe('systemd units', () => {
       const flags = words.replace('$PRIVATEMODE_PROXY_FLAGS', added).split(' ').slice(1);
       const files = {
         '/creds/api-key': 'key',
-        '/creds/prompt-cache-salt': 's'.repeat(32),
         '/creds/clients.json': '{"clients":[]}',
       };
       const { config } = parsed(flags, files);

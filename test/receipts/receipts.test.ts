@@ -529,7 +529,8 @@ describe('writing receipts', () => {
     breakFs(t, 'link', async () => {
       throw errno('EIO');
     });
-    await assert.rejects(opened(), { code: 'receipts_unavailable', message: /\(EIO\)$/ });
+    const remedy = /^Make room on the disk of --workspace, or make it writable/;
+    await assert.rejects(opened(), { code: 'receipts_unavailable', message: /\(EIO\)$/, remedy });
   });
 
   it('keeps the newest exchanges behind verdicts, whole and readable by their owner only', async () => {

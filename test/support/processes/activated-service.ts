@@ -40,13 +40,14 @@ export interface ActivatedService {
   close(): Promise<void>;
 }
 
-/** Opens a port on loopback for `command`, which is not started yet. */
+/** Opens a port for `command`, which is not started yet. */
 export async function createActivatedService(
   command: readonly string[],
   env: Record<string, string>,
+  host = '127.0.0.1',
 ): Promise<ActivatedService> {
   const server = createServer();
-  await new Promise<void>((resolve) => server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, resolve));
+  await new Promise<void>((resolve) => server.listen({ port: 0, host, backlog: 4096 }, resolve));
   const { port } = server.address() as AddressInfo;
   const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
   const keeper = spawn('bash', ['-c', KEEPER, 'keeper', ...command], {

@@ -1,0 +1,21 @@
+/** The open socket that systemd gives to a service. */
+import type { Environment } from '../network/trust-store.ts';
+import { invalid } from './values.ts';
+
+/** The descriptor of the first inherited socket (sd_listen_fds(3)). */
+const FIRST_SOCKET = 3;
+
+/**
+ * The listening socket that the service manager opened for this process (socket activation): its file
+ * descriptor, or undefined where there is none. Sockets of another process, such as the parent, do not count.
+ * Throws config_invalid.
+ */
+export function inheritedSocket(env: Environment, pid: number = process.pid): number | undefined {
+  const count = env['LISTEN_FDS'];
+  if (count === undefined || count === '0' || env['LISTEN_PID'] !== String(pid)) return undefined;
+  if (count !== '1') {
+    const message = `LISTEN_FDS is ${JSON.stringify(count)}: one socket can be inherited, so give the socket unit one ListenStream=`;
+    throw invalid(message);
+  }
+  return FIRST_SOCKET;
+}
