@@ -2,6 +2,7 @@
  * Where the manifest comes from that the service has to match: from the user's file, or from the CDN of the
  * service.
  */
+import { whyNoManifest } from '../attestation/manifest.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { ControlCall } from '../network/control-call.ts';
 
@@ -55,7 +56,8 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
         throw unavailable(thrown.message, thrown);
       });
       if (status !== 200) throw unavailable(`${host} answered with status ${status}`);
-      if (body.length === 0) throw unavailable(`${host} sent an empty one`);
+      const reason = whyNoManifest(body);
+      if (reason !== undefined) throw unavailable(`what ${host} sent ${reason}`);
       return body;
     },
   };

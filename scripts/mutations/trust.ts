@@ -23,6 +23,19 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the fetched manifest: an error page counts as one, and the service as rejected',
+    file: 'lib/session/manifest-source.ts',
+    edits: [{ find: 'if (reason !== undefined) throw', replace: 'if (body.length === 0) throw' }],
+    tests: [
+      {
+        file: 'test/session/manifest-source.test.ts',
+        names: [
+          'managed manifest is unavailable if the host sends something that cannot be a manifest, such as an error page',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
     file: 'lib/session/decide.ts',
     edits: [
