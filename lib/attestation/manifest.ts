@@ -106,15 +106,17 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 
 /**
  * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID contains
- * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Undefined unless
- * exactly one entry matches and no other entry has the same WorkloadSecretID.
+ * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Throws
+ * manifest_unsupported unless exactly one entry matches and no other entry has the same WorkloadSecretID: a
+ * deployment may name its services otherwise.
  */
-export function secretServiceEntry(manifest: Manifest) {
+export function secretServiceEntry(manifest: Manifest): PolicyEntry {
   const entries = [...manifest.policies.values()];
   const [entry, ...others] = entries.filter(
     ({ workloadSecretId, sans }) => workloadSecretId.includes('secret-service') && sans[0] === 'root',
   );
-  if (entry === undefined || others.length > 0) return undefined;
-  const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry.workloadSecretId);
-  return sharing.length > 1 ? undefined : entry;
+  const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry?.workloadSecretId);
+  if (entry === undefined || others.length > 0 || sharing.length > 1)
+    throw manifestUnsupported(['Policies'], 'a list without exactly one secret service');
+  return entry;
 }
