@@ -85,6 +85,45 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the pause that a vendor wants: its limiter is asked again at once',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [{ find: 'if (until === undefined) return;', replace: 'if (Date.now() > 0) return;' }],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache asks a host that wants a pause for nothing at that URL until the pause has ended',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the pause that a host wants: whoever waits cuts it short',
+    file: 'lib/session/decide.ts',
+    edits: [{ find: 'Math.max(HURRY_INTERVAL, wantedPause(error))', replace: 'HURRY_INTERVAL' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that fails asks a host that wants a pause again after that pause, in no second round, and not because a request waits',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
+    file: 'lib/network/control-call.ts',
+    edits: [{ find: 'Math.min(Math.max(seconds, 1), LONGEST_PAUSE)', replace: 'Math.max(seconds, 1)' }],
+    tests: [
+      {
+        file: 'test/network/control-call.test.ts',
+        names: [
+          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'ids in evidence: what nobody has verified yet is put into a URL',
     file: 'lib/session/collateral-cache.ts',
     edits: [{ find: 'if (!fits) throw', replace: 'if (Date.now() < 0) throw' }],

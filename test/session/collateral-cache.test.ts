@@ -314,6 +314,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         const s = scene(goodAt, () => refused);
         await assert.rejects(ask(s.cache), unavailable(words));
         s.answers = () => answer;
+        s.monotonic += 10_000; // after a 429 the host is left alone for so long
         assert.deepEqual(await ask(s.cache), expected);
       }
     });
@@ -471,6 +472,25 @@ describe('collateral cache', () => {
       await assert.rejects(vcek, { code: 'collateral_unavailable', message: `VCEK: ${answered}${why}` });
       await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), { message: `CRL: ${answered}` });
     }
+  });
+
+  it('asks a host that wants a pause for nothing at that URL until the pause has ended', async () => {
+    const s = scene(crl.goodAt, () => ({ status: 429, headers: { 'retry-after': '25' } }));
+    const refused = (pause: number, words: string) => ({
+      code: 'collateral_unavailable',
+      message: `CRL: kdsintf.amd.com ${words}`,
+      detail: { pause },
+    });
+    await assert.rejects(s.cache.amdCrl({ product: 'Milan' }), refused(25, 'answered with status 429'));
+    s.answers = () => crl.answer;
+    s.monotonic = 24_001;
+    const waiting = refused(1, 'wants no request for 1 second');
+    await assert.rejects(s.cache.amdCrl({ product: 'Milan' }), waiting);
+    assert.equal(s.asked.length, 1);
+    await s.cache.amdCrl({ product: 'Genoa' });
+    s.monotonic = 25_000;
+    assert.deepEqual(await crl.ask(s.cache), crl.expected);
+    assert.equal(s.asked.length, 3);
   });
 
   it('does not use a file that was stored for another URL', async () => {

@@ -295,7 +295,7 @@ describe('session with a simulated deployment', () => {
     ['the CDN fails', { 'manifest-status': 503 }, 'manifest_unavailable', /status 503/],
     ['the CDN sends an error page', { 'manifest-page': true }, 'manifest_unavailable', /an HTML page/],
     ['attestation fails', { 'attest-status': 500 }, 'control_api_failed', /attest: .* status 500/],
-    ['the exchange fails', { 'secret-status': 429 }, 'control_api_failed', /secret: .* status 429/],
+    ['the exchange fails', { 'secret-status': 500 }, 'control_api_failed', /secret: .* status 500/],
     ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],
     ['the CDN resets', { 'manifest-reset': 1 }, 'manifest_unavailable', /closed the connection/],
     [
@@ -317,6 +317,22 @@ describe('session with a simulated deployment', () => {
       });
     }
   });
+
+  for (const [service, faults] of [
+    ['manifest', { 'manifest-status': 429 }],
+    ['attest', { 'attest-status': 429 }],
+    ['secret', { 'secret-status': 429 }],
+    ['collateral', { 'evidence-no-crl': true, 'collateral-status': 429 }],
+  ] as const) {
+    it(`does not ask again within ten seconds if ${service} is answered with 429`, async (t) => {
+      const { simulator, events, open } = await scene(t, { faults });
+      await open();
+      const failed = await eventually('a failure', () => events.find(({ type }) => type === 'update-failed'));
+      assert.equal(failed.type === 'update-failed' && failed.retryIn, 10_000);
+      assert.equal(simulator.counts[service], 1);
+      assert.ok(!events.some(({ type }) => type === 'round-failed'));
+    });
+  }
 
   it('does not talk to a host whose certificate it does not trust', async (t) => {
     const { simulator, workspace, events, open } = await scene(t);
