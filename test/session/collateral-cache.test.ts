@@ -310,7 +310,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       }
     });
 
-    it('is fetched again when its file is damaged in any way', async () => {
+    it('is not taken from a file that is damaged in any way, and is fetched again', async () => {
       const s = scene(goodAt, () => answer);
       await ask(s.cache);
       const [fileName] = readdirSync(s.directory);
@@ -331,8 +331,11 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUE
       for (const [index, text] of damaged.entries()) {
         assert.notEqual(text, whole);
         writeFileSync(path, text);
+        s.answers = () => new Error('offline');
+        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        s.answers = () => answer;
         assert.deepEqual(await ask(s.restarted()), expected);
-        assert.equal(s.asked.length, index + 2);
+        assert.equal(s.asked.length, 2 * index + 3);
       }
       assert.deepEqual(readdirSync(s.directory), [fileName]);
     });
