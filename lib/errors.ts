@@ -425,6 +425,8 @@ export interface FailureDetail {
   readonly missingRoot?: string | undefined;
   /** Nothing shows that hardware signed the evidence that failed: it may come from anybody on the way. */
   readonly unvouched?: true | undefined;
+  /** Seconds for which the host that failed wants no such request. */
+  readonly pause?: number | undefined;
 }
 
 /**

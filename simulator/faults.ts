@@ -32,6 +32,7 @@ const row = <K extends FaultKind>(kind: K, help: string, form?: Form): FaultRow<
 export const FAULTS = {
   // The CDN (docs/protocol/inference.md 1).
   'manifest-status': row('number', 'the CDN answers the manifest with this HTTP status'),
+  'manifest-page': row('flag', 'the CDN answers the manifest with an error page and status 200'),
   'manifest-hang': row('flag', 'the CDN accepts the request and never answers'),
   'manifest-stale': row('flag', 'the CDN goes on with the manifest that it served last'),
   'manifest-reset': row('count', 'the CDN resets the connection, this many times'),

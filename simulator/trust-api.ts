@@ -12,6 +12,7 @@ import { HPKE_PUBLIC_KEY_BYTES } from './secret-exchange.ts';
 import type { MutableSecretStore } from './secrets.ts';
 
 const NONCE_BYTES = 32;
+const ERROR_PAGE = Buffer.from('<!doctype html><title>Down for maintenance</title>\n');
 
 export function trustRoutes(context: {
   readonly deployment: Deployment;
@@ -36,7 +37,8 @@ export function trustRoutes(context: {
       handle({ response }) {
         if (!faults?.get('manifest-stale')) served = undefined;
         served ??= deployment.manifest().bytes;
-        sendBytes(response, 200, 'application/json', served);
+        if (faults?.get('manifest-page')) sendBytes(response, 200, 'text/html', ERROR_PAGE);
+        else sendBytes(response, 200, 'application/json', served);
       },
     },
     {

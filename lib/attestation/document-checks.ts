@@ -65,7 +65,7 @@ export const DOCUMENT_ROWS = rowsFrom<DocumentSubject>('attestation.md 2 no. 7',
   },
   'manifest.valid': {
     title: 'Validity of the manifest',
-    source: 'attestation.md 4, 19.12',
+    source: 'attestation.md 4, 19.11, 19.12',
     expected: 'a manifest that this version understands completely',
     code: 'manifest_invalid',
     judge: ({ manifest }) => {

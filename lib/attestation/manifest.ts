@@ -41,6 +41,24 @@ export function parseManifest(bytes: Uint8Array) {
   return { /** By policy hash, lower-case hex. */ policies, ...referenceValues };
 }
 
+/**
+ * Says why these bytes cannot be a manifest, as the end of a sentence about them; undefined if they may be
+ * one. Without this check, an error page in place of a manifest would look like a service that runs under a
+ * different manifest.
+ */
+export function whyNoManifest(bytes: Uint8Array): string | undefined {
+  const text = Buffer.from(bytes).toString('utf8');
+  if (text.trim() === '') return 'is empty: not a manifest';
+  if (text.startsWith('\ufeff'))
+    return 'begins with a byte order mark, which the manifest of the service does not have';
+  if (/^\s*</.test(text)) return 'is an HTML page, most likely an error page, not a manifest';
+  try {
+    JSON.parse(text);
+    if (/^\s*\{/.test(text)) return undefined;
+  } catch {} // what cannot be parsed is no object either
+  return 'is not a JSON object: not a manifest';
+}
+
 function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {
   const entries = new Map<string, PolicyEntry>();
   for (const key of policies.members.keys()) {
@@ -88,15 +106,17 @@ export function coordinatorHashes({ policies }: Manifest): Uint8Array[] {
 
 /**
  * The entry of the secret service (docs/protocol/attestation.md 19.11): its WorkloadSecretID contains
- * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Undefined unless
- * exactly one entry matches and no other entry has the same WorkloadSecretID.
+ * `secret-service`, and its first SAN, which becomes the certificate's CN, is `root`. Throws
+ * manifest_unsupported unless exactly one entry matches and no other entry has the same WorkloadSecretID: a
+ * deployment may name its services otherwise.
  */
-export function secretServiceEntry(manifest: Manifest) {
+export function secretServiceEntry(manifest: Manifest): PolicyEntry {
   const entries = [...manifest.policies.values()];
   const [entry, ...others] = entries.filter(
     ({ workloadSecretId, sans }) => workloadSecretId.includes('secret-service') && sans[0] === 'root',
   );
-  if (entry === undefined || others.length > 0) return undefined;
-  const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry.workloadSecretId);
-  return sharing.length > 1 ? undefined : entry;
+  const sharing = entries.filter(({ workloadSecretId }) => workloadSecretId === entry?.workloadSecretId);
+  if (entry === undefined || others.length > 0 || sharing.length > 1)
+    throw manifestUnsupported(['Policies'], 'a list without exactly one secret service');
+  return entry;
 }

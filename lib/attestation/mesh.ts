@@ -4,7 +4,7 @@
  * the secret service: a certificate of another workload is refused.
  */
 import { verifyEcdsa } from '#crypto/signature';
-import { malformed, parseDer } from '../crypto/der.ts';
+import { parseDer } from '../crypto/der.ts';
 import { allValid, inForce, issuedBy, verified } from './certificate-findings.ts';
 import { attempt, type Check, demand, finding, need, rowsFrom, runChecks } from './check.ts';
 import { parseManifest, secretServiceEntry } from './manifest.ts';
@@ -181,10 +181,6 @@ function readSubject(input: SecretResponseInput) {
     meshCa: attempt(() => readMeshCa(input.meshCaPem)),
     certificate: attempt(() => parseCertificate(input.meshCert)),
     /** The secret service's entry in the manifest; the certificate must carry its values. */
-    service: attempt(() => {
-      const entry = secretServiceEntry(parseManifest(input.manifest));
-      if (entry === undefined) throw malformed('the manifest does not name exactly one secret service');
-      return entry;
-    }),
+    service: attempt(() => secretServiceEntry(parseManifest(input.manifest))),
   };
 }

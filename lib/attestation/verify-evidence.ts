@@ -22,7 +22,7 @@ import { askOnce, type CollateralSource } from './collateral.ts';
 import { type AttestationDocument, parseDocument, reportData, transitionDigest } from './document.ts';
 import { DOCUMENT_ROWS, NONCE_BYTES } from './document-checks.ts';
 import { breathe, type EvidenceContext, type EvidenceFormat, type TrustRoots } from './evidence.ts';
-import { coordinatorHashes, type Manifest, parseManifest } from './manifest.ts';
+import { coordinatorHashes, type Manifest, parseManifest, secretServiceEntry } from './manifest.ts';
 import { MESH_ROWS, SECRET_ROWS } from './mesh.ts';
 import { SNP } from './snp/verify-snp.ts';
 import { TDX } from './tdx/verify-tdx.ts';
@@ -77,6 +77,8 @@ export interface VerifyInput {
   readonly roots: TrustRoots;
   readonly collateral: CollateralSource;
   readonly now: Date;
+  /** Whether a secret exchange is judged next: then the manifest must name the secret service. */
+  readonly secretFollows: boolean;
 }
 
 /** A message of a known evidence format. */
@@ -129,7 +131,11 @@ export async function verify(input: VerifyInput): Promise<EvidenceVerdict> {
   const { nonce, now, roots } = input;
   const document = attempt(() => parseDocument(input.document));
   await breathe();
-  const manifest = attempt(() => parseManifest(input.manifest));
+  const manifest = attempt(() => {
+    const parsed = parseManifest(input.manifest);
+    if (input.secretFollows) secretServiceEntry(parsed);
+    return parsed;
+  });
   const read = document?.value;
   const evidence = read && attempt(() => recognise(read, manifest?.value));
   await breathe();

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { NONCE_BYTES } from '../attestation/document-checks.ts';
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import { orRefuse, whyNoManifest } from '../config/files.ts';
+import { orRefuse, whyNoManifestFile } from '../config/files.ts';
 import { readTrustRoots } from '../config/trust-roots.ts';
 import { asPrivatemodeError, fileUnreadable, PrivatemodeError, pathRefusal } from '../errors.ts';
 import { readTree } from '../files/own-files.ts';
@@ -123,7 +123,7 @@ function readInput(path: string): Uint8Array {
 /** The bytes of a manifest file. Throws verify_input_invalid, also if the file cannot be a manifest. */
 export function readManifest(path: string): Uint8Array {
   const bytes = readInput(path);
-  const what = whyNoManifest(bytes);
+  const what = whyNoManifestFile(bytes);
   if (what !== undefined) throw unusable(path, `it ${what}`);
   return bytes;
 }

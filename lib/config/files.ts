@@ -2,6 +2,7 @@
 import { createReadStream, existsSync, mkdtempSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { whyNoManifest } from '../attestation/manifest.ts';
 import { fileUnreadable, pathRefusal } from '../errors.ts';
 import { makeDirectorySync } from '../files/make-directory.ts';
 import { invalid } from './values.ts';
@@ -101,29 +102,17 @@ export async function readManifestFile(path: string): Promise<Uint8Array> {
  */
 export function requireManifest(path: string, readFile: ReadFile, flag: string): void {
   const file = `manifest file ${JSON.stringify(path)} of ${flag}`;
-  const reason = whyNoManifest(readNamedFile(file, path, readFile));
+  const reason = whyNoManifestFile(readNamedFile(file, path, readFile));
   if (reason !== undefined) throw invalid(`the ${file} ${reason}`);
 }
 
-const AS_SENT = 'save it byte for byte as it was sent';
-
 /**
- * Says why the content of a file cannot be a manifest, as the end of a sentence about the file; undefined if
- * it may be one. Without this check, an error page saved in place of a manifest would look like a service
- * that runs under a different manifest.
+ * Says why the content of a file cannot be a manifest, and what to do, as the end of a sentence about the
+ * file; undefined if it may be one.
  */
-export function whyNoManifest(bytes: Uint8Array): string | undefined {
-  const text = Buffer.from(bytes).toString('utf8');
-  if (text.trim() === '') return `is empty: not a manifest; ${AS_SENT}`;
-  if (text.startsWith('\ufeff'))
-    return `begins with a byte order mark, which the manifest of the service does not have; ${AS_SENT}`;
-  if (/^\s*</.test(text))
-    return 'is an HTML page, not a manifest; most likely an error page was saved in its place';
-  try {
-    JSON.parse(text);
-    if (/^\s*\{/.test(text)) return undefined;
-  } catch {} // what cannot be parsed is no object either
-  return `is not a JSON object: not a manifest; ${AS_SENT}`;
+export function whyNoManifestFile(bytes: Uint8Array): string | undefined {
+  const reason = whyNoManifest(bytes);
+  return reason && `${reason}; fetch it again, and save it byte for byte as it was sent`;
 }
 
 /**

@@ -25,6 +25,19 @@ export interface HttpResponse {
   readonly body: Uint8Array;
 }
 
+/** Seconds. The pause after a 429 that names none: AMD allows about one identical request in that time. */
+const USUAL_PAUSE = 10;
+/** Seconds. A hostile host may name any number. */
+const LONGEST_PAUSE = 60;
+
+/** For how long the host wants no such request, by its response; undefined if it does not say so. */
+export function pauseOf({ status, headers }: Omit<HttpResponse, 'body'>): { pause: number } | undefined {
+  const text = headers['retry-after'];
+  if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : USUAL_PAUSE; // else a date, or missing
+  return { pause: Math.min(Math.max(seconds, 1), LONGEST_PAUSE) };
+}
+
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**

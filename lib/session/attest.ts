@@ -98,7 +98,8 @@ export async function attest(
   const document = await control.attest(apiKey, nonce, signal);
   hooks.onStep('collateral');
   const now = new Date(clock.now());
-  const found = await judgeEvidence({ document, nonce, manifest, roots, collateral, now });
+  const subject = { document, nonce, manifest, roots, collateral, now, secretFollows: true };
+  const found = await judgeEvidence(subject);
   signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
   const evidence = endedBy(undefined, evidenceVerdict(found, { manifest, roots }));
   await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });

@@ -5,11 +5,13 @@
 import type { Check } from '../attestation/check.ts';
 import { MAX_FETCHED_BYTES, readRevocationList } from '../attestation/collateral.ts';
 import { isProduct } from '../attestation/snp/product.ts';
+import { readQeDocument, readTcbDocument, type SignedDocument } from '../attestation/tdx/subject.ts';
 import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify-evidence.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
-import type { ControlCall, HttpResponse } from '../network/control-call.ts';
+import { type ControlCall, type HttpResponse, pauseOf } from '../network/control-call.ts';
+import { plural } from '../text.ts';
 import type { Clock } from './clock.ts';
 
 export interface CollateralCache extends CollateralSource {
@@ -25,9 +27,9 @@ export interface VerdictCollateral extends CollateralSource {
    * for, so that tampered collateral spoils one verdict, and not all of them until its stated expiry. Other
    * collateral stays: a verdict that asked for none, as on another manifest, says nothing about any.
    * Collateral that was fetched within the last minute stays too: another fetch would bring the same, and the
-   * vendors limit identical requests. The cache still knows how new the revocation lists were; otherwise
-   * somebody whose key is revoked could bring back an older list. It forgets that too if the signature of a
-   * list failed, because the date of such a list may be anything.
+   * vendors limit identical requests. The cache still knows how new it was; otherwise somebody whose key is
+   * revoked could bring back an older list. It forgets that too if the vendor did not sign some of it,
+   * because the date of that may be anything.
    */
   distrust(checks: readonly Pick<Check, 'id' | 'outcome'>[]): Promise<void>;
 }
@@ -44,8 +46,8 @@ export interface CollateralCacheDeps {
 
 const JUST_FETCHED = 60_000;
 /**
- * ms that a fetch may take. If a revocation list is stored, the fetch gets ASK_AGAIN_TIMEOUT, because the
- * fetched list most likely says the same.
+ * ms that a fetch may take. If the same is stored, the fetch gets ASK_AGAIN_TIMEOUT, because the fetched one
+ * most likely says the same.
  */
 const TIMEOUT = 20_000;
 const ASK_AGAIN_TIMEOUT = 5_000;
@@ -56,58 +58,66 @@ const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 interface Kind {
   readonly name: string;
   /**
-   * When the body expires, in ms since 1970. Throws for a body that is not of this kind, and for a revocation
-   * list that the verifier refuses to read: no verdict would say of its date that nobody signed it.
+   * When it expires, in ms since 1970. Throws for what is not of this kind, and for what the verifier refuses
+   * to read: no verdict would say of its date that nobody signed it.
    */
-  readonly expiry: (body: Uint8Array) => number;
+  readonly expiry: (fetched: Fetched) => number;
   /** The response header that carries the certificate chain of the body's signer. */
   readonly chainHeader?: string;
   /**
-   * When a revocation list was issued, in ms since 1970; other kinds do not have this member. The cache asks
-   * for revocation lists each time, because a key is revoked long before yesterday's list expires. An older
-   * list never takes the place of a newer one: that would undo a revocation.
+   * When it was issued, in ms since 1970; certificates do not have this member. The cache asks for other
+   * kinds each time, because a key is revoked, or firmware is outdated, long before yesterday's answer
+   * expires. An older one never takes the place of a newer one: that would undo a revocation.
    */
-  readonly issued?: (body: Uint8Array) => number;
+  readonly issued?: (fetched: Fetched) => number;
 }
 
-const VCEK: Kind = { name: 'VCEK', expiry: (body) => parseCertificate(body).notAfter.getTime() };
+type Fetched = Pick<Collateral, 'body' | 'issuerChain'>;
+
+const VCEK: Kind = { name: 'VCEK', expiry: ({ body }) => parseCertificate(body).notAfter.getTime() };
 const CRL: Kind = {
   name: 'CRL',
-  expiry: (crl) => readRevocationList({ crl }).crl.nextUpdate?.getTime() ?? 0,
-  issued: (crl) => readRevocationList({ crl }).crl.thisUpdate.getTime(),
+  expiry: ({ body: crl }) => readRevocationList({ crl }).crl.nextUpdate?.getTime() ?? 0,
+  issued: ({ body: crl }) => readRevocationList({ crl }).crl.thisUpdate.getTime(),
 };
 const PCK_CRL: Kind = { ...CRL, name: 'PCK CRL', chainHeader: 'sgx-pck-crl-issuer-chain' };
-const TCB_INFO = signedJson('TCB info', 'tcbInfo', 'tcb-info-issuer-chain');
-const QE_IDENTITY = signedJson('QE identity', 'enclaveIdentity', 'sgx-enclave-identity-issuer-chain');
+const TCB_INFO = signedJson('TCB info', 'tcb-info-issuer-chain', readTcbDocument);
+const QE_IDENTITY = signedJson('QE identity', 'sgx-enclave-identity-issuer-chain', readQeDocument);
 
-/** JSON whose `member` the vendor signed, with the expiry date in it (`nextUpdate`). */
-function signedJson(name: string, member: string, chainHeader: string): Kind {
-  const expiry = (body: Uint8Array): number => {
-    const parsed = JSON.parse(textOf(body)) as Record<string, { nextUpdate?: unknown }>;
-    const date = Date.parse(String(parsed[member]?.nextUpdate));
-    if (Number.isNaN(date)) throw new TypeError('no nextUpdate');
-    return date;
+/** JSON that the vendor signed, with its dates in it. */
+function signedJson(
+  name: string,
+  chainHeader: string,
+  read: (fetched: SignedCollateral) => Pick<SignedDocument, 'value'>,
+): Kind {
+  const signed = (fetched: Fetched) => read({ ...fetched, body: textOf(fetched.body) }).value;
+  return {
+    ...{ name, chainHeader },
+    expiry: (fetched) => signed(fetched).nextUpdate.getTime(),
+    issued: (fetched) => signed(fetched).issueDate.getTime(),
   };
-  return { name, expiry, chainHeader };
 }
+
+/** The checks that say who signed a date that `Kind.issued` reads. */
+const DATED = /(crl|tdx\.tcb_info|tdx\.qe_identity)\.(signature|signer)$/;
 
 type Obtained = Collateral & Pick<RevocationList, 'stored'>;
 
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
-const unavailable = (message: string, cause?: unknown): PrivatemodeError =>
-  new PrivatemodeError('collateral_unavailable', message, {
-    cause,
-    detail: cause instanceof PrivatemodeError ? cause.detail : undefined,
-  });
+const unavailable = (
+  message: string,
+  cause?: unknown,
+  detail = cause instanceof PrivatemodeError ? cause.detail : undefined,
+): PrivatemodeError => new PrivatemodeError('collateral_unavailable', message, { cause, detail });
 
 /**
  * Collateral from AMD's KDS and Intel's PCS (docs/protocol/attestation.md 7, 10). The cache keeps it until
- * the expiry date that its vendor signed. It uses a kept revocation list only if asking again fails. Kept
- * collateral also ends by the monotonic clock, and does not count while the wall clock stands before the
- * moment at which it was fetched. The cache checks nothing but form and date: the verifier judges cached and
- * fresh collateral alike. Concurrent questions for the same URL share one fetch. Every method rejects with
- * collateral_unavailable.
+ * the expiry date that its vendor signed. Except for certificates, it uses what is kept only if asking again
+ * fails. Kept collateral also ends by the monotonic clock, and does not count while the wall clock stands
+ * before the moment at which it was fetched. The cache checks nothing but form and date: the verifier judges
+ * cached and fresh collateral alike. Concurrent questions for the same URL share one fetch. Every method
+ * rejects with collateral_unavailable.
  */
 export function createCollateralCache(deps: CollateralCacheDeps): CollateralCache {
   const { call, store, clock } = deps;
@@ -121,10 +131,12 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
    */
   const seen = new Map<string, { from: 'fetched' | 'store'; fetchedAt: number; end: number }>();
   /**
-   * By URL: when the newest revocation list that this process has had was issued. A rejected verdict that
-   * asked for the list clears it, but only if the signature of a list failed.
+   * By URL: when the newest collateral that this process has had was issued. A rejected verdict that asked
+   * for it clears the date, but only if the signature of such collateral failed.
    */
   const newest = new Map<string, number>();
+  /** By URL: until when its host wants no such request, on the monotonic clock. */
+  const paused = new Map<string, number>();
 
   function shared(url: string, kind: Kind): Promise<Obtained> {
     const known = running.get(url);
@@ -159,29 +171,40 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     if (stored === undefined) return undefined;
     let expiry: number;
     try {
-      expiry = kind.expiry(stored.body);
+      expiry = kind.expiry(stored);
     } catch {
       return undefined;
     }
     if (!(stored.fetchedAt <= now() && now() < expiry)) return undefined;
-    if (isOlder(url, kind, stored.body)) return undefined;
+    if (isOlder(url, kind, stored)) return undefined;
     const known = seen.get(url);
     // Only the wall clock knows the age of collateral that an earlier process stored.
     const same = known?.fetchedAt === stored.fetchedAt ? known : remember(url, stored, expiry, 'store');
     return clock.monotonic() < same.end ? stored : undefined;
   }
 
-  /** Whether the body is a revocation list older than one from this URL before. Remembers the newest date. */
-  function isOlder(url: string, { issued }: Kind, body: Uint8Array): boolean {
-    const date = issued?.(body);
+  /** Whether this was issued before another one from this URL. Remembers the newest date. */
+  function isOlder(url: string, { issued }: Kind, fetched: Fetched): boolean {
+    const date = issued?.(fetched);
     if (date === undefined) return false;
     const before = newest.get(url) ?? date;
     newest.set(url, Math.max(before, date));
     return date < before;
   }
 
+  /** Throws while the host wants no request for this URL: another one may only make it wait for longer. */
+  function respectPause(url: string, { name }: Kind): void {
+    for (const [each, until] of paused) if (until <= clock.monotonic()) paused.delete(each);
+    const until = paused.get(url);
+    if (until === undefined) return;
+    const pause = Math.ceil((until - clock.monotonic()) / 1000);
+    const message = `${name}: ${new URL(url).host} wants no request for ${plural(pause, 'second')}`;
+    throw unavailable(message, undefined, { pause });
+  }
+
   /** `kept`: a stored one exists. Then an expired one is an error, and the fetch gets less time. */
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
+    respectPause(url, kind);
     const { host } = new URL(url);
     const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
@@ -189,21 +212,23 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
     });
-    if (status !== 200)
-      throw unavailable(
-        `${kind.name}: ${host} answered with status ${status}${meaningOf(status, url, kind)}`,
-      );
+    if (status !== 200) {
+      const detail = pauseOf({ status, headers });
+      if (detail !== undefined) paused.set(url, clock.monotonic() + detail.pause * 1000);
+      const message = `${kind.name}: ${host} answered with status ${status}${meaningOf(status, url, kind)}`;
+      throw unavailable(message, undefined, detail);
+    }
     let expiry: number;
-    let issuerChain: string;
+    let fetched: Collateral;
     try {
-      expiry = kind.expiry(body);
-      issuerChain = issuerChainOf(headers, kind);
+      fetched = { body, issuerChain: issuerChainOf(headers, kind), fetchedAt: now() };
+      expiry = kind.expiry(fetched);
     } catch (cause) {
       throw unavailable(`${kind.name}: ${host} sent something that is no usable ${kind.name}`, cause);
     }
-    const fetched = { body, issuerChain, fetchedAt: now() };
     if (now() < expiry) {
-      if (isOlder(url, kind, body)) throw unavailable(`${kind.name}: ${host} sent an older one than before`);
+      if (isOlder(url, kind, fetched))
+        throw unavailable(`${kind.name}: ${host} sent an older one than before`);
       remember(url, fetched, expiry, 'fetched');
       await store.set(url, fetched);
     } else if (kept) {
@@ -268,9 +293,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return {
         ...sourceOf(asked),
         async distrust(checks) {
-          const isForged = checks.some(
-            ({ id, outcome }) => id.endsWith('crl.signature') && outcome === 'fail',
-          );
+          const isForged = checks.some(({ id, outcome }) => DATED.test(id) && outcome === 'fail');
           for (const url of asked) {
             if (isForged) newest.delete(url);
             const known = seen.get(url);

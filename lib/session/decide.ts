@@ -3,7 +3,7 @@
  * the time. The state holds no keys and no secrets. lib/session/session.ts deals with the requests that wait
  * and with the keys of clients.
  */
-import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
 import { accepted, confirmAt, isOwnFault, isRejected, rejected, type Verdicts } from './refusal.ts';
 import {
@@ -200,7 +200,7 @@ function failed(
   const failures = (outage?.failures ?? 0) + 1;
   const dropped = error.code === 'api_key_rejected' && key !== 'configured';
   const permanent = permanentCause(state, error, at, key === 'configured');
-  const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, code: error.code }, at);
+  const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, error }, at);
   const isNew = permanent !== undefined && outage?.isReported !== true;
   const told: Effect[] = [];
   if (dropped) {
@@ -297,22 +297,26 @@ function permanentCause(
     : undefined;
 }
 
+/** ms for which a host that failed wants no request. */
+const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (error?.detail?.pause ?? 0);
+
 /**
- * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random. If waiting cures
- * nothing, it is 60 s from the first failure on. The next renewal begins no later than the moment at which a
- * rejection can be confirmed, because clients wait to hear of that.
+ * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random, but no less than
+ * a host wants. If waiting cures nothing, it is 60 s from the first failure on. The next renewal begins no
+ * later than the moment at which a rejection can be confirmed, because clients wait to hear of that.
  */
 function pauseAfter(
   { kind, key, verdicts }: SessionState,
-  { began, failures, code }: { readonly began: number; readonly failures: number; readonly code: ErrorCode },
+  { began, failures, error }: { began: number; failures: number; error: PrivatemodeError },
   { monotonic, random }: Moment,
 ): number {
+  const { code } = error;
   const isHopeless =
     isOwnFault(code, kind) ||
     (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
     (code === 'api_key_rejected' && key === 'configured');
   const full = isHopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
-  const pause = full * (0.5 + random / 2);
+  const pause = Math.max(full * (0.5 + random / 2), wantedPause(error));
   const confirmed = confirmAt(verdicts);
   if (confirmed === undefined || began >= confirmed) return pause;
   return Math.min(pause, Math.max(0, confirmed - monotonic));
@@ -361,11 +365,14 @@ function authenticated(state: SessionState, secretId: string, at: Moment): Decis
   return only(next, tell({ type: 'secret-resumed', message, secretId }), WAKE);
 }
 
-/** A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure. */
+/**
+ * A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure, or as
+ * long after it as a host wants.
+ */
 function awaited(state: SessionState, { now }: Moment): Decision {
   if (state.running !== undefined) return only(state);
-  const { failures = 0, failedAt = 0 } = state.outage ?? {};
-  const soonest = failedAt + HURRY_INTERVAL;
+  const { failures = 0, failedAt = 0, error } = state.outage ?? {};
+  const soonest = failedAt + Math.max(HURRY_INTERVAL, wantedPause(error));
   const turnedBack = now < failedAt;
   if (failures === 0 || now >= soonest || turnedBack) return begin(state);
   return only(soonest < (state.due ?? Number.POSITIVE_INFINITY) ? { ...state, due: soonest } : state);

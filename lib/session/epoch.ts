@@ -191,7 +191,9 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           newest = true;
           continue;
         }
-        if (round === ROUNDS || cureOf(error) !== 'time') throw error;
+        // A host that wants a pause gets it: the next renewal asks it again.
+        const isPaused = error.detail?.pause !== undefined;
+        if (round === ROUNDS || isPaused || cureOf(error) !== 'time') throw error;
         observe({ type: 'round-failed', message: failureMessage(error, round * 1000), error, round });
         await pause(clock, round * 1000 + random() * 100, signal);
         round++;

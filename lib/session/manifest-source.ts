@@ -2,8 +2,9 @@
  * Where the manifest comes from that the service has to match: from the user's file, or from the CDN of the
  * service.
  */
-import { PrivatemodeError } from '../errors.ts';
-import type { ControlCall } from '../network/control-call.ts';
+import { whyNoManifest } from '../attestation/manifest.ts';
+import { type FailureDetail, PrivatemodeError } from '../errors.ts';
+import { type ControlCall, pauseOf } from '../network/control-call.ts';
 
 /** A source of the manifest that the remote has to match. */
 export interface ManifestSource {
@@ -42,20 +43,25 @@ interface ManagedManifestDeps {
 export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedManifestDeps): ManifestSource {
   const base = `${cdnBaseUrl.replace(/\/+$/, '')}/privatemode/v2/manifest.json`;
   const { host } = new URL(base);
-  const unavailable = (why: string, cause?: unknown): PrivatemodeError =>
-    new PrivatemodeError('manifest_unavailable', `the manifest cannot be fetched: ${why}`, { cause });
+  const unavailable = (
+    why: string,
+    options?: { cause?: unknown; detail?: FailureDetail | undefined },
+  ): PrivatemodeError =>
+    new PrivatemodeError('manifest_unavailable', `the manifest cannot be fetched: ${why}`, options);
   return {
     kind: 'managed',
     async newest(signal) {
       const url = `${base}?t=${now()}`;
       const asked = call({ method: 'GET', url, ...LIMITS, signal });
-      const { status, body } = await asked.catch((thrown: unknown) => {
+      const { body, ...head } = await asked.catch((thrown: unknown) => {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;
-        throw unavailable(thrown.message, thrown);
+        throw unavailable(thrown.message, { cause: thrown });
       });
-      if (status !== 200) throw unavailable(`${host} answered with status ${status}`);
-      if (body.length === 0) throw unavailable(`${host} sent an empty one`);
+      if (head.status !== 200)
+        throw unavailable(`${host} answered with status ${head.status}`, { detail: pauseOf(head) });
+      const reason = whyNoManifest(body);
+      if (reason !== undefined) throw unavailable(`what ${host} sent ${reason}`);
       return body;
     },
   };

@@ -33,7 +33,7 @@ export type SecretMessages = Pick<
 export type CanBeOpened = (encapsulatedKey: Uint8Array) => Promise<boolean>;
 
 /** A saved exchange that `judge` judges. */
-export interface Subject extends Omit<VerifyInput, 'now'> {
+export interface Subject extends Omit<VerifyInput, 'now' | 'secretFollows'> {
   readonly at: Date;
   /** Undefined: evidence only. */
   readonly secret: SecretMessages | undefined;
@@ -45,7 +45,7 @@ export interface Subject extends Omit<VerifyInput, 'now'> {
  * defects of this program.
  */
 export async function judge({ at, secret, canBeOpened, ...input }: Subject): Promise<Verdict> {
-  const evidence = await verify({ ...input, now: at });
+  const evidence = await verify({ ...input, now: at, secretFollows: secret !== undefined });
   const verdict = evidenceVerdict(evidence, input);
   const { meshCaPem } = evidence;
   if (meshCaPem === undefined) return withOpenRows(verdict);

@@ -38,6 +38,19 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the name of the secret service: a manifest without one looks like a service that forges',
+    file: 'lib/session/attest.ts',
+    edits: [{ find: 'secretFollows: true', replace: 'secretFollows: false' }],
+    tests: [
+      {
+        file: 'test/verdict/judge.test.ts',
+        names: [
+          'a deployment whose manifest has no entry for the secret service is refused as manifest_unsupported before it is asked for a secret',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the policy documents: there may be more than the manifest lists',
     file: 'lib/attestation/document-checks.ts',
     edits: [{ find: 'missing + extra + repeated === 0', replace: 'missing === 0' }],

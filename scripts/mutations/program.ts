@@ -860,9 +860,10 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/session/collateral-cache.test.ts',
         names: [
-          'collateral: VCEK is fetched again when its file is damaged in any way',
-          'collateral: TCB info is fetched again when its file is damaged in any way',
-          'collateral: QE identity is fetched again when its file is damaged in any way',
+          'collateral: VCEK is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: TCB info is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: QE identity is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: AMD CRL is not taken from a file that is damaged in any way, and is fetched again',
         ],
       },
     ],

@@ -54,6 +54,19 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the key of a request: one for another vendor leaves beside an empty Authorization',
+    file: 'lib/pipeline/rewrite-auth.ts',
+    edits: [{ find: 'authorization ?? (apiKeyHeader', replace: 'authorization || (apiKeyHeader' }],
+    tests: [
+      {
+        file: 'test/pipeline/rewrite-auth.test.ts',
+        names: [
+          "the key of a request is the client's, if any, without a configured key and with --api-key-fallback=never, when the client sends an empty Authorization, which still counts alone, and x-api-key",
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the plain members: any text may travel in them, in clear',
     file: 'lib/pipeline/json/unencrypted-members.ts',
     edits: [

@@ -23,6 +23,19 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the fetched manifest: an error page counts as one, and the service as rejected',
+    file: 'lib/session/manifest-source.ts',
+    edits: [{ find: 'if (reason !== undefined) throw', replace: 'if (body.length === 0) throw' }],
+    tests: [
+      {
+        file: 'test/session/manifest-source.test.ts',
+        names: [
+          'managed manifest is unavailable if the host sends something that cannot be a manifest, such as an error page',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
     file: 'lib/session/decide.ts',
     edits: [
@@ -72,6 +85,45 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the pause that a vendor wants: its limiter is asked again at once',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [{ find: 'if (until === undefined) return;', replace: 'if (Date.now() > 0) return;' }],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache asks a host that wants a pause for nothing at that URL until the pause has ended',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the pause that a host wants: whoever waits cuts it short',
+    file: 'lib/session/decide.ts',
+    edits: [{ find: 'Math.max(HURRY_INTERVAL, wantedPause(error))', replace: 'HURRY_INTERVAL' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'a session that fails asks a host that wants a pause again after that pause, in no second round, and not because a request waits',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
+    file: 'lib/network/control-call.ts',
+    edits: [{ find: 'Math.min(Math.max(seconds, 1), LONGEST_PAUSE)', replace: 'Math.max(seconds, 1)' }],
+    tests: [
+      {
+        file: 'test/network/control-call.test.ts',
+        names: [
+          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'ids in evidence: what nobody has verified yet is put into a URL',
     file: 'lib/session/collateral-cache.ts',
     edits: [{ find: 'if (!fits) throw', replace: 'if (Date.now() < 0) throw' }],
@@ -85,7 +137,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the age of a revocation list: an older one may take the place of a newer one',
     file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (isOlder(url, kind, body)) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (isOlder(url, kind, fetched))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/session/collateral-cache.test.ts',
@@ -96,16 +148,45 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence:
+      'TCB info: firmware that Intel calls outdated since counts as up to date until the kept one expires',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [{ find: 'kind.issued === undefined) return', replace: "!kind.name.endsWith('CRL')) return" }],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral: TCB info is fetched from its URL each time, and the stored copy is used if that fails',
+          'collateral: QE identity is fetched from its URL each time, and the stored copy is used if that fails',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the date of TCB info: one that Intel did not sign keeps out every later one',
+    file: 'lib/session/collateral-cache.ts',
+    edits: [{ find: 'if (isForged) newest.delete(url);', replace: '' }],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral cache never replaces TCB info by an older one, unless its date came from somebody else than Intel',
+          'collateral cache never replaces a revocation list by an older one, even if a rejected verdict made it forget the newer',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the size of a revocation list: the date of one that no verdict reads is believed',
     file: 'lib/session/collateral-cache.ts',
     edits: [
       {
-        find: 'expiry: (crl) => readRevocationList({ crl })',
-        replace: 'expiry: (crl) => readRevocationList({ crl }, 2 ** 23)',
+        find: 'expiry: ({ body: crl }) => readRevocationList({ crl })',
+        replace: 'expiry: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
       },
       {
-        find: 'issued: (crl) => readRevocationList({ crl })',
-        replace: 'issued: (crl) => readRevocationList({ crl }, 2 ** 23)',
+        find: 'issued: ({ body: crl }) => readRevocationList({ crl })',
+        replace: 'issued: ({ body: crl }) => readRevocationList({ crl }, 2 ** 23)',
       },
     ],
     tests: [

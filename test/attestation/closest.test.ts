@@ -53,6 +53,7 @@ async function decisive(...tdx: readonly object[]) {
     manifest,
     roots: context.roots,
     now: NOW,
+    secretFollows: false,
     collateral: {
       ...context.collateral,
       intelTcbInfo: async (query) => {

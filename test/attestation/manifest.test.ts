@@ -58,9 +58,9 @@ describe('manifests', () => {
     assert.deepEqual([...manifest.policies.keys()].sort(), expected.policy_hashes_sorted);
     assert.deepEqual(coordinatorHashes(manifest).map(toHex), [expected.coordinator_policy_hash]);
     const service = secretServiceEntry(manifest);
-    assert.equal(service?.hash, expected.secret_service['policy_hash']);
-    assert.equal(service?.workloadSecretId, expected.secret_service['workload_secret_id']);
-    assert.equal(service?.sans[0], expected.secret_service['certificate_common_name']);
+    assert.equal(service.hash, expected.secret_service['policy_hash']);
+    assert.equal(service.workloadSecretId, expected.secret_service['workload_secret_id']);
+    assert.equal(service.sans[0], expected.secret_service['certificate_common_name']);
     const [snp, ...noMore] = manifest.snp;
     assert.ok(snp && noMore.length === 0);
     assert.equal(snp.product, 'Genoa');
@@ -277,18 +277,23 @@ describe('a manifest', () => {
 });
 
 describe('the secret service of a manifest', () => {
-  it('is undefined if the manifest has no entry for it, or more than one', () => {
-    assert.equal(
-      secretServiceEntry(parseManifest(vectorBytes('contrast/manifest_sdk_test.json'))),
-      undefined,
-    );
+  it('is refused as manifest_unsupported if the manifest has no entry for it, or more than one', () => {
     const id = 'apps/v1/StatefulSet/continuum-0a7a47/secret-service';
     const second = `"Policies": { "${'ab'.repeat(32)}": { "SANs": ["root"], "WorkloadSecretID": "x/secret-service" },`;
-    assert.equal(secretServiceEntry(parse(live('"Policies": {', second))), undefined);
     const shared = `"Policies": { "${'ab'.repeat(32)}": { "SANs": ["other"], "WorkloadSecretID": "${id}" },`;
-    assert.equal(secretServiceEntry(parse(live('"Policies": {', shared))), undefined);
-    assert.equal(secretServiceEntry(parse(live(`"${id}"`, '"apps/other"'))), undefined);
-    assert.equal(secretServiceEntry(parse(live('"root"', '"not-root"'))), undefined);
+    for (const manifest of [
+      vectorText('contrast/manifest_sdk_test.json'),
+      live('"Policies": {', second),
+      live('"Policies": {', shared),
+      live(`"${id}"`, '"apps/other"'),
+      live('"root"', '"not-root"'),
+    ]) {
+      assert.throws(() => secretServiceEntry(parse(manifest)), {
+        code: 'manifest_unsupported',
+        message:
+          'unmarshaling manifest: Policies: a list without exactly one secret service is not understood by this version; update privatemode-proxy',
+      });
+    }
   });
 });
 

@@ -215,7 +215,7 @@ describe('files that verify cannot use', () => {
       'an error page',
       '--manifest',
       '<!DOCTYPE html><title>404</title>',
-      /cannot be used: it is an HTML page, not a manifest; most likely an error page was saved in its place/,
+      /cannot be used: it is an HTML page, most likely an error page, not a manifest; fetch it again/,
     ],
     ['white space', '--manifest', '\n', /cannot be used: it is empty: not a manifest/],
     ['text', '--evidence', 'hello', /not JSON/],

@@ -350,6 +350,7 @@ describe('verify of a live service', () => {
   const outages: readonly (readonly [what: string, fault: FaultName, value: number | true, code: string])[] =
     [
       ['a manifest that cannot be fetched', 'manifest-status', 503, 'manifest_unavailable'],
+      ['an error page in place of the manifest', 'manifest-page', true, 'manifest_unavailable'],
       ['a key that is refused', 'attest-status', 401, 'api_key_rejected'],
       ['an attestation that fails', 'attest-status', 500, 'control_api_failed'],
       ['a connection that is cut', 'attest-reset', 1, 'upstream_reset'],

@@ -176,24 +176,24 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['--manifest-path=DIR/page.json'],
-      'the manifest file "DIR/page.json" of --manifest-path is an HTML page, not a manifest; most likely an error page was saved in its place',
+      'the manifest file "DIR/page.json" of --manifest-path is an HTML page, most likely an error page, not a manifest; fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--manifest-path=DIR/empty.json'],
-      'the manifest file "DIR/empty.json" of --manifest-path is empty: not a manifest; save it byte for byte as it was sent',
+      'the manifest file "DIR/empty.json" of --manifest-path is empty: not a manifest; fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--manifest-path=DIR/list.json'],
-      'the manifest file "DIR/list.json" of --manifest-path is not a JSON object: not a manifest; save it byte for byte as it was sent',
+      'the manifest file "DIR/list.json" of --manifest-path is not a JSON object: not a manifest; fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--manifest-path=DIR/cut.json'],
-      'the manifest file "DIR/cut.json" of --manifest-path is not a JSON object: not a manifest; save it byte for byte as it was sent',
+      'the manifest file "DIR/cut.json" of --manifest-path is not a JSON object: not a manifest; fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--manifest-path=DIR/marked.json'],
       'the manifest file "DIR/marked.json" of --manifest-path begins with a byte order mark, which the manifest of the service does not have; ' +
-        'save it byte for byte as it was sent',
+        'fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--listen-address=:9090'],

@@ -5,7 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { Agent } from 'undici';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createControlCall, type HttpRequest, type HttpResponse } from '../../lib/network/control-call.ts';
+import {
+  createControlCall,
+  type HttpRequest,
+  type HttpResponse,
+  pauseOf,
+} from '../../lib/network/control-call.ts';
 import { serveHttps } from '../support/remote/loopback.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -132,4 +137,22 @@ describe('http call', () => {
     await refusal(call({ signal: abort.signal }), 'shutting_down');
     assert.equal(seen.length, 1);
   });
+});
+
+describe('the pause that a host wants', () => {
+  for (const [status, retryAfter, pause] of [
+    [200, '30', undefined],
+    [500, '30', undefined],
+    [503, undefined, undefined],
+    [503, '30', 30],
+    [429, '30', 30],
+    [429, undefined, 10],
+    [429, 'Wed, 21 Oct 2026 07:28:00 GMT', 10],
+    [429, '-1', 10],
+    [429, '0', 1],
+    [429, '99999999999999999999', 60],
+  ] as const) {
+    it(`is ${pause ?? 'no'} seconds after status ${status} with Retry-After ${retryAfter ?? 'missing'}`, () =>
+      assert.equal(pauseOf({ status, headers: { 'retry-after': retryAfter } })?.pause, pause));
+  }
 });

@@ -93,13 +93,16 @@ interface Question {
   readonly expected: unknown;
   readonly goodAt: string;
   readonly expiredAt: string;
-  /** A revocation list: asked for each time, and this is what a stored one looks like. */
-  readonly list?: (fetchedAt: number, because: string) => unknown;
+  /** Asked for each time; this is what a stored one looks like. Undefined for certificates. */
+  readonly again?: (fetchedAt: number, because: string) => unknown;
 }
 
 const storedList =
   (rest: object) =>
   (fetchedAt: number, because: string): unknown => ({ ...rest, stored: { fetchedAt, because } });
+
+const TCB_INFO = `{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`;
+const QE_IDENTITY = `{"enclaveIdentity":${phala.qe_identity},"signature":"${phala.qe_identity_signature}"}`;
 
 const QUESTIONS: readonly Question[] = [
   {
@@ -118,7 +121,7 @@ const QUESTIONS: readonly Question[] = [
     url: 'https://kdsintf.amd.com/vcek/v1/Milan/crl',
     answer: { body: file('synthetic/ark_crl.der') },
     expected: { crl: file('synthetic/ark_crl.der') },
-    list: storedList({ crl: file('synthetic/ark_crl.der') }),
+    again: storedList({ crl: file('synthetic/ark_crl.der') }),
     goodAt: '2027-10-31T23:59:59Z',
     expiredAt: '2027-11-01T00:00:00Z',
   },
@@ -126,15 +129,9 @@ const QUESTIONS: readonly Question[] = [
     name: 'TCB info',
     ask: (cache) => cache.intelTcbInfo({ fmspc: 'B0C06F000000', evaluationDataNumber: 17 }),
     url: 'https://api.trustedservices.intel.com/tdx/certification/v4/tcb?fmspc=b0c06f000000&tcbEvaluationDataNumber=17',
-    answer: chained(
-      'tcb-info-issuer-chain',
-      phala.tcb_info_issuer_chain,
-      bytes(`{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`),
-    ),
-    expected: {
-      body: `{"tcbInfo":${phala.tcb_info},"signature":"${phala.tcb_info_signature}"}`,
-      issuerChain: phala.tcb_info_issuer_chain,
-    },
+    answer: chained('tcb-info-issuer-chain', phala.tcb_info_issuer_chain, bytes(TCB_INFO)),
+    expected: { body: TCB_INFO, issuerChain: phala.tcb_info_issuer_chain },
+    again: () => ({ body: TCB_INFO, issuerChain: phala.tcb_info_issuer_chain }),
     goodAt: '2025-07-19T10:16:02Z',
     expiredAt: '2025-07-19T10:16:03Z',
   },
@@ -142,15 +139,9 @@ const QUESTIONS: readonly Question[] = [
     name: 'QE identity',
     ask: (cache) => cache.intelQeIdentity({ evaluationDataNumber: 17 }),
     url: 'https://api.trustedservices.intel.com/tdx/certification/v4/qe/identity?tcbEvaluationDataNumber=17',
-    answer: chained(
-      'sgx-enclave-identity-issuer-chain',
-      phala.qe_identity_issuer_chain,
-      bytes(`{"enclaveIdentity":${phala.qe_identity},"signature":"00"}`),
-    ),
-    expected: {
-      body: `{"enclaveIdentity":${phala.qe_identity},"signature":"00"}`,
-      issuerChain: phala.qe_identity_issuer_chain,
-    },
+    answer: chained('sgx-enclave-identity-issuer-chain', phala.qe_identity_issuer_chain, bytes(QE_IDENTITY)),
+    expected: { body: QE_IDENTITY, issuerChain: phala.qe_identity_issuer_chain },
+    again: () => ({ body: QE_IDENTITY, issuerChain: phala.qe_identity_issuer_chain }),
     goodAt: '2025-07-19T10:32:26Z',
     expiredAt: '2025-07-19T10:32:27Z',
   },
@@ -164,7 +155,7 @@ const QUESTIONS: readonly Question[] = [
       file('tdx/google_pck_crl_platform.der'),
     ),
     expected: { crl: file('tdx/google_pck_crl_platform.der'), issuerChain: phala.pck_crl_issuer_chain },
-    list: storedList({
+    again: storedList({
       crl: file('tdx/google_pck_crl_platform.der'),
       issuerChain: phala.pck_crl_issuer_chain,
     }),
@@ -177,15 +168,15 @@ const QUESTIONS: readonly Question[] = [
     url: CDP,
     answer: { body: file('tdx/google_sgx_root_ca_crl.der') },
     expected: { crl: file('tdx/google_sgx_root_ca_crl.der') },
-    list: storedList({ crl: file('tdx/google_sgx_root_ca_crl.der') }),
+    again: storedList({ crl: file('tdx/google_sgx_root_ca_crl.der') }),
     goodAt: '2024-04-02T10:22:50Z',
     expiredAt: '2024-04-02T10:22:51Z',
   },
 ];
 
-for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUESTIONS) {
+for (const { name, ask, url, answer, expected, goodAt, expiredAt, again } of QUESTIONS) {
   describe(`collateral: ${name}`, () => {
-    if (list === undefined) {
+    if (again === undefined) {
       it('is fetched from its URL once, and kept across restarts until the date its vendor signed', async () => {
         const s = scene(goodAt, () => answer);
         assert.deepEqual(await ask(s.cache), expected);
@@ -205,7 +196,7 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         assert.deepEqual(await ask(s.cache), expected);
         assert.deepEqual(s.asked, [url, url]);
         s.answers = () => new PrivatemodeError('upstream_unreachable', 'host is down');
-        const stored = list(fetchedAt, `${name === 'PCK CRL' ? name : 'CRL'}: host is down`);
+        const stored = again(fetchedAt, `${name === 'PCK CRL' ? name : 'CRL'}: host is down`);
         assert.deepEqual(await ask(s.cache), stored);
         assert.deepEqual(await ask(s.restarted()), stored);
         s.answers = () => answer;
@@ -314,11 +305,12 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
         const s = scene(goodAt, () => refused);
         await assert.rejects(ask(s.cache), unavailable(words));
         s.answers = () => answer;
+        s.monotonic += 10_000; // after a 429 the host is left alone for so long
         assert.deepEqual(await ask(s.cache), expected);
       }
     });
 
-    it('is fetched again when its file is damaged in any way', async () => {
+    it('is not taken from a file that is damaged in any way, and is fetched again', async () => {
       const s = scene(goodAt, () => answer);
       await ask(s.cache);
       const [fileName] = readdirSync(s.directory);
@@ -339,8 +331,11 @@ for (const { name, ask, url, answer, expected, goodAt, expiredAt, list } of QUES
       for (const [index, text] of damaged.entries()) {
         assert.notEqual(text, whole);
         writeFileSync(path, text);
+        s.answers = () => new Error('offline');
+        await assert.rejects(ask(s.restarted()), unavailable(/the fetch failed/));
+        s.answers = () => answer;
         assert.deepEqual(await ask(s.restarted()), expected);
-        assert.equal(s.asked.length, index + 2);
+        assert.equal(s.asked.length, 2 * index + 3);
       }
       assert.deepEqual(readdirSync(s.directory), [fileName]);
     });
@@ -436,6 +431,30 @@ describe('collateral cache', () => {
     assert.deepEqual(await s.cache.amdCrl({ product: 'Genoa' }), { crl: older });
   });
 
+  it('never replaces TCB info by an older one, unless its date came from somebody else than Intel', async () => {
+    const signed = QUESTIONS[2] as Question;
+    const dated = (month: string) => ({
+      ...signed.answer,
+      body: bytes(TCB_INFO.replace(/"issueDate":"2025-06/, `"issueDate":"2025-${month}`)),
+    });
+    const s = scene('2025-07-01T00:00:00Z', () => dated('06'));
+    const verdict = s.cache.forVerdict();
+    assert.deepEqual(await signed.ask(verdict), signed.expected);
+    s.answers = () => dated('05');
+    assert.deepEqual(await signed.ask(s.cache), signed.expected);
+    s.clock += 2 * MINUTE;
+    await verdict.distrust([{ id: 'tdx.tcb.platform', outcome: 'fail' }]);
+    await assert.rejects(signed.ask(s.cache), unavailable(/sent an older one than before/));
+    for (const check of ['signature', 'signer']) {
+      await verdict.distrust([{ id: `tdx.tcb_info.${check}`, outcome: 'fail' }]);
+      s.answers = () => dated('05');
+      assert.notDeepEqual(await signed.ask(s.cache), signed.expected);
+      s.answers = () => dated('06');
+      assert.deepEqual(await signed.ask(s.cache), signed.expected);
+      s.clock += 2 * MINUTE;
+    }
+  });
+
   it('does not believe the date of a revocation list that is too large to be judged', async () => {
     const date = new Date('2026-11-01T00:00:00Z');
     const far = {
@@ -471,6 +490,25 @@ describe('collateral cache', () => {
       await assert.rejects(vcek, { code: 'collateral_unavailable', message: `VCEK: ${answered}${why}` });
       await assert.rejects(s.cache.amdCrl({ product: 'Genoa' }), { message: `CRL: ${answered}` });
     }
+  });
+
+  it('asks a host that wants a pause for nothing at that URL until the pause has ended', async () => {
+    const s = scene(crl.goodAt, () => ({ status: 429, headers: { 'retry-after': '25' } }));
+    const refused = (pause: number, words: string) => ({
+      code: 'collateral_unavailable',
+      message: `CRL: kdsintf.amd.com ${words}`,
+      detail: { pause },
+    });
+    await assert.rejects(s.cache.amdCrl({ product: 'Milan' }), refused(25, 'answered with status 429'));
+    s.answers = () => crl.answer;
+    s.monotonic = 24_001;
+    const waiting = refused(1, 'wants no request for 1 second');
+    await assert.rejects(s.cache.amdCrl({ product: 'Milan' }), waiting);
+    assert.equal(s.asked.length, 1);
+    await s.cache.amdCrl({ product: 'Genoa' });
+    s.monotonic = 25_000;
+    assert.deepEqual(await crl.ask(s.cache), crl.expected);
+    assert.equal(s.asked.length, 3);
   });
 
   it('does not use a file that was stored for another URL', async () => {

@@ -63,10 +63,10 @@ describe('managed manifest', () => {
     const asked: Parameters<ControlCall>[0][] = [];
     const call: ControlCall = async (request) => {
       asked.push(request);
-      return { status: 200, headers: {}, body: new Uint8Array([1, 2, 3]) };
+      return { status: 200, headers: {}, body: Buffer.from('{"a":1}\n') };
     };
     for (const base of ['https://cdn.example', 'https://cdn.example/']) {
-      assert.deepEqual(await managed(call, base).newest(), new Uint8Array([1, 2, 3]));
+      assert.deepEqual(await managed(call, base).newest(), Buffer.from('{"a":1}\n'));
     }
     for (const { url, maxBytes, timeout } of asked) {
       assert.equal(url, 'https://cdn.example/privatemode/v2/manifest.json?t=1234567890123');
@@ -74,16 +74,28 @@ describe('managed manifest', () => {
     }
   });
 
-  it('is accepted only with status 200 and a body', async () => {
+  it('is accepted only with status 200', async () => {
     for (const status of [204, 206, 403, 404, 500]) {
-      const source = managed(async () => ({ status, headers: {}, body: new Uint8Array([1]) }));
+      const source = managed(async () => ({ status, headers: {}, body: Buffer.from('{}') }));
       await assert.rejects(
         source.newest(),
         failsWith('manifest_unavailable', new RegExp(`status ${status}`)),
       );
     }
-    const empty = managed(async () => ({ status: 200, headers: {}, body: new Uint8Array(0) }));
-    await assert.rejects(empty.newest(), failsWith('manifest_unavailable', /empty/));
+  });
+
+  it('is unavailable if the host sends something that cannot be a manifest, such as an error page', async () => {
+    for (const [body, words] of [
+      ['', /what cdn\.example sent is empty/],
+      [' \n', /is empty/],
+      ['<!doctype html><title>Down for maintenance</title>', /is an HTML page, most likely an error page/],
+      ['{"Policies":{"aa', /is not a JSON object/],
+      ['[{}]', /is not a JSON object/],
+      ['\ufeff{}', /begins with a byte order mark/],
+    ] as const) {
+      const source = managed(async () => ({ status: 200, headers: {}, body: Buffer.from(body) }));
+      await assert.rejects(source.newest(), failsWith('manifest_unavailable', words));
+    }
   });
 
   it('fails with manifest_unavailable and the cause if its fetch fails, but keeps upstream_tls_untrusted', async () => {

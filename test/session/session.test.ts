@@ -504,6 +504,22 @@ describe('a session that fails', () => {
     });
   }
 
+  it('asks a host that wants a pause again after that pause, in no second round, and not because a request waits', async () => {
+    const onAttest = (): never => {
+      throw new PrivatemodeError('control_api_failed', 'status 429', { detail: { pause: 20 } });
+    };
+    const { session, clock, count } = sessionScene({ prepare: { onAttest } });
+    session.acquire({ timeoutMs: MINUTE }).catch(() => {});
+    await clock.advance(19_999);
+    assert.equal(count('attest'), 1);
+    await clock.advance(1);
+    assert.equal(count('attest'), 2);
+    await clock.advance(19_999);
+    assert.equal(count('attest'), 2);
+    await clock.advance(1);
+    assert.equal(count('attest'), 3);
+  });
+
   it('attests again if the secret exchange failed', async () => {
     const { remote, session, clock } = sessionScene({ prepare: { secretAccepted: false } });
     await settle();

@@ -132,16 +132,16 @@ describe('session with a simulated deployment', () => {
     assert.equal(simulator.counts['collateral'], 0);
   });
 
-  it('fetches the collateral that evidence lacks once for two sessions, and revocation lists for each session', async (t) => {
-    for (const [options, fetches, lists] of [
-      [{ tee: 'tdx' }, 4, 2],
+  it('fetches the certificates that evidence lacks once for two sessions, and other collateral for each session', async (t) => {
+    for (const [options, fetches, again] of [
+      [{ tee: 'tdx' }, 4, 4],
       [{ faults: { 'evidence-no-vcek': true, 'evidence-no-crl': true } }, 2, 1],
     ] as const) {
       const { simulator, open } = await scene(t, options);
       await (await open()).acquire(WAIT);
       assert.equal(simulator.counts['collateral'], fetches);
       await (await open()).acquire(WAIT);
-      assert.equal(simulator.counts['collateral'], fetches + lists);
+      assert.equal(simulator.counts['collateral'], fetches + again);
     }
   });
 
@@ -293,8 +293,9 @@ describe('session with a simulated deployment', () => {
 
   const TROUBLE: [string, Record<string, unknown>, ErrorCode, RegExp][] = [
     ['the CDN fails', { 'manifest-status': 503 }, 'manifest_unavailable', /status 503/],
+    ['the CDN sends an error page', { 'manifest-page': true }, 'manifest_unavailable', /an HTML page/],
     ['attestation fails', { 'attest-status': 500 }, 'control_api_failed', /attest: .* status 500/],
-    ['the exchange fails', { 'secret-status': 429 }, 'control_api_failed', /secret: .* status 429/],
+    ['the exchange fails', { 'secret-status': 500 }, 'control_api_failed', /secret: .* status 500/],
     ['the API resets', { 'attest-reset': 1 }, 'upstream_reset', /localhost/],
     ['the CDN resets', { 'manifest-reset': 1 }, 'manifest_unavailable', /closed the connection/],
     [
@@ -316,6 +317,22 @@ describe('session with a simulated deployment', () => {
       });
     }
   });
+
+  for (const [service, faults] of [
+    ['manifest', { 'manifest-status': 429 }],
+    ['attest', { 'attest-status': 429 }],
+    ['secret', { 'secret-status': 429 }],
+    ['collateral', { 'evidence-no-crl': true, 'collateral-status': 429 }],
+  ] as const) {
+    it(`does not ask again within ten seconds if ${service} is answered with 429`, async (t) => {
+      const { simulator, events, open } = await scene(t, { faults });
+      await open();
+      const failed = await eventually('a failure', () => events.find(({ type }) => type === 'update-failed'));
+      assert.equal(failed.type === 'update-failed' && failed.retryIn, 10_000);
+      assert.equal(simulator.counts[service], 1);
+      assert.ok(!events.some(({ type }) => type === 'round-failed'));
+    });
+  }
 
   it('does not talk to a host whose certificate it does not trust', async (t) => {
     const { simulator, workspace, events, open } = await scene(t);

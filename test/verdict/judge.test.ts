@@ -5,10 +5,12 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { attest } from '../../lib/session/attest.ts';
 import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
-import { endedBy, evidenceVerdict, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
+import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
 import type { Verdict } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
+import { attestedBy } from '../support/evidence/snp-platform.ts';
 
 async function accepted(): Promise<Verdict> {
   const input = syntheticInput('synthetic_v158');
@@ -125,5 +127,40 @@ describe('a secret exchange that fails', () => {
     assert.equal(endedBy(new PrivatemodeError('secret_exchange_failed', 'words'), failed), failed);
     const open = withSecretChecks(await accepted(), [check('mesh.b', 'fail', 'collateral_unavailable')]);
     assert.equal(endedBy(open.failure?.error, open).outcome, 'unavailable');
+  });
+});
+
+describe('a deployment whose manifest has no entry for the secret service', () => {
+  const { now, secretFollows: _, ...input } = attestedBy({});
+  const none = new Uint8Array(0);
+  const messages = { publicKey: none, encapsulatedKey: none, signature: none, meshCert: none };
+
+  it('is unsupported, and not malformed, as soon as a secret is judged; its evidence alone is accepted', async () => {
+    const verdict = (secret?: typeof messages) =>
+      judge({ ...input, at: now, secret, canBeOpened: async () => true });
+    assert.equal((await verdict()).outcome, 'accepted');
+    const { outcome, failure } = await verdict(messages);
+    assert.deepEqual([outcome, failure?.check?.id], ['unsupported', 'manifest.valid']);
+    assert.deepEqual(
+      [failure?.error.code, failure?.error.remedy],
+      ['manifest_unsupported', 'Update privatemode-proxy to the latest version.'],
+    );
+  });
+
+  it('is refused as manifest_unsupported before it is asked for a secret', async () => {
+    const asked: string[] = [];
+    const control = {
+      attest: async () => input.document,
+      secret: async () => {
+        asked.push('secret');
+        return messages;
+      },
+    };
+    const clock = { now: () => now.getTime(), monotonic: () => 0 };
+    const hooks = { onStep: () => {}, onEvidence: () => {}, onSecret: () => {} };
+    await assert.rejects(attest({ ...input, control, clock }, hooks, { ...input, apiKey: 'key' }), {
+      code: 'manifest_unsupported',
+    });
+    assert.deepEqual(asked, []);
   });
 });

@@ -68,7 +68,7 @@ export async function signatureFinding(
 }
 
 /** A signed JSON body: its bytes, what it says, and the certificates of its signer. */
-export type SignedDocument<T = TcbInfo | QeIdentity> = Readonly<Awaited<ReturnType<typeof readDocument<T>>>>;
+export type SignedDocument<T = TcbInfo | QeIdentity> = Readonly<ReturnType<typeof readDocument<T>>>;
 
 /**
  * Fetches all collateral of the platform; the evidence must have passed its own checks. Whatever cannot be
@@ -84,8 +84,8 @@ export async function fetchCollateral({ sgx, pinnedRoot, entry, context }: Evide
   // Without a number, Intel serves its default set.
   const ofNumber = evaluationDataNumber > 0 ? { evaluationDataNumber } : {};
   const [tcbInfo, qeIdentity, pckCrl] = await Promise.all([
-    attemptAsync(() => readDocument(source.intelTcbInfo({ fmspc, ...ofNumber }), 'tcbInfo', readTcbInfo)),
-    attemptAsync(() => readDocument(source.intelQeIdentity(ofNumber), 'enclaveIdentity', readQeIdentity)),
+    attemptAsync(async () => readTcbDocument(await source.intelTcbInfo({ fmspc, ...ofNumber }))),
+    attemptAsync(async () => readQeDocument(await source.intelQeIdentity(ofNumber))),
     attemptAsync(async () => readFetchedList(await source.intelPckCrl())),
   ]);
   const identity = qeIdentity?.value;
@@ -99,14 +99,20 @@ export async function fetchCollateral({ sgx, pinnedRoot, entry, context }: Evide
   return { tcbInfo, qeIdentity, pckCrl, rootCrl };
 }
 
-async function readDocument<T>(
-  fetched: Promise<SignedCollateral>,
+/** Reads a document whose value is at `name`. Throws collateral_unavailable. */
+function readDocument<T>(
+  { body, issuerChain }: SignedCollateral,
   name: string,
   read: (content: JsonMembers) => T,
 ) {
-  const { body, issuerChain } = await fetched;
   const signed = readSignedJson(body, name);
   const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
   const [signer, root] = chain as [Certificate, Certificate];
   return { ...signed, value: read(signed.content), signer, root };
 }
+
+export const readTcbDocument = (fetched: SignedCollateral): SignedDocument<TcbInfo> =>
+  readDocument(fetched, 'tcbInfo', readTcbInfo);
+
+export const readQeDocument = (fetched: SignedCollateral): SignedDocument<QeIdentity> =>
+  readDocument(fetched, 'enclaveIdentity', readQeIdentity);

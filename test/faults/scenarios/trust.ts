@@ -56,6 +56,11 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     run: waits('manifest-status', 503),
   },
   {
+    name: 'CDN down at start: answers 200 with an error page',
+    outcome: '`/readyz` is 503; requests wait, nothing is sent; they are answered once the CDN is back',
+    run: waits('manifest-page', true),
+  },
+  {
     name: 'CDN down at start: resets connections',
     outcome: '`/readyz` is 503; requests wait, nothing is sent; one update tries three times by itself',
     run: waits('manifest-reset', 2),

@@ -60,6 +60,7 @@ export function syntheticInput(set: SyntheticSet, file = 'attest_response.json')
     roots: syntheticRoots(set),
     collateral: OFFLINE,
     now: SYNTHETIC_NOW,
+    secretFollows: false,
   };
 }
 

@@ -219,6 +219,7 @@ export function attestedBy(changes: Changes): VerifyInput {
     roots: changes.roots ?? rootsOf(ARK, ASK),
     collateral: { ...OFFLINE, ...changes.collateral },
     now: NOW,
+    secretFollows: false,
   };
 }
 

@@ -70,6 +70,7 @@ export function syntheticInput(response?: Response, collateral?: StoredCollatera
     roots: { snp: {}, tdx: { root: text('synthetic_tdx', 'test_intel_root.pem') } },
     collateral: collateralSource(collateral ?? storedCollateral('synthetic_tdx', 'collateral.json')),
     now: new Date('2026-12-01T00:00:00Z'),
+    secretFollows: false,
   };
 }
 
