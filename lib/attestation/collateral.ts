@@ -28,23 +28,26 @@ export interface CollateralSource {
   intelRootCrl(query: { url: string }): Promise<RevocationList>;
 }
 
-/** A revocation list, and whether it is the newest. */
-export interface RevocationList {
+/** Whether collateral is the newest. */
+interface Obtained {
+  /** Set if it was stored and stands in for what should have been fetched now; absent if it was fetched. */
+  readonly stored?:
+    | {
+        /** Wall clock, ms since 1970. */
+        readonly fetchedAt: number;
+        /** Why the fetch failed. */
+        readonly because: string;
+      }
+    | undefined;
+}
+
+export interface RevocationList extends Obtained {
   /** DER. */
   readonly crl: Uint8Array;
-  /**
-   * Set if a stored list stands in for one that should have been fetched now; absent if the list was fetched.
-   */
-  readonly stored?: {
-    /** Wall clock, ms since 1970. */
-    readonly fetchedAt: number;
-    /** Why the fetch failed. */
-    readonly because: string;
-  };
 }
 
 /** A JSON body exactly as received, and the PEM chain of the certificate that signed it. */
-export interface SignedCollateral {
+export interface SignedCollateral extends Obtained {
   readonly body: string;
   readonly issuerChain: string;
 }
@@ -119,17 +122,21 @@ export function asCollateral<T>(what: string, read: () => T): T {
   }
 }
 
+/** `origin`, or for what was stored: how long ago it was fetched, and why it could not be fetched now. */
+export function howObtained({ stored }: Obtained, origin: string, now: Date): string {
+  if (stored === undefined) return origin;
+  const ago = duration(since(stored.fetchedAt, now));
+  return `stored ${ago} ago, because it could not be fetched now (${stored.because})`;
+}
+
 /**
- * Always passes. Says how old the list is (`age`: seconds since its issuer signed it) and, for a stored list,
- * how long ago it was fetched and why it could not be fetched now. Other checks decide by the list's own
- * dates whether it is too old.
+ * Always passes. Says how old the list is (`age`: seconds since its issuer signed it), and how it was
+ * obtained. Other checks decide by the list's own dates whether it is too old.
  */
-export function obtained({ crl, stored }: ReadList, origin: string, now: Date): Finding {
-  const stand =
-    stored && `stored ${duration(since(stored.fetchedAt, now))} ago, because it could not be fetched now`;
-  const how = stored === undefined ? origin : `${stand} (${stored.because})`;
-  const age = since(crl.thisUpdate.getTime(), now);
-  return { outcome: 'pass', found: `${how}; number ${crl.crlNumber}, ${issued(crl, now)}`, age };
+export function obtained(list: ReadList, origin: string, now: Date): Finding {
+  const { crl } = list;
+  const found = `${howObtained(list, origin, now)}; number ${crl.crlNumber}, ${issued(crl, now)}`;
+  return { outcome: 'pass', found, age: since(crl.thisUpdate.getTime(), now) };
 }
 
 /** How long ago the list was issued, in words. */

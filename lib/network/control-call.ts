@@ -23,6 +23,8 @@ export interface HttpResponse {
   /** Names in lower case. */
   readonly headers: Readonly<Record<string, string | string[] | undefined>>;
   readonly body: Uint8Array;
+  /** Seconds for which the host wants no such request; undefined if it does not say so. */
+  readonly pause?: number | undefined;
 }
 
 /** Seconds. The pause after a 429 that names none: AMD allows about one identical request in that time. */
@@ -30,19 +32,32 @@ const USUAL_PAUSE = 10;
 /** Seconds. A hostile host may name any number. */
 const LONGEST_PAUSE = 60;
 
-/** For how long the host wants no such request, by its response; undefined if it does not say so. */
-export function pauseOf({ status, headers }: Omit<HttpResponse, 'body'>): { pause: number } | undefined {
+/**
+ * The pause that a response asks for. `random`: from 0 to 1. It makes the pause up to a fifth longer, because
+ * a host counts the requests of all machines behind one address together.
+ */
+export function pauseOf({ status, headers }: HttpResponse, random = Math.random()): number | undefined {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
   const seconds = /^\d+$/.test(String(text)) ? Number(text) : USUAL_PAUSE; // else a date, or missing
-  return { pause: Math.min(Math.max(seconds, 1), LONGEST_PAUSE) };
+  return Math.min(Math.max(seconds, 1), LONGEST_PAUSE) * (1 + random / 5);
+}
+
+/**
+ * Whom a host asks for a pause: it may limit each path, and each key, by itself. The query does not count,
+ * because that of the manifest always differs.
+ */
+function limitedBy({ method, url, headers }: HttpRequest): string {
+  const { origin, pathname } = new URL(url);
+  return `${method} ${origin}${pathname} ${headers?.['authorization']}`;
 }
 
 export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 
 /**
- * Makes a function that sends requests by `send`, and holds it to the limits of each request. If the body is
- * left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a body
+ * Makes a function that sends requests by `send`, and holds it to the limits of each request. During a pause
+ * that a host wants, it resolves with the response that asked for the pause, and sends nothing. If the body
+ * is left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a body
  * over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
@@ -53,10 +68,28 @@ export function limitedControlCall(
   ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
   failureOf: (host: string, thrown: unknown) => unknown,
 ): ControlCall {
+  const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
+  /** The response that asked for a pause which is not over, with the rest of that pause. */
+  function pausedBy(limited: string): HttpResponse | undefined {
+    const now = performance.now();
+    for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
+    const known = paused.get(limited);
+    return known && { ...known.response, pause: (known.until - now) / 1000 };
+  }
+  function notePause(limited: string, response: HttpResponse): HttpResponse {
+    const pause = pauseOf(response);
+    if (pause === undefined) return response;
+    paused.set(limited, { until: performance.now() + pause * 1000, response });
+    return { ...response, pause };
+  }
+
   return async (request) => {
     const { url, maxBytes, timeout, signal: caller } = request;
     const { host } = new URL(url);
     caller?.throwIfAborted();
+    const limited = limitedBy(request);
+    const known = pausedBy(limited);
+    if (known !== undefined) return known;
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
     const message = `${host} did not answer within ${timeout / 1000} s`;
@@ -66,7 +99,7 @@ export function limitedControlCall(
     );
     try {
       const { body, ...head } = await send(request, host, signal);
-      return { ...head, body: await readAll(host, body, maxBytes) };
+      return notePause(limited, { ...head, body: await readAll(host, body, maxBytes) });
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);
     } finally {

@@ -11,12 +11,13 @@ const LIMIT =
 
 /**
  * Sentences at which less output may be enough. `output`: the tokens that the request asks for. `prompt`: the
- * tokens of the prompt, if vLLM counted all of them. vLLM counts characters if the prompt has more than its
- * longest tokens could hold, so less output helps only if no token at all was left for the prompt.
+ * tokens of the prompt, if vLLM counted all of them; `least`: those that it counted before it stopped. vLLM
+ * counts characters if the prompt has more than its longest tokens could hold, so less output helps only if
+ * no token at all was left for the prompt.
  */
 const PARTS = [
-  /you requested (?<output>\d+) output tokens and your prompt contains (?:at least |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
-  /You passed \d+ input tokens and requested (?<output>\d+) output tokens/,
+  /you requested (?<output>\d+) output tokens and your prompt contains (?:at least (?<least>\d+) |(?<prompt>\d+) input |\d+ characters \(more than 0 )/,
+  /You passed (?<least>\d+) input tokens and requested (?<output>\d+) output tokens/,
   /\((?<prompt>\d+) in the messages, (?<output>\d+) in the completion\)/,
   /is too large: (?<output>\d+)\. .* your request has (?<prompt>\d+) input tokens/,
 ];
@@ -80,7 +81,8 @@ function outputTooLarge(message: string, window: number): string | undefined {
   const output = Number(parts?.['output'] ?? 0);
   // If vLLM stopped counting the prompt, our sentence leaves half of the output free. So an agent needs few
   // requests, and the last one gets the other sentence. More than two windows would leave a negative prompt.
-  const prompt = Number(parts?.['prompt'] ?? Math.max(1, window - Math.floor(output / 2)));
+  const least = Number(parts?.['least'] ?? 1);
+  const prompt = Number(parts?.['prompt'] ?? Math.max(1, least, window - Math.floor(output / 2)));
   if (window - prompt < LEAST_ROOM || prompt + output <= window) return undefined;
   return `input length and \`max_tokens\` exceed context limit: ${prompt} + ${output} > ${window}`;
 }

@@ -10,8 +10,7 @@ import type { CollateralSource, RevocationList, SignedCollateral } from '../atte
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
-import { type ControlCall, type HttpResponse, pauseOf } from '../network/control-call.ts';
-import { plural } from '../text.ts';
+import type { ControlCall, HttpResponse } from '../network/control-call.ts';
 import type { Clock } from './clock.ts';
 
 export interface CollateralCache extends CollateralSource {
@@ -135,8 +134,6 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
    * for it clears the date, but only if the signature of such collateral failed.
    */
   const newest = new Map<string, number>();
-  /** By URL: until when its host wants no such request, on the monotonic clock. */
-  const paused = new Map<string, number>();
 
   function shared(url: string, kind: Kind): Promise<Obtained> {
     const known = running.get(url);
@@ -192,31 +189,18 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return date < before;
   }
 
-  /** Throws while the host wants no request for this URL: another one may only make it wait for longer. */
-  function respectPause(url: string, { name }: Kind): void {
-    for (const [each, until] of paused) if (until <= clock.monotonic()) paused.delete(each);
-    const until = paused.get(url);
-    if (until === undefined) return;
-    const pause = Math.ceil((until - clock.monotonic()) / 1000);
-    const message = `${name}: ${new URL(url).host} wants no request for ${plural(pause, 'second')}`;
-    throw unavailable(message, undefined, { pause });
-  }
-
   /** `kept`: a stored one exists. Then an expired one is an error, and the fetch gets less time. */
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
-    respectPause(url, kind);
     const { host } = new URL(url);
     const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
-    const { status, headers, body } = await asked.catch((cause: unknown) => {
+    const { status, headers, body, pause } = await asked.catch((cause: unknown) => {
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
       throw unavailable(`${kind.name}: ${why}`, cause);
     });
     if (status !== 200) {
-      const detail = pauseOf({ status, headers });
-      if (detail !== undefined) paused.set(url, clock.monotonic() + detail.pause * 1000);
       const message = `${kind.name}: ${host} answered with status ${status}${meaningOf(status, url, kind)}`;
-      throw unavailable(message, undefined, detail);
+      throw unavailable(message, undefined, { pause });
     }
     let expiry: number;
     let fetched: Collateral;
@@ -258,8 +242,8 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     }
 
     async function askText(url: string, kind: Kind): Promise<SignedCollateral> {
-      const { body, issuerChain } = await ask(url, kind);
-      return { body: textOf(body), issuerChain };
+      const { body, issuerChain, stored } = await ask(url, kind);
+      return { body: textOf(body), issuerChain, ...(stored && { stored }) };
     }
 
     return {

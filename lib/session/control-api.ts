@@ -6,7 +6,7 @@ import type { SecretResponseInput } from '../attestation/mesh.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import { clientTooOld } from '../network/client-too-old.ts';
-import { type ControlCall, pauseOf } from '../network/control-call.ts';
+import type { ControlCall } from '../network/control-call.ts';
 import { parseStrictJson } from '../strict-json.ts';
 
 /** The response to a secret exchange, decoded (docs/protocol/attestation.md 1.2). */
@@ -53,7 +53,11 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       const message = 'the API key is empty or holds characters that no key has';
       throw new PrivatemodeError('api_key_rejected', message);
     }
-    const { body: answer, ...head } = await call({
+    const {
+      status,
+      body: answer,
+      pause,
+    } = await call({
       method: 'POST',
       url: `${base}/${name}`,
       headers: {
@@ -65,7 +69,6 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       ...LIMITS,
       signal,
     });
-    const { status } = head;
     if (status === 200) return answer;
     const tooOld = status >= 400 ? clientTooOld(answer, protocolVersion) : undefined;
     if (tooOld !== undefined) throw tooOld;
@@ -78,7 +81,7 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
       : new PrivatemodeError(
           'control_api_failed',
           `${name}: the service answered with status ${status}: ${text}`,
-          { detail: pauseOf(head) },
+          { detail: { pause } },
         );
   }
 

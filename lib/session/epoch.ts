@@ -41,6 +41,8 @@ export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
 }
 
 const ROUNDS = 3;
+/** ms. The longest pause wanted by a host that another round waits for. */
+const LONGEST_ROUND_PAUSE = 5_000;
 const STEPS: Readonly<Record<Step, string>> = {
   evidence: 'Waiting for the evidence of the service',
   collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
@@ -191,11 +193,12 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
           newest = true;
           continue;
         }
-        // A host that wants a pause gets it: the next renewal asks it again.
-        const isPaused = error.detail?.pause !== undefined;
-        if (round === ROUNDS || isPaused || cureOf(error) !== 'time') throw error;
-        observe({ type: 'round-failed', message: failureMessage(error, round * 1000), error, round });
-        await pause(clock, round * 1000 + random() * 100, signal);
+        const wanted = 1000 * (error.detail?.pause ?? 0);
+        // A long pause that a host wants is left to the next renewal.
+        if (round === ROUNDS || wanted > LONGEST_ROUND_PAUSE || cureOf(error) !== 'time') throw error;
+        const wait = Math.max(round * 1000, wanted);
+        observe({ type: 'round-failed', message: failureMessage(error, wait), error, round });
+        await pause(clock, wait + random() * 100, signal);
         round++;
       }
     }

@@ -4,7 +4,7 @@
  */
 import { whyNoManifest } from '../attestation/manifest.ts';
 import { type FailureDetail, PrivatemodeError } from '../errors.ts';
-import { type ControlCall, pauseOf } from '../network/control-call.ts';
+import type { ControlCall } from '../network/control-call.ts';
 
 /** A source of the manifest that the remote has to match. */
 export interface ManifestSource {
@@ -53,13 +53,12 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
     async newest(signal) {
       const url = `${base}?t=${now()}`;
       const asked = call({ method: 'GET', url, ...LIMITS, signal });
-      const { body, ...head } = await asked.catch((thrown: unknown) => {
+      const { status, body, pause } = await asked.catch((thrown: unknown) => {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;
         throw unavailable(thrown.message, { cause: thrown });
       });
-      if (head.status !== 200)
-        throw unavailable(`${host} answered with status ${head.status}`, { detail: pauseOf(head) });
+      if (status !== 200) throw unavailable(`${host} answered with status ${status}`, { detail: { pause } });
       const reason = whyNoManifest(body);
       if (reason !== undefined) throw unavailable(`what ${host} sent ${reason}`);
       return body;

@@ -85,14 +85,14 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the pause that a vendor wants: its limiter is asked again at once',
-    file: 'lib/session/collateral-cache.ts',
-    edits: [{ find: 'if (until === undefined) return;', replace: 'if (Date.now() > 0) return;' }],
+    defence: 'the pause that a host wants: its limiter is asked again at once',
+    file: 'lib/network/control-call.ts',
+    edits: [{ find: 'if (known !== undefined) return known;', replace: '' }],
     tests: [
       {
-        file: 'test/session/collateral-cache.test.ts',
+        file: 'test/network/control-call.test.ts',
         names: [
-          'collateral cache asks a host that wants a pause for nothing at that URL until the pause has ended',
+          'the pause that a host wants is granted: until it ends, the same response comes again, whatever the query, and nothing is sent',
         ],
       },
     ],
@@ -118,7 +118,7 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/network/control-call.test.ts',
         names: [
-          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999',
+          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999, and up to a fifth longer',
         ],
       },
     ],

@@ -115,34 +115,42 @@ describe('a local clock that is behind', () => {
   }
 });
 
-describe("the age of Intel's revocation lists", () => {
-  it('is in the verdict, which says when a list was stored and why a stored list is used', async () => {
-    const listsOf = (checks: readonly Check[]) =>
-      ['tdx.root_crl.format', 'tdx.pck_crl.format'].map((wanted) => {
-        const { age, found } = checks.find(({ id }) => id === wanted) ?? {};
+describe("the age of Intel's collateral", () => {
+  it('is in the verdict, which says when it was stored and why what was stored is used', async () => {
+    const obtainedIn = (checks: readonly Check[]) =>
+      ['root_crl', 'pck_crl', 'tcb_info', 'qe_identity'].map((wanted) => {
+        const { age, found } = checks.find(({ id }) => id === `tdx.${wanted}.format`) ?? {};
         return [age, found];
       });
     const day = 86_400;
-    assert.deepEqual(listsOf(await judge({})), [
+    assert.deepEqual(obtainedIn(await judge({})), [
       [11 * day, 'as expected; number 01, issued 11 days ago'],
       [11 * day, 'as expected; number 01, issued 11 days ago'],
+      [undefined, 'as expected'],
+      [undefined, 'as expected'],
     ]);
     const stored = { fetchedAt: NOW.getTime() - 90 * 60_000, because: 'the host is down' };
     const checks = await judge({
-      context: (context) => ({
-        ...context,
-        collateral: {
-          ...context.collateral,
-          intelRootCrl: async (query) => ({ ...(await context.collateral.intelRootCrl(query)), stored }),
-          intelPckCrl: async () => ({ ...(await context.collateral.intelPckCrl()), stored }),
-        },
-      }),
+      context: (context) => {
+        const { collateral } = context;
+        return {
+          ...context,
+          collateral: {
+            ...collateral,
+            intelRootCrl: async (query) => ({ ...(await collateral.intelRootCrl(query)), stored }),
+            intelPckCrl: async () => ({ ...(await collateral.intelPckCrl()), stored }),
+            intelTcbInfo: async (query) => ({ ...(await collateral.intelTcbInfo(query)), stored }),
+            intelQeIdentity: async (query) => ({ ...(await collateral.intelQeIdentity(query)), stored }),
+          },
+        };
+      },
     });
-    const instead =
-      'stored 90 min ago, because it could not be fetched now (the host is down); number 01, issued 11 days ago';
-    assert.deepEqual(listsOf(checks), [
-      [11 * day, instead],
-      [11 * day, instead],
+    const instead = 'stored 90 min ago, because it could not be fetched now (the host is down)';
+    assert.deepEqual(obtainedIn(checks), [
+      [11 * day, `${instead}; number 01, issued 11 days ago`],
+      [11 * day, `${instead}; number 01, issued 11 days ago`],
+      [undefined, instead],
+      [undefined, instead],
     ]);
   });
 });

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { Agent } from 'undici';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import {
@@ -18,7 +19,8 @@ const authority = createTestAuthority('Test Root');
 const certificate = authority.issue(['localhost']);
 
 interface Scene {
-  readonly call: (request?: Partial<HttpRequest>) => Promise<HttpResponse>;
+  /** `path`: with the query; a request without one has a query that must not be quoted. */
+  readonly call: (request?: Partial<HttpRequest> & { readonly path?: string }) => Promise<HttpResponse>;
   readonly seen: string[];
 }
 
@@ -31,8 +33,13 @@ async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2])
   const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
   t.after(() => dispatcher.destroy());
   const call = createControlCall(dispatcher);
-  const url = `https://localhost:${port}/path?token=canary`;
-  return { call: (request) => call({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request }), seen };
+  return {
+    call: ({ path = '/path?token=canary', ...request } = {}) => {
+      const url = `https://localhost:${port}${path}`;
+      return call({ method: 'GET', url, maxBytes: 1000, timeout: 2000, ...request });
+    },
+    seen,
+  };
 }
 
 async function refusal(promise: Promise<unknown>, code: string): Promise<PrivatemodeError> {
@@ -152,7 +159,34 @@ describe('the pause that a host wants', () => {
     [429, '0', 1],
     [429, '99999999999999999999', 60],
   ] as const) {
-    it(`is ${pause ?? 'no'} seconds after status ${status} with Retry-After ${retryAfter ?? 'missing'}`, () =>
-      assert.equal(pauseOf({ status, headers: { 'retry-after': retryAfter } })?.pause, pause));
+    it(`is ${pause ?? 'no'} seconds after status ${status} with Retry-After ${retryAfter ?? 'missing'}, and up to a fifth longer`, () => {
+      const response = { status, headers: { 'retry-after': retryAfter }, body: new Uint8Array() };
+      assert.equal(pauseOf(response, 0), pause);
+      assert.equal(pauseOf(response, 1), pause && pause * 1.2);
+    });
   }
+
+  it('is granted: until it ends, the same response comes again, whatever the query, and nothing is sent', async (t) => {
+    const statuses = [503, 200];
+    const { call, seen } = await scene(t, (_, res) =>
+      res.writeHead(statuses.shift() ?? 500, { 'Retry-After': '1' }).end('busy'),
+    );
+    const { pause = 0 } = await call({ path: '/path?t=1' });
+    const again = await call({ path: '/path?t=2' });
+    assert.deepEqual([again.status, Buffer.from(again.body).toString()], [503, 'busy']);
+    assert.ok(again.pause !== undefined && again.pause < pause, `${again.pause} s of ${pause} s`);
+    assert.equal(seen.length, 1);
+    await delay(again.pause * 1000 + 50);
+    assert.deepEqual([(await call({ path: '/path?t=3' })).status, seen.length], [200, 2]);
+  });
+
+  it('is one of that path and that key', async (t) => {
+    const { call, seen } = await scene(t, (_, res) => res.writeHead(429).end());
+    const withKey = (key: string) => ({ headers: { authorization: `Bearer ${key}` } });
+    for (const request of [withKey('a'), withKey('b'), { ...withKey('a'), path: '/other' }]) {
+      await call(request);
+      await call(request);
+    }
+    assert.equal(seen.length, 3);
+  });
 });

@@ -16,6 +16,7 @@ const CHARACTERS = `${LIMIT}. However, you requested 32000 output tokens and you
 const ANY_CHARACTERS = `${LIMIT}. However, you requested 65536 output tokens and your prompt contains 31800 characters (more than 0 characters, which is the upper bound for 0 input tokens). ${REDUCE}`;
 const PASSED = (output: number): string =>
   `You passed ${65_537 - output} input tokens and requested ${output} output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of ${65_536 - output} tokens. Please reduce the length of the input prompt.`;
+const PASSED_WHOLE = PASSED(32_000).replace('33537', '70000');
 const PASSED_CHARACTERS =
   "You passed 9000000 input characters and requested 32000 output tokens. However, the model's context length is only 65536 tokens, resulting in a maximum input length of 33536 tokens (at most 4292608 characters). Please reduce the length of the input prompt.";
 const PARENTHESIS = "Input length (70000) exceeds model's maximum context length (65536).";
@@ -52,6 +53,7 @@ const ROWS: readonly [what: string, said: string, shown: string | undefined][] =
   ['the characters of a prompt, for which no token was left', ANY_CHARACTERS, exceeds('32768 + 65536')],
   ['the tokens that were passed, up to which it counted', PASSED(32_000), exceeds('49536 + 32000')],
   ['the tokens that were passed, and half of the output is too little', PASSED(7999), undefined],
+  ['the tokens that were passed, which are more than the window', PASSED_WHOLE, undefined],
   ['the characters that were passed', PASSED_CHARACTERS, undefined],
   ['the window in parentheses, as with gpt-oss', PARENTHESIS, undefined],
   ['the length of the decoder prompt, as with images', DECODER, undefined],

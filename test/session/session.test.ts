@@ -520,6 +520,17 @@ describe('a session that fails', () => {
     assert.equal(count('attest'), 3);
   });
 
+  it('asks a host that wants a short pause again in the next round, after that pause', async () => {
+    const onAttest = (): never => {
+      throw new PrivatemodeError('control_api_failed', 'status 503', { detail: { pause: 4 } });
+    };
+    const { clock, count } = sessionScene({ prepare: { onAttest } });
+    await clock.advance(3_999);
+    assert.equal(count('attest'), 1);
+    await clock.advance(101);
+    assert.equal(count('attest'), 2);
+  });
+
   it('attests again if the secret exchange failed', async () => {
     const { remote, session, clock } = sessionScene({ prepare: { secretAccepted: false } });
     await settle();

@@ -328,7 +328,7 @@ describe('session with a simulated deployment', () => {
       const { simulator, events, open } = await scene(t, { faults });
       await open();
       const failed = await eventually('a failure', () => events.find(({ type }) => type === 'update-failed'));
-      assert.equal(failed.type === 'update-failed' && failed.retryIn, 10_000);
+      assert.ok(failed.type === 'update-failed' && (failed.retryIn ?? 0) >= 10_000);
       assert.equal(simulator.counts[service], 1);
       assert.ok(!events.some(({ type }) => type === 'round-failed'));
     });

@@ -5,7 +5,7 @@
 
 import { inForce } from '../certificate-findings.ts';
 import { demand, type Finding, finding, hex, need, notApplicable, rowsFrom, type Settled } from '../check.ts';
-import { obtained } from '../collateral.ts';
+import { howObtained, obtained } from '../collateral.ts';
 import { type Certificate, verifySignedBy } from '../x509/certificate.ts';
 import { isCurrent } from '../x509/crl.ts';
 import { nameText, sameName } from '../x509/name.ts';
@@ -25,7 +25,10 @@ function documentChecks(
       title: `${name} was fetched and can be read`,
       expected: 'a signed JSON body of the known form, and its issuer chain',
       code: 'collateral_unavailable',
-      judge: (subject) => demand(documentIn(subject)) && finding(true, 'as expected'),
+      judge: (subject) => {
+        const document = demand(documentIn(subject));
+        return finding(true, howObtained(document, 'as expected', subject.context.now));
+      },
     },
     [`${prefix}.signer`]: {
       title: `${name} has a signer under the trusted root`,

@@ -101,14 +101,14 @@ export async function fetchCollateral({ sgx, pinnedRoot, entry, context }: Evide
 
 /** Reads a document whose value is at `name`. Throws collateral_unavailable. */
 function readDocument<T>(
-  { body, issuerChain }: SignedCollateral,
+  { body, issuerChain, stored }: SignedCollateral,
   name: string,
   read: (content: JsonMembers) => T,
 ) {
   const signed = readSignedJson(body, name);
   const chain = asCollateral('its issuer chain', () => readCertificates(issuerChain, 2));
   const [signer, root] = chain as [Certificate, Certificate];
-  return { ...signed, value: read(signed.content), signer, root };
+  return { ...signed, value: read(signed.content), signer, root, stored };
 }
 
 export const readTcbDocument = (fetched: SignedCollateral): SignedDocument<TcbInfo> =>
