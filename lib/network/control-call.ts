@@ -57,8 +57,8 @@ export type ControlCall = (request: HttpRequest) => Promise<HttpResponse>;
 /**
  * Makes a function that sends requests by `send`, and holds it to the limits of each request. During a pause
  * that a host wants, it resolves with the response that asked for the pause, and sends nothing. If the body
- * is left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a body
- * over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
+ * is left early, `send` must end its connection. Throws upstream_connect_timeout, control_api_failed for a
+ * body over `maxBytes`, the signal's reason, and for any other failure what `failureOf` returns.
  */
 export function limitedControlCall(
   send: (
