@@ -29,7 +29,7 @@ export interface CollateralSource {
 }
 
 /** Whether collateral is the newest. */
-interface Obtained {
+export interface Obtained {
   /** Set if it was stored and stands in for what should have been fetched now; absent if it was fetched. */
   readonly stored?:
     | {

@@ -55,10 +55,11 @@ function knownIn(grammar: StreamGrammar): KnownEvents<EventKind> {
 
 /**
  * Decrypts an event stream of that endpoint as it arrives. `feed` returns complete events: `data` in one
- * line, `retry`, and ids and comments that have a few words only. Unknown fields are dropped. Event names are
- * kept only for messages, where each event has one that agrees with its plain member `type`: names are not
- * authenticated, and clients skip events by name, or events without one. `asked` says which chunks keep their
- * `usage` (the service puts it into all of them) and how many choices there are, each of which must finish.
+ * line, `retry`, and ids and comments that have a few words only. Unknown fields are dropped. Nobody
+ * authenticates the name of an event, and clients skip events by their names, or for lack of one. So only
+ * events of messages keep theirs, where each has one that agrees with its plain member `type`. `asked` says
+ * which chunks keep their `usage` (the service puts it into all of them) and how many choices there are, each
+ * of which must finish.
  *
  * Fails with response_not_authentic (a wrong tag or sequence, a plain value in place of ciphertext, an event
  * that breaks the grammar), response_malformed, response_too_large or stream_unfinished

@@ -3,7 +3,7 @@
  * it expires.
  */
 import type { Check } from '../attestation/check.ts';
-import { MAX_FETCHED_BYTES, readRevocationList } from '../attestation/collateral.ts';
+import { MAX_FETCHED_BYTES, type Obtained, readRevocationList } from '../attestation/collateral.ts';
 import { isProduct } from '../attestation/snp/product.ts';
 import { readQeDocument, readTcbDocument, type SignedDocument } from '../attestation/tdx/subject.ts';
 import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify-evidence.ts';
@@ -100,7 +100,7 @@ function signedJson(
 /** The checks that say who signed a date that `Kind.issued` reads. */
 const DATED = /(crl|tdx\.tcb_info|tdx\.qe_identity)\.(signature|signer)$/;
 
-type Obtained = Collateral & Pick<RevocationList, 'stored'>;
+type Loaded = Collateral & Obtained;
 
 const textOf = (body: Uint8Array): string => Buffer.from(body).toString('utf8');
 
@@ -123,7 +123,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   const { now } = clock;
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
-  const running = new Map<string, Promise<Obtained>>();
+  const running = new Map<string, Promise<Loaded>>();
   /**
    * By URL: the collateral that this process has stored or read since the last rejected verdict that asked
    * for it. `end`: when it expires, on the monotonic clock.
@@ -135,7 +135,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
    */
   const newest = new Map<string, number>();
 
-  function shared(url: string, kind: Kind): Promise<Obtained> {
+  function shared(url: string, kind: Kind): Promise<Loaded> {
     const known = running.get(url);
     if (known !== undefined) return known;
     const asked = load(url, kind).finally(() => {
@@ -145,7 +145,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
     return asked;
   }
 
-  async function load(url: string, kind: Kind): Promise<Obtained> {
+  async function load(url: string, kind: Kind): Promise<Loaded> {
     const stored = await readUsable(url, kind);
     if (stored !== undefined && kind.issued === undefined) return stored;
     try {
@@ -236,7 +236,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
 
   /** A source that notes in `asked` the URLs that it is asked for. */
   function sourceOf(asked: Set<string>): CollateralSource {
-    function ask(url: string, kind: Kind): Promise<Obtained> {
+    function ask(url: string, kind: Kind): Promise<Loaded> {
       asked.add(url);
       return shared(url, kind);
     }
@@ -292,7 +292,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   };
 }
 
-const list = ({ body: crl, stored }: Obtained): RevocationList =>
+const list = ({ body: crl, stored }: Loaded): RevocationList =>
   stored === undefined ? { crl } : { crl, stored };
 
 function issuerChainOf(headers: HttpResponse['headers'], { chainHeader }: Kind): string {
