@@ -33,7 +33,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'http-rules': ['errors', 'api', 'envelope', 'network'],
   observe: ['errors', 'text', 'version', 'session', 'manifest-log', 'verdict'],
   config: ['errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
-  listener: ['errors', 'observe', 'watch-files'],
+  listener: ['errors', 'files', 'observe', 'watch-files'],
   access: ['errors', 'files', 'crypto', 'strict-json', 'attestation', 'api', 'config', 'watch-files'],
   limits: ['errors', 'config', 'files', 'access'],
   gateway: [

@@ -6,9 +6,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
 import { orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
-import { pathRefusal } from '../errors.ts';
 import { writeFiles } from '../files/durable-file.ts';
 import { makeDirectorySync } from '../files/make-directory.ts';
+import { pathRefusal } from '../files/path-refusal.ts';
 import { exchangeFiles, SAVED, type SavedExchange } from '../verdict/saved-exchange.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 

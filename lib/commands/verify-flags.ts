@@ -7,7 +7,7 @@ import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, type Flag, type Given, setting, text, type ValuesOf, valuesOf } from '../config/setting.ts';
 import { invalid, parseMoment } from '../config/values.ts';
-import { TILDE } from '../errors.ts';
+import { TILDE } from '../files/path-refusal.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES, USAGE_EXIT_CODE } from '../verdict/outcome.ts';
 import { savedIn } from './save-exchange.ts';
 

@@ -3,7 +3,8 @@
  * file checks the key, reads it, and watches the file for changes.
  */
 import { existsSync } from 'node:fs';
-import { fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 import { type FileWatch, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';

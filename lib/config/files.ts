@@ -3,8 +3,8 @@ import { createReadStream, existsSync, mkdtempSync, rmdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import { whyNoManifest } from '../attestation/manifest.ts';
-import { fileUnreadable, pathRefusal } from '../errors.ts';
 import { makeDirectorySync } from '../files/make-directory.ts';
+import { fileUnreadable, pathRefusal } from '../files/path-refusal.ts';
 import { invalid } from './values.ts';
 
 /** Reads the bytes of a file. Throws the error of the file system. */

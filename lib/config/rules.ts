@@ -2,7 +2,7 @@
  * Rules about combinations of flags: which contradict each other and stop the start, and which only cause a
  * warning.
  */
-import { TILDE } from '../errors.ts';
+import { TILDE } from '../files/path-refusal.ts';
 import type { Settings } from './flags.ts';
 import { socketPath, staysHere } from './values.ts';
 

@@ -4,7 +4,8 @@
  */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
-import { fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 import { type FileWatch, readSmallSync, watchFiles } from '../watch-files.ts';
 
 export interface TlsFiles {

@@ -2,7 +2,8 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { getCACertificates } from 'node:tls';
-import { fileUnreadable, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { fileUnreadable } from '../files/path-refusal.ts';
 
 /** SSL_CERT_FILE, https_proxy and no_proxy of the process's environment decide how the remote is reached. */
 export type Environment = Readonly<Record<string, string | undefined>>;

@@ -2,9 +2,10 @@
 import type { KeyObject } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { PrivatemodeError, pathRefusal } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import { TEMPORARY } from '../files/durable-file.ts';
 import { linesFromEnd, linesOf, type PlacedLine } from '../files/line-files.ts';
+import { pathRefusal } from '../files/path-refusal.ts';
 import { parseLine, type ReceiptLine, readLine } from './receipt.ts';
 import type { FindKey, KeyRing } from './receipt-keys.ts';
 

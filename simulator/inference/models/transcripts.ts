@@ -10,7 +10,8 @@
  * requests.
  */
 import { readFileSync } from 'node:fs';
-import { PrivatemodeError, pathRefusal } from '../../../lib/errors.ts';
+import { PrivatemodeError } from '../../../lib/errors.ts';
+import { pathRefusal } from '../../../lib/files/path-refusal.ts';
 import { pause } from '../pacing.ts';
 import type { JsonObject } from '../request.ts';
 import { type ModelEvent, type ModelResponse, stream, unary } from './response.ts';
