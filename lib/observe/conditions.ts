@@ -241,7 +241,7 @@ export const CONDITIONS = {
     meaning:
       'The program runs on a release of Node that lacks a security fix of something that this proxy uses, or on a line of Node that it is not tested with. The message names each fix.',
     remedy:
-      'Install the npm package on the newest Node of its line from nodejs.org (docs/install.md#npm). The executable, the image and a checkout bring their own Node, the same one until a release names a newer one.',
+      'Install the npm package on the newest Node of its line from nodejs.org (docs/install.md#npm). The executable, the image and a checkout bring their own Node, the same one until a release names a newer one: SECURITY.md says what to do with them.',
   },
 } as const satisfies Readonly<Record<string, ConditionRow>>;
 

@@ -76,6 +76,25 @@ describe('the pages of docs', () => {
     assert.ok(links > 10, `${links} links`);
   });
 
+  it('lead to what to do about the Node of a release wherever somebody decides to serve TLS', () => {
+    for (const page of [
+      'docs/client-certificates.md',
+      'docs/listening.md',
+      'docs/replicas.md',
+      'docs/team.md',
+      'deploy/chart/README.md',
+    ])
+      assert.match(read(page), /\]\((?:\.\.\/)+SECURITY\.md#the-node-below-it\)/, page);
+    for (const file of [
+      'deploy/chart/values.yaml',
+      'deploy/compose/team.yaml',
+      'deploy/systemd/privatemode-proxy.service.d/team.conf.example',
+    ])
+      assert.match(read(file), /SECURITY\.md/, file);
+    // TLS in front of the proxy, for those that have no other Node
+    assert.match(read('SECURITY.md'), /^- \*\*In front of the proxy\*\*.* image/m);
+  });
+
   it('have at most 3,500 words each, except the sheets of the protocol', () => {
     const words = (page: string): number => (read(page).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []).length;
     const long = DOCS.filter((page) => words(page) > 3500);

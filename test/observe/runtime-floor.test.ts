@@ -39,11 +39,12 @@ describe('the check of the Node that runs the program', () => {
       ));
 
   it('leads to the npm package if the Node of the executable and the image lacks a fix, since updates of them bring the same Node', () => {
-    // Once this fails, the advice can go, here and in SECURITY.md.
+    // Once this fails, the advice can go, here, in SECURITY.md and where files name SECURITY.md for it.
     assert.notEqual(runtimeDefect(RUNTIME_VERSION, TLS), undefined);
     const { remedy } = CONDITIONS.runtime_outdated;
     assert.match(remedy, /^Install the npm package on the newest Node /);
     assert.doesNotMatch(remedy, /newer release of them|newer checkout/);
+    assert.match(remedy, /image .*: SECURITY\.md says what to do/);
   });
 
   it('names the first release that has all missing fixes', () => {

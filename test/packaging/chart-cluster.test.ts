@@ -438,6 +438,11 @@ if (HELM.skip === false) {
       });
       assert.match(team, /Only the clients in clients\.json of the secret my-team may use the proxy/);
       assert.match(team, /A certificate from a CA in ca\.crt of my-ca stands for a token/);
+      const tls = /Node in the image lacks fixes that config\.tls needs\. SECURITY\.md/;
+      assert.match(team, tls);
+      assert.doesNotMatch(plain, tls);
+      const clear = await install(url, { clients: { existingSecret: 'my-team' } });
+      assert.match(clear, /cross the cluster in the clear\. SECURITY\.md .* says how to serve TLS\./);
       const single = await install(url, { config: { workspace: { enabled: true } } });
       assert.match(single, /stops the old pod before it starts the new one/);
       assert.match(single, /nothing\s+accepts connections, for up to 600 s/);
