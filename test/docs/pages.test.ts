@@ -95,6 +95,15 @@ describe('the pages of docs', () => {
     assert.match(read('SECURITY.md'), /^- \*\*In front of the proxy\*\*.* image/m);
   });
 
+  it('publish nothing at npm under a name that is not ours there', () => {
+    const [, foreign] = /^The name `([\w-]+)` on npm is not ours/m.exec(read('docs/client.md'))!;
+    const published = PAGES.flatMap((page) => [...read(page).matchAll(/^npm publish (\S+)-\d/gm)]);
+    assert.deepEqual(
+      published.map(([, name]) => name).filter((name) => name === foreign),
+      [],
+    );
+  });
+
   it('have at most 3,500 words each, except the sheets of the protocol', () => {
     const words = (page: string): number => (read(page).match(/\S*[\p{L}\p{N}]\S*/gu) ?? []).length;
     const long = DOCS.filter((page) => words(page) > 3500);
