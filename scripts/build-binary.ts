@@ -1,7 +1,8 @@
 /**
  * Makes the single executable: `npm run build:binary -- --arch amd64|arm64 [--out FILE]`. The same input
- * gives the same bytes: the bundle is one module, Node is pinned by digest, and the compiler's code cache is
- * made with a fixed seed.
+ * gives the same bytes on machines of one architecture: the bundle is one module, Node is pinned by digest,
+ * and the compiler's code cache, which only the executable for this architecture has, is made with a fixed
+ * seed.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
