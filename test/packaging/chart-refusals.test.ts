@@ -3,6 +3,10 @@ import { describe, it } from 'node:test';
 import { HELM, refusal, render, type Values } from './support/helm.ts';
 
 const config = (values: Values): Values => ({ config: values });
+const fromSecret = (name: string): Values => ({
+  name,
+  valueFrom: { secretKeyRef: { name: 's', key: 'k' } },
+});
 const claim = (more: Values): Values =>
   config({ workspace: { enabled: true, volumeClaimName: 'c', ...more } });
 
@@ -36,6 +40,23 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     },
     'closes the port of limits.store',
     'networkPolicy.extraEgress',
+  ],
+  ...Object.fromEntries(
+    ['https_proxy', 'HTTPS_PROXY'].map((name) => [
+      `a network policy that closes the port of an ${name} from a secret`,
+      [
+        { networkPolicy: { enabled: true }, ...config({ extraEnv: [fromSecret(name)] }) },
+        `closes the port of ${name}`,
+        'networkPolicy.extraEgress',
+      ],
+    ]),
+  ),
+  'a network policy that closes the port of an https_proxy that ends in a variable': [
+    {
+      networkPolicy: { enabled: true },
+      ...config({ extraEnv: [{ name: 'https_proxy', value: 'http://proxy:$(PORT)/' }] }),
+    },
+    'closes the port of https_proxy',
   ],
   'a misspelt key below config': [config({ tls: { enable: true } }), '/config/tls', "'enable' not allowed"],
   'a misspelt key in another section of the chart': [
@@ -246,7 +267,16 @@ if (HELM.skip === false) {
         limits: { store: { existingSecret: 'r' } },
       });
       render({ extraArgs: ['--workers=2', '--max-body-bytes=1000'] });
-      render(config({ extraEnv: [{ name: 'X', valueFrom: { secretKeyRef: { name: 's', key: 'k' } } }] }));
+      render(config({ extraEnv: [fromSecret('https_proxy')] }));
+      render({
+        networkPolicy: { enabled: true, extraEgress: [{ ports: [{ port: 3128 }] }] },
+        ...config({ extraEnv: [fromSecret('https_proxy')] }),
+      });
+      const password = { name: 'https_proxy', value: 'http://me:$(PASSWORD)@proxy:3128' };
+      render({
+        networkPolicy: { enabled: true },
+        ...config({ extraEnv: [fromSecret('PASSWORD'), password] }),
+      });
     });
   });
 }

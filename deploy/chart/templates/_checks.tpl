@@ -90,8 +90,20 @@
 {{- $problems = append $problems "limits.store.existingSecret: there are no limits to count without clients. Name the secret with their file in clients.existingSecret." }}
 {{- end }}
 
-{{- if and .Values.networkPolicy.enabled .Values.limits.store.existingSecret (not .Values.networkPolicy.extraEgress) }}
-{{- $problems = append $problems "networkPolicy.enabled closes the port of limits.store, whose address the chart does not know. Let the proxy reach it by a rule in networkPolicy.extraEgress." }}
+{{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.extraEgress) }}
+{{- $unknown := list }}
+{{- if .Values.limits.store.existingSecret }}
+{{- $unknown = append $unknown "limits.store" }}
+{{- end }}
+{{- /* A value may end in a variable, as in http://proxy:$(PORT). */}}
+{{- range $config.extraEnv }}
+{{- if and (has .name (list "https_proxy" "HTTPS_PROXY")) (or (hasKey . "valueFrom") (regexMatch "[$][(][^)]*[)]/?$" (default "" .value))) }}
+{{- $unknown = append $unknown .name }}
+{{- end }}
+{{- end }}
+{{- range $unknown }}
+{{- $problems = append $problems (printf "networkPolicy.enabled closes the port of %s, whose address the chart does not know. Let the proxy reach it by a rule in networkPolicy.extraEgress." .) }}
+{{- end }}
 {{- end }}
 
 {{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
