@@ -186,6 +186,10 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
   'an unknown storeFailure': [{ limits: { storeFailure: 'ignore' } }, '/limits/storeFailure', 'closed'],
   'the file of the clients as a flag': [{ extraArgs: ['--clients=/x'] }, '--clients is set by the chart'],
   'a flag that the chart sets': [{ extraArgs: ['--port=1'] }, '--port is set by the chart'],
+  'the API key as a flag in its older spelling': [
+    { extraArgs: ['--apiKey=sk-1'] },
+    '--apiKey is set by the chart',
+  ],
   'an argument that is no flag': [{ extraArgs: ['healthcheck'] }, '/extraArgs/0'],
   'metrics on the port of the API': [
     { metrics: { enabled: true, port: 8080 } },

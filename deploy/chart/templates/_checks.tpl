@@ -106,7 +106,8 @@
 {{- end }}
 {{- end }}
 
-{{- $own := list "api-key" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "prompt-cache-salt" "workspace" "port" "listen-address" "tls-cert-path" "tls-key-path" "tls-client-ca" "manifest-path" "api-endpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
+{{- /* With their older spellings, which the proxy accepts too. */}}
+{{- $own := list "api-key" "apiKey" "api-key-fallback" "cors-allowed-origins" "disable-prompt-cache" "sharedPromptCache" "prompt-cache-salt" "promptCacheSalt" "workspace" "port" "listen-address" "tls-cert-path" "tlsCertPath" "tls-key-path" "tlsKeyPath" "tls-client-ca" "manifest-path" "manifestPath" "api-endpoint" "apiEndpoint" "log-format" "log-level" "shutdown-grace" "shutdown-delay" "receipts" "clients" "max-in-flight" "limits-store" "limits-store-failure" "metrics-address" }}
 {{- range .Values.extraArgs }}
 {{- $flag := regexFind "^--[^=]+" . | trimPrefix "--" }}
 {{- if has $flag $own }}
