@@ -1,11 +1,12 @@
 /**
- * The executable as a Debian package, with its units and its user; needs neither root nor Debian's tools. The
- * same executable and time give the same bytes. The maintainer scripts and the list of lintian's overrides
- * are in deploy/debian.
+ * The executable as a Debian package, with its units, its user and the files that pages name; needs neither
+ * root nor Debian's tools. The same executable and time give the same bytes. The maintainer scripts and the
+ * list of lintian's overrides are in deploy/debian.
  */
 import { createHash } from 'node:crypto';
 import {
   cpSync,
+  globSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -23,6 +24,8 @@ import type { Architecture } from './node-runtime.ts';
 const ROOT = join(import.meta.dirname, '..');
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
 const UNITS = ['privatemode-proxy.service', 'privatemode-proxy.socket'];
+/** What pages have somebody take from deploy who may have the package alone. */
+const EXAMPLES = '{systemd,prometheus,grafana}/**';
 
 export interface DebOptions {
   readonly executable: string;
@@ -47,6 +50,9 @@ export function buildDeb({ executable, architecture, version, licences, epoch }:
     cpSync(executable, join(scratch, 'data/usr/bin/privatemode-proxy'));
     for (const unit of UNITS) write(`data/usr/lib/systemd/system/${unit}`, read(`deploy/systemd/${unit}`));
     const doc = 'data/usr/share/doc/privatemode-proxy';
+    for (const path of globSync(EXAMPLES, { cwd: join(ROOT, 'deploy') }).sort())
+      if (statSync(join(ROOT, 'deploy', path)).isFile())
+        write(`${doc}/examples/${path}`, read(`deploy/${path}`));
     write(`${doc}/copyright`, licences);
     write(`${doc}/changelog.gz`, packed(changelog(version, epoch)));
     write('data/usr/share/lintian/overrides/privatemode-proxy', read('deploy/debian/lintian-overrides'));

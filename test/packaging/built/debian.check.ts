@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { globSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { VERSION } from '../../../lib/version.ts';
@@ -69,7 +70,6 @@ describe('the Debian package in a clean Debian', { skip: NO_DEBIAN_ROOT, timeout
         [`${HERE}/key.txt`]: 'test-key\n',
         [`${HERE}/tls.crt`]: { copy: join(directory, 'tls.crt') },
         [`${HERE}/tls.key`]: { copy: join(directory, 'tls.key') },
-        [`${HERE}/deploy/systemd`]: { copy: join(ROOT, 'deploy/systemd') },
         '/etc/hosts': '127.0.0.1 localhost\n',
         '/etc/resolv.conf': { copy: '/etc/resolv.conf' },
         '/etc/apt/apt.conf.d/yes': 'APT::Get::Assume-Yes "true";\n', // nobody is there to answer
@@ -174,10 +174,20 @@ describe('the Debian package in a clean Debian', { skip: NO_DEBIAN_ROOT, timeout
     return stdout;
   };
 
+  it('brings each file of deploy that is for systemd, Prometheus or Grafana, as the checkout has it', async () => {
+    const files = globSync('{systemd,prometheus,grafana}/**/*.*', { cwd: join(ROOT, 'deploy') });
+    const installed = await inside(`cd ${examplesOf('releases.md')}; find . -type f -exec sha256sum {} +`);
+    const expected = files
+      .filter((path) => statSync(join(ROOT, 'deploy', path)).isFile())
+      .map((path) => `${sha256(readFileSync(join(ROOT, 'deploy', path)))}  ./${path}`);
+    assert.ok(expected.length >= 9, String(expected.length));
+    assert.deepEqual(installed.trim().split('\n').sort(), expected.sort());
+  });
+
   it('serves a team over TLS on all addresses by the commands of docs/team.md', async () => {
     await inside(blockOf('team.md', 'team-tokens'));
     // Another port, by a drop-in that comes after that of the checks.
-    const commands = blockOf('team.md', 'team-systemd').replace('network.conf', 'team.conf');
+    const commands = packageBlock('team.md', 'team-systemd').replace('network.conf', 'team.conf');
     await inside(commands.replace('=8080', `=${PORT}`));
     assert.equal(await readyOverTls(), '204');
   });
@@ -186,7 +196,7 @@ describe('the Debian package in a clean Debian', { skip: NO_DEBIAN_ROOT, timeout
     const page = readFileSync(join(ROOT, 'docs/replicas.md'), 'utf8');
     const flags = /^ *PRIVATEMODE_PROXY_FLAGS=(.*)$/m.exec(page)![1];
     await inside(`sed -i '/_FLAGS=/s/$/ --port=${PORT} ${flags}/' /etc/privatemode-proxy/environment`);
-    await inside(blockOf('replicas.md', 'without-socket'));
+    await inside(packageBlock('replicas.md', 'without-socket'));
     assert.equal(await readyOverTls(), '204');
     assert.equal(await machine.property(UNITS[1]!, 'ActiveState'), 'inactive');
     const began = Date.now();
@@ -245,6 +255,16 @@ describe('the Debian package by itself', { skip: LINTIAN.skip, timeout: 600_000 
     assert.equal(stdout, 'systemd (<< 250)\n');
   });
 });
+
+const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
+
+/** Where that page says that the package has the files of deploy. */
+const examplesOf = (page: string): string =>
+  /`(\/usr\/share\/doc\/\S+)`/.exec(readFileSync(join(ROOT, 'docs', page), 'utf8'))![1]!;
+
+/** A block as somebody writes it who has the package and no checkout. */
+const packageBlock = (page: string, name: string): string =>
+  blockOf(page, name).replaceAll('deploy/', `${examplesOf(page)}/`);
 
 interface Simulator {
   readonly port: number;
