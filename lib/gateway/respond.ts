@@ -151,8 +151,9 @@ async function errorToClient(
 }
 
 /**
- * The error that replaces an error of the service which nothing authenticates: client_too_old if its text asks
- * for a newer client, api_key_rejected for a 401 to a key of the operator. Undefined: nothing replaces it.
+ * The error that replaces an error of the service which nothing authenticates: client_too_old if its text
+ * asks for a newer client, api_key_rejected for a 401 to a key of the operator. Undefined: nothing replaces
+ * it.
  */
 function refusalIn(
   exchange: ForwardedExchange,
@@ -261,7 +262,7 @@ function respondForeign(
   respondUnread(exchange, upstream, foreign);
 }
 
-/** Gives the application the status of an error of the service, and the hint for a retry, but not its text. */
+/** Gives the application the status and Retry-After of an error of the service, but not its text. */
 function respondUnread(
   exchange: ForwardedExchange,
   { response }: AttemptResponse,

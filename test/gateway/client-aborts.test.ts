@@ -67,7 +67,7 @@ const STAGES: Readonly<Record<string, Stage>> = {
     body: STREAMING,
     answers: (request) => STREAM_HEAD + chunked(sealedAnswers(request).chunk('hel')),
     read: /"hel"/,
-    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream' },
+    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream', tokensIn: 3, tokensOut: 1 },
   },
 };
 
