@@ -76,7 +76,7 @@ export async function respond(
   const kind = responseKind(status, head, endpoint.encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     attempt.abort();
-    throw kind;
+    throw kind instanceof ForeignError ? new UnreadError(kind, response) : kind;
   }
   const authenticated = kind !== 'plain' && cipher !== undefined;
   const format = endpoint.errorFormat;
@@ -106,7 +106,7 @@ export async function respond(
     return new Response(streamOf(shown, attempt.abort), { status, headers: marked });
   }
   const source = responseChunks(attempt, config.streamIdleTimeout);
-  if (kind === 'encrypted-stream' && endpoint.terminal !== undefined) {
+  if (kind === 'encrypted-stream') {
     const decrypter = new EventDecrypter(endpoint, cipher, asked);
     const events = decrypted(
       source,
@@ -124,12 +124,13 @@ export async function respond(
   try {
     for await (const piece of decrypted(source, decrypter, onAuthentic)) pieces.push(piece);
   } catch (thrown) {
-    if (status < 400 || !(thrown instanceof PrivatemodeError)) throw thrown;
+    const { failure } = decrypter;
+    if (status < 400 || failure === undefined) throw thrown;
     const isForeign = !cipher.hasOpened();
     const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
     if (tooOld !== undefined) throw tooOld;
     throw new UnreadError(
-      isForeign ? unmarkedError(thrown, response) : unreadError(thrown, status),
+      isForeign ? unmarkedError(failure, response) : unreadError(failure, status),
       response,
     );
   }

@@ -55,13 +55,15 @@ export async function respond(
   const kind = responseKind(status, response.headers, encrypted, streaming);
   if (kind instanceof PrivatemodeError) {
     request.destroy();
+    if (kind instanceof ForeignError) return respondForeign(exchange, upstream, kind, NOTHING);
     throw kind;
   }
   if (kind === 'plain') return respondPlain(exchange, requested, upstream);
-  // An error that comes as a stream, although its API has none, is no JSON either: only its status is shown.
-  if (kind === 'encrypted-body' || terminal === undefined) return respondBody(exchange, requested, upstream);
+  if (kind === 'encrypted-body') return respondBody(exchange, requested, upstream);
   return respondStream(exchange, requested, upstream);
 }
+
+const NOTHING = Buffer.alloc(0);
 
 /**
  * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
@@ -92,7 +94,7 @@ async function respondPlain(
   const begin = (): unknown =>
     res.writeHead(status, { ...headers, ...(length === undefined ? {} : { 'content-length': length }) });
   const plain = openResponse(exchange, response, UNENCRYPTED, {
-    onFailure: (failure) => res.headersSent && noteBroken(exchange, failure),
+    onFailure: (failure) => res.headersSent && !res.destroyed && noteBroken(exchange, failure),
   });
   if (status >= 400) await errorToClient(plain, exchange, upstream, begin);
   else {
@@ -114,18 +116,17 @@ async function respondPlain(
 async function errorToClient(
   plain: DecryptStream,
   exchange: ForwardedExchange,
-  { response, request, ownKey }: AttemptResponse,
+  upstream: AttemptResponse,
   begin: () => void,
 ): Promise<void> {
-  const { deps, res } = exchange;
+  const { res } = exchange;
   const pieces: Uint8Array[] = [];
   let size = 0;
   const decide = (isWhole: boolean): void => {
-    const isOld = isWhole ? clientTooOld(Buffer.concat(pieces), deps.settings.protocolVersion) : undefined;
-    const refused =
-      isOld ?? (response.statusCode === 401 && ownKey ? ownKeyRefused(exchange, ownKey) : undefined);
+    if (res.destroyed) throw new ClientGone();
+    const refused = refusalIn(exchange, upstream, isWhole ? Buffer.concat(pieces) : NOTHING);
     if (refused !== undefined) {
-      request.destroy();
+      upstream.request.destroy();
       throw refused;
     }
     begin();
@@ -147,6 +148,20 @@ async function errorToClient(
   noteBroken(exchange, plain.failure);
   // Waits until the text is written, because breakConnection would discard it.
   await new Promise((written) => res.write(Buffer.concat(pieces), written));
+}
+
+/**
+ * The error that replaces an error of the service which nothing authenticates: client_too_old if its text
+ * asks for a newer client, api_key_rejected for a 401 to a key of the operator. Undefined: nothing replaces
+ * it.
+ */
+function refusalIn(
+  exchange: ForwardedExchange,
+  { response, ownKey }: AttemptResponse,
+  text: Uint8Array,
+): PrivatemodeError | undefined {
+  const isOld = clientTooOld(text, exchange.deps.settings.protocolVersion);
+  return isOld ?? (response.statusCode === 401 && ownKey ? ownKeyRefused(exchange, ownKey) : undefined);
 }
 
 /** Bytes of the longest list of models that is rewritten. */
@@ -189,15 +204,16 @@ function withAliases(
 
 /**
  * Gives the application a whole JSON response. The application sees nothing of it before all of it is
- * authentic. An error in which nothing was encrypted is treated like a plain one, but its text is not shown.
+ * authentic. An error that cannot be decrypted keeps its status. If it did not arrive completely, the reason
+ * for that is the error.
  */
 async function respondBody(
   exchange: ForwardedExchange,
   { asked, translator }: Requested,
   upstream: AttemptResponse,
 ): Promise<void> {
-  const { deps, res, match, accounts } = exchange;
-  const { response, ownKey } = upstream;
+  const { res, match, accounts } = exchange;
+  const { response } = upstream;
   const cipher = upstream.cipher as RequestCipher;
   const status = response.statusCode as number;
   const isError = status >= 400;
@@ -222,19 +238,41 @@ async function respondBody(
     finishWhole(exchange, pieces);
     return;
   }
-  if (!isError || res.destroyed) throw failure;
-  const foreign = cipher.hasOpened() ? undefined : new ForeignError(failure, status);
-  if (foreign !== undefined) {
-    const isOld = clientTooOld(decrypter.failed(), deps.settings.protocolVersion);
-    const refused = isOld ?? (status === 401 && ownKey ? ownKeyRefused(exchange, ownKey) : undefined);
-    if (refused !== undefined) throw refused;
+  if (!isError || res.destroyed || decrypter.failure === undefined) throw failure;
+  if (!cipher.hasOpened()) {
+    return respondForeign(exchange, upstream, new ForeignError(failure, status), decrypter.failed());
   }
-  // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  accounts.failed(foreign ?? failure);
+  accounts.failed(failure);
+  respondUnread(exchange, upstream, unreadError(failure, status));
+}
+
+/**
+ * Gives the application an error in place of one that is not marked as plain. `text`: what is known of its
+ * text, which the application does not get. Throws the error that replaces it (refusalIn).
+ */
+function respondForeign(
+  exchange: ForwardedExchange,
+  upstream: AttemptResponse,
+  foreign: ForeignError,
+  text: Uint8Array,
+): void {
+  const refused = refusalIn(exchange, upstream, text);
+  if (refused !== undefined) throw refused;
+  exchange.accounts.failed(foreign);
+  respondUnread(exchange, upstream, foreign);
+}
+
+/** Gives the application the status and Retry-After of an error of the service, but not its text. */
+function respondUnread(
+  exchange: ForwardedExchange,
+  { response }: AttemptResponse,
+  shown: PrivatemodeError,
+): void {
+  const status = response.statusCode as number;
   const retryAfter = response.headers['retry-after'];
   const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
-  respondError(exchange, foreign ?? unreadError(failure, status), { status, headers });
-  count(deps.metrics.counters.responses, status);
+  respondError(exchange, shown, { status, headers });
+  count(exchange.deps.metrics.counters.responses, status);
 }
 
 function translatedBody(accounts: Accounts, translator: Translator, pieces: readonly Uint8Array[]): Buffer {
@@ -243,8 +281,6 @@ function translatedBody(accounts: Accounts, translator: Translator, pieces: read
   accounts.lengthened(body.length - chat.length);
   return body;
 }
-
-const NOTHING = Buffer.alloc(0);
 
 /** Gives the application an event stream. Each event goes on as soon as its chunk has been decrypted. */
 async function respondStream(

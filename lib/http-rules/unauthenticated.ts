@@ -51,9 +51,9 @@ const ANY_4XX = 'Check the request before you repeat it; report this if nothing 
 const ANY_5XX = 'Try again, and report it if it persists.';
 
 /**
- * The error to show in place of an error that holds nothing encrypted, although it is not marked as plain. A
- * gateway before the service answers so (docs/protocol/inference.md 6.1), so it says nothing of tampering: it
- * is no failure to decrypt. Nothing authenticates its text, which is not shown.
+ * The error to show in place of an error that holds nothing encrypted, although it is not marked as plain, or
+ * that is compressed. A gateway before the service answers so (docs/protocol/inference.md 6.1), so it says
+ * nothing of tampering: it is no failure to decrypt. Nothing authenticates its text, which is not shown.
  */
 export class ForeignError extends PrivatemodeError {
   constructor(failure: PrivatemodeError, status: number) {

@@ -232,8 +232,7 @@ function* decrypt(
  * tests only.
  *
  * An error does not fail before more than 4 KiB or all of it has come, so that one in plain text can be
- * searched. `failed` returns the bytes of a body that failed: all of them, or more than 4 KiB. It returns
- * none of a body that broke off.
+ * searched. Once a body has failed, `failed` returns its bytes: all of them, or more than 4 KiB.
  */
 export function createBodyDecrypter(
   endpoint: Pick<Endpoint, 'id'>,
@@ -290,8 +289,7 @@ export function createBodyDecrypter(
         return value?.text ?? EMPTY;
       });
     },
-    failed: (): Uint8Array =>
-      decrypter.failure ? chain.bytes(0, Math.min(chain.length, MOST_SEARCHED + 1)) : EMPTY,
+    failed: (): Uint8Array => chain.bytes(0, Math.min(chain.length, MOST_SEARCHED + 1)),
   };
   return decrypter;
 }

@@ -74,7 +74,6 @@ export class EventDecrypter implements Decrypter {
   failure: PrivatemodeError | undefined = undefined;
   finished = false;
   readonly pending = false;
-  usage: TokenUsage | undefined = undefined;
   /** Events delivered so far, the terminal one included. */
   events = 0;
   modelError = false;
@@ -101,6 +100,8 @@ export class EventDecrypter implements Decrypter {
   #begun = false; // the parser has had bytes: it no longer takes a byte order mark
   #atBoundary = false; // the parser has seen whole events only
   #kept: Buffer | undefined; // the beginning of an event, at the end of the last chunk
+  #promptUsage: TokenUsage | undefined; // of message_start
+  #latestUsage: string | undefined; // the text of the latest plain member `usage`
   #unended = 0; // bytes on the wire since the last blank line; at most a chunk of them is not counted
 
   constructor(
@@ -116,6 +117,16 @@ export class EventDecrypter implements Decrypter {
     this.#known = KnownEvents.ofStream(knownIn(stream));
     this.#usageWanted = usage;
     this.#maxEventBytes = maxEventBytes;
+  }
+
+  /**
+   * The latest counts. At the end of a stream they are those of the whole response. Before, each chunk in
+   * OpenAI's format has those of its choice so far, which count if the client leaves early. They are parsed
+   * when somebody asks, because every chunk replaces those of the chunk before.
+   */
+  get usage(): TokenUsage | undefined {
+    if (this.#latestUsage === undefined) return this.#promptUsage;
+    return tokenUsageIn(this.#latestUsage, this.#promptUsage);
   }
 
   feed(chunk: Uint8Array): Uint8Array {
@@ -257,14 +268,9 @@ export class EventDecrypter implements Decrypter {
     this.#cipher.openAll(bytes, kind.order, this.#match.starts, this.#match.ends, this.#plaintexts);
     const content = this.#checks.accept(kind, this.#plaintexts);
     const isClosing = Array.isArray(content) && content.length === 0;
-    if (kind.type === 'message_start') this.usage = tokenUsage((content as { usage?: unknown }).usage);
-    // Only the usage of these events counts the whole response.
-    if ((isClosing || kind.type === 'message_delta') && this.#match.usageStart >= 0) {
-      this.usage = tokenUsageIn(
-        bytes.toString('latin1', this.#match.usageStart, this.#match.usageEnd),
-        this.usage,
-      );
-    }
+    if (kind.type === 'message_start') this.#promptUsage = tokenUsage((content as { usage?: unknown }).usage);
+    const { usageStart, usageEnd } = this.#match;
+    if (usageStart >= 0) this.#latestUsage = bytes.toString('latin1', usageStart, usageEnd);
     if (kind.type === 'error') {
       this.modelError = true;
       this.finished = this.#checks.grammar.named; // elsewhere `[DONE]` follows

@@ -9,8 +9,8 @@ import type { TokenUsage } from './token-usage.ts';
 
 /**
  * Decrypts one response while it arrives: an event stream (`decrypt-events.ts`) or a body
- * (`decrypt-body.ts`). Its states are data properties, not accessors: V8 keeps all that the accessors of an
- * object literal see until a full collection.
+ * (`decrypt-body.ts`). Its states are data properties, or accessors of a class: V8 keeps all that the
+ * accessors of an object literal see until a full collection.
  */
 export interface Decrypter {
   /** Returns the plaintext bytes that this chunk completes; may be empty. Never throws: see `failure`. */
@@ -35,7 +35,7 @@ export interface Decrypter {
   readonly modelError?: boolean;
   /** Events of a stream that were delivered so far; a body has none. */
   readonly events?: number;
-  /** Set once the response has stated its usage, whether or not the application gets it. */
+  /** The usage that the response has stated so far, whether or not the application gets it. */
   readonly usage: TokenUsage | undefined;
 }
 

@@ -35,7 +35,6 @@ export class ResponseStream implements Decrypter {
    * whole.
    */
   modelError = false;
-  usage: Decrypter['usage'] = undefined;
   readonly #chat: Decrypter;
   readonly #translation: ChatTranslation;
   readonly #requestId: string;
@@ -57,6 +56,10 @@ export class ResponseStream implements Decrypter {
   /** Size of the text that is kept for the last events (ChatTranslation). */
   get held(): number {
     return this.#translation.held;
+  }
+
+  get usage(): Decrypter['usage'] {
+    return this.#chat.usage;
   }
 
   /** Events of the Response so far. */
@@ -81,14 +84,13 @@ export class ResponseStream implements Decrypter {
   /** Translates bytes of the chat. A failure of the chat replaces one of the translation. */
   #translate(bytes: Uint8Array): Uint8Array {
     if (bytes.length > 0 && !this.#translation.isOver) this.#read(bytes);
-    const { failure, finished, pending, usage } = this.#chat;
+    const { failure, finished, pending } = this.#chat;
     if (failure !== undefined) {
       this.failure = failure;
       this.modelError = false;
     }
     this.finished = finished;
     this.pending = pending;
-    this.usage = usage;
     return this.#deliver();
   }
 

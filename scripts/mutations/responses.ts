@@ -29,11 +29,15 @@ const OVERFLOW = 'test/pipeline/context-overflow.test.ts';
 
 const OWN_KEY = 'test/gateway/own-key.test.ts';
 
+const LIBRARY = 'test/client-library/one-exchange.test.ts';
+
 export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'a 401 without the mark of a plain error: the key of the operator is not seen to be refused',
     file: 'lib/gateway/respond.ts',
-    edits: [{ find: 'isOld ?? (status === 401 && ownKey', replace: 'isOld ?? (status === 0 && ownKey' }],
+    edits: [
+      { find: 'const refused = refusalIn(exchange, upstream, text)', replace: 'const refused = undefined' },
+    ],
     tests: [
       {
         file: OWN_KEY,
@@ -84,13 +88,112 @@ export const RESPONSES: readonly Mutation[] = [
   },
   {
     defence: 'a service that wants a newer client: a version that was cut off is quoted',
-    file: 'lib/pipeline/decrypt-body.ts',
-    edits: [{ find: 'decrypter.failure ? chain', replace: 'decrypter ? chain' }],
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: ' || decrypter.failure === undefined', replace: '' }],
     tests: [
       {
         file: OWN_KEY,
         names: [
           'a service that wants a newer client is not recognized in an error without the mark of a plain one that breaks off',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an encrypted error that breaks off: it says that nothing authenticates it (client library)',
+    file: 'lib/client-library/respond.ts',
+    edits: [
+      { find: 'const { failure } = decrypter;', replace: 'const failure = thrown as PrivatemodeError;' },
+    ],
+    tests: [
+      {
+        file: LIBRARY,
+        names: [
+          'a request through the client library fails with stream_idle_timeout if an error that is not marked as plain pauses for longer',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an error of a gateway that calls itself a stream: it counts as a tampered stream',
+    file: 'lib/http-rules/response-kind.ts',
+    edits: [
+      { find: "if (status >= 400) return 'enc", replace: "if (status >= 400 && !streaming) return 'enc" },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'an error of the service keeps its status and its Retry-After, but not its text, if it is an event stream that is not sealed',
+        ],
+      },
+      {
+        file: OWN_KEY,
+        names: [
+          "an operator's key that the service refuses is recognized by a 401 without the mark of a plain error, as an event stream",
+        ],
+      },
+      {
+        file: LIBRARY,
+        names: [
+          'a request through the client library keeps the status and the Retry-After of an error that is an event stream in clear, but not its text',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a compressed error: it counts as tampering, and clients do not wait as long as it says',
+    file: 'lib/http-rules/response-kind.ts',
+    edits: [{ find: 'status < 400 ? refusal : new ForeignError(refusal, status)', replace: 'refusal' }],
+    tests: [
+      {
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'an error of the service keeps its status and its Retry-After, but not its text, if it is compressed',
+        ],
+      },
+      {
+        file: LIBRARY,
+        names: [
+          'a request through the client library keeps the status and the Retry-After of an error that is compressed, but not its text',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'a client that leaves at the beginning of a plain error: the service is blamed, and so is the key',
+    file: 'lib/gateway/respond.ts',
+    edits: [
+      {
+        find: 'if (res.destroyed) throw new ClientGone();\n    const refused',
+        replace: 'const refused',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/client-aborts.test.ts',
+        names: [
+          'client aborts the gateway drops the exchange, also upstream, of a client that closes at the beginning of a plain error, and logs the phase',
+        ],
+      },
+      {
+        file: OWN_KEY,
+        names: [
+          "an operator's key that the service refuses is not recognized by a 401 whose client left before all of it had come",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a client that leaves during a long plain error: the service is blamed',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: 'res.headersSent && !res.destroyed && note', replace: 'res.headersSent && note' }],
+    tests: [
+      {
+        file: 'test/gateway/client-aborts.test.ts',
+        names: [
+          'client aborts the gateway drops the exchange, also upstream, of a client that closes during a long plain error, and logs the phase',
         ],
       },
     ],

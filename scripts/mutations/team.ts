@@ -340,6 +340,19 @@ export const TEAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the budget of tokens: a client that leaves a stream at its finish spends nothing',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'if (usageStart >= 0) this', replace: 'if (usageStart >= 0 && isClosing) this' }],
+    tests: [
+      {
+        file: 'test/limits/gate.test.ts',
+        names: [
+          'the permit of a request is released once, with its count of tokens after the client left a stream at its finish, before the closing chunk: 12 tokens',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a refused key of the operator: people are told to look at their own tokens',
     file: 'lib/gateway/refused-key.ts',
     edits: [{ find: 'if (caller.client !== undefined) {', replace: 'if (deps === undefined) {' }],

@@ -295,12 +295,33 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.equal(await cancelled, refused);
   });
 
-  it('fails with 502 if the service compresses its response although the request asked for identity', async () => {
-    const head = `HTTP/1.1 400 Bad Request\r\n${PLAIN}Content-Encoding: gzip\r\n`;
+  it('fails with 502 if the service compresses a success although the request asked for identity', async () => {
+    const head = 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n';
     const response = await ask(answers(`${head}Content-Length: 4\r\n\r\nzip!`));
     assert.equal(response.status, 502);
     assert.equal(await codeOf(response), 'response_malformed');
     assert.equal(upstream.requests[0]?.headers['accept-encoding'], 'identity');
+  });
+
+  for (const [what, header] of [
+    ['compressed', `${PLAIN}Content-Encoding: gzip\r\n`],
+    ['an event stream in clear', 'Content-Type: text/event-stream\r\n'],
+  ] as const) {
+    it(`keeps the status and the Retry-After of an error that is ${what}, but not its text`, async () => {
+      const head = `HTTP/1.1 429 No\r\n${header}Retry-After: 7\r\n`;
+      const response = await ask(answers(`${head}Content-Length: 8\r\n\r\ndata: 1\n`), {
+        method: 'POST',
+        body: STREAMED,
+      });
+      assert.deepEqual([response.status, response.headers.get('retry-after')], [429, '7']);
+      assert.equal(await codeOf(response), 'response_malformed');
+    });
+  }
+
+  it('fails with stream_idle_timeout if an error that is not marked as plain pauses for longer', async () => {
+    const head = 'HTTP/1.1 400 No\r\nContent-Length: 100\r\n';
+    const response = await ask(answers(`${head}\r\n{`), {}, { streamIdleTimeout: 50 });
+    assert.deepEqual([response.status, await codeOf(response)], [504, 'stream_idle_timeout']);
   });
 
   it('names what to do, and nothing of tampering, if an error is neither encrypted nor marked as plain', async () => {

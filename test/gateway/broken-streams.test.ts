@@ -14,6 +14,7 @@ import {
   chunked,
   completion,
   DONE,
+  http,
   LAST_CHUNK,
   plainError,
   STREAM_HEAD,
@@ -162,6 +163,8 @@ describe('the end of a response', { concurrency: true }, () => {
   }
 
   const PLAIN_ERROR = plainError(500, 'some words').slice(0, -10);
+  const halfSealedError = (request: Buffer) =>
+    http(400, sealedAnswers(request).object({ error: { message: 'some words' } })).slice(0, -10);
   for (const [name, half, isOver, status, code] of [
     [
       'a whole answer that breaks off',
@@ -172,6 +175,8 @@ describe('the end of a response', { concurrency: true }, () => {
     ],
     ['a plain error that breaks off', () => PLAIN_ERROR, true, 502, 'stream_unfinished'],
     ['a plain error that stalls', () => PLAIN_ERROR, false, 504, 'stream_idle_timeout'],
+    ['an encrypted error that breaks off', halfSealedError, true, 502, 'stream_unfinished'],
+    ['an encrypted error that stalls', halfSealedError, false, 504, 'stream_idle_timeout'],
   ] as const) {
     it(`${name} becomes ${status} ${code}, and the client sees nothing of it`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t, { settings: { streamIdleTimeout: 200 } });

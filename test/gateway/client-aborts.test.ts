@@ -39,12 +39,24 @@ interface Stage {
   readonly answers?: (request: Buffer) => string;
   /** What of it the client has read before it leaves. */
   readonly read?: RegExp;
+  /** What the gateway has logged before it leaves. */
+  readonly logged?: RegExp;
   readonly line: Readonly<Record<string, unknown>>;
 }
 
 const STAGES: Readonly<Record<string, Stage>> = {
   'during its upload': { headers: ['Content-Length: 1000'], line: { phase: 'before_headers' } },
   'before the answer': { line: { model: 'm', phase: 'before_headers' } },
+  'at the beginning of a plain error': {
+    answers: () => plainError(429, 'no').slice(0, -5),
+    logged: /answered with an error status/,
+    line: { model: 'm', phase: 'before_headers' },
+  },
+  'during a long plain error': {
+    answers: () => plainError(429, 'x'.repeat(50_000)).slice(0, -5),
+    read: /xxx/,
+    line: { status: 429, model: 'm', phase: 'before_headers' },
+  },
   'before the first token': {
     body: STREAMING,
     answers: () => STREAM_HEAD,
@@ -55,15 +67,14 @@ const STAGES: Readonly<Record<string, Stage>> = {
     body: STREAMING,
     answers: (request) => STREAM_HEAD + chunked(sealedAnswers(request).chunk('hel')),
     read: /"hel"/,
-    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream' },
+    line: { status: 200, firstTokenMs: true, model: 'm', phase: 'mid_stream', tokensIn: 3, tokensOut: 1 },
   },
 };
 
 describe('client aborts', { concurrency: true }, () => {
   for (const [how, leave] of DEPARTURES) {
-    for (const [when, { body = chatBody(), headers = [], answers = () => '', read, line }] of Object.entries(
-      STAGES,
-    )) {
+    for (const [when, stage] of Object.entries(STAGES)) {
+      const { body = chatBody(), headers = [], answers = () => '', read, logged, line } = stage;
       it(`the gateway drops the exchange, also upstream, of a client that ${how} ${when}, and logs the phase`, async (t) => {
         const { upstream, gateway, sending } = await gatewayFixture(t);
         const asked = Promise.withResolvers<void>();
@@ -76,6 +87,8 @@ describe('client aborts', { concurrency: true }, () => {
         if (isSent) await asked.promise;
         else await eventually('the request', () => gateway.active() === 1);
         if (read !== undefined) await asking.until(read);
+        if (logged !== undefined)
+          await eventually('the line', () => gateway.logLines.some((each) => logged.test(each)));
         leave(asking);
         await eventually('the end of the exchange', () => gateway.active() === 0);
         await eventually('the end of the connection to the remote', () => upstream.connections.open === 0);

@@ -242,16 +242,29 @@ describe('an error of the service', { concurrency: true }, () => {
     assert.ok(answer.headers['privatemode-proxy-secret-id'] !== undefined);
   });
 
-  it('keeps its status and its Retry-After, but not its text, if it is neither sealed nor declared plain', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    const text = 'upstream connect error, visit https://evil.example';
-    upstream.on(saying(() => http(429, text, { 'Content-Type': 'text/plain', 'Retry-After': '7' })));
-    const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
-    assert.ok(!answer.body.includes('evil'));
-    assert.equal(answer.headers['retry-after'], '7');
-    assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
-  });
+  const chat = post();
+  const stream = post(chatBody({ stream: true }));
+  for (const [what, request, headers] of [
+    ['neither sealed nor declared plain', chat, { 'Content-Type': 'text/plain' }],
+    ['an event stream that is not sealed', stream, { 'Content-Type': 'text/event-stream' }],
+    ['compressed', stream, { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
+    ['declared plain, but compressed', chat, { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' }],
+    ['that of the list of models, and compressed', get('/v1/models'), { 'Content-Encoding': 'gzip' }],
+  ] as const) {
+    it(`keeps its status and its Retry-After, but not its text, if it is ${what}`, async (t) => {
+      const { upstream, ask, gateway } = await gatewayFixture(t);
+      const text = 'event: error\ndata: {"error":{"message":"visit https://evil.example"}}\n\n';
+      upstream.on(saying(() => http(429, text, { ...headers, 'Retry-After': '7' })));
+      const answer = await ask(request);
+      assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
+      assert.equal(answer.complete, true);
+      assert.ok(!answer.body.includes('evil'));
+      assert.equal(answer.headers['retry-after'], '7');
+      assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
+      assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
+      assert.deepEqual([...gateway.counters.decryptFailures], []);
+    });
+  }
 
   for (const [status, body, type, remedy] of [
     [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says, or a minute, then try again.'],

@@ -11,6 +11,7 @@ import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
   completion,
@@ -64,12 +65,14 @@ const REFUSALS: readonly (readonly [what: string, apiKey: string | undefined])[]
 ];
 
 /** Errors of a gateway before the service: without the header that marks a plain error. */
-const UNMARKED: readonly (readonly [what: string, body: string])[] = [
+const UNMARKED: readonly (readonly [what: string, body: string, headers?: Record<string, string>])[] = [
   ['in plain text', 'unauthorized'],
   ['in JSON', '{"error":{"message":"unauthorized"}}'],
   ['in JSON whose member is a string', '{"message":"Unauthorized"}'],
   ['with an empty object', '{}'],
   ['without a body', ''],
+  ['as an event stream', 'event: error\ndata: {"error":{}}\n\n', { 'Content-Type': 'text/event-stream' }],
+  ['compressed', 'zip', { 'Content-Encoding': 'gzip' }],
 ];
 
 describe("an operator's key that the service refuses", { concurrency: true }, () => {
@@ -143,14 +146,14 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
     assert.match(answer.body, /invalid API key/);
   });
 
-  for (const [what, body] of UNMARKED) {
+  for (const [what, body, headers] of UNMARKED) {
     it(`is recognized by a 401 without the mark of a plain error, ${what}`, async (t) => {
-      const { ask, events, gateway } = await gatewayTo(t, http(401, body));
-      const answer = await ask(post());
+      const { ask, events, gateway } = await gatewayTo(t, http(401, body, headers));
+      const answer = await ask(post(chatBody({ stream: true })));
       assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
       assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
       assert.deepEqual([...gateway.counters.decryptFailures], []);
-      const team = await gatewayTo(t, http(401, body), { deps: withClient() });
+      const team = await gatewayTo(t, http(401, body, headers), { deps: withClient() });
       const told = await team.ask(post());
       assert.deepEqual([told.status, codeOf(told)], [400, 'service_key_rejected']);
       assert.deepEqual(team.events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
@@ -164,6 +167,15 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
     const answer = await ask(post());
     assert.deepEqual([answer.status, codeOf(answer), events], [401, 'response_not_authentic', []]);
     assert.deepEqual([...gateway.counters.decryptFailures], [['response_not_authentic', 1]]);
+  });
+
+  it('is not recognized by a 401 whose client left before all of it had come', async (t) => {
+    const { sending, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key').slice(0, -5));
+    const asking = sending(post());
+    await eventually('the head of the error', () => /"status":401/.test(gateway.logLines.join('')));
+    asking.socket.destroy();
+    await eventually('the end of the exchange', () => gateway.active() === 0);
+    assert.deepEqual(events, []);
   });
 
   it('counts as accepted after an authenticated response, streamed or whole', async (t) => {
@@ -197,20 +209,25 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
     });
   }
 
-  for (const [what, body] of [
-    ['in plain text', TEXT],
-    ['in JSON', JSON.stringify({ error: { message: TEXT } })],
-    ['in JSON whose member is a string', JSON.stringify({ message: TEXT })],
+  for (const [what, body, headers] of [
+    ['in plain text', TEXT, {}],
+    ['in JSON', JSON.stringify({ error: { message: TEXT } }), {}],
+    ['in JSON whose member is a string', JSON.stringify({ message: TEXT }), {}],
+    [
+      'as an event stream',
+      `data: ${JSON.stringify({ error: TEXT })}\n\n`,
+      { 'Content-Type': 'text/event-stream' },
+    ],
   ] as const) {
     it(`makes a request a final 400 client_too_old by an error without the mark of a plain one, ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t);
       upstream.on(async (scripted) => {
         await scripted.body();
-        const whole = http(400, body);
+        const whole = http(400, body, headers);
         await scripted.write(whole.slice(0, -50)); // in the middle of the sentence
         await scripted.write(whole.slice(-50));
       });
-      const answer = await ask(post());
+      const answer = await ask(post(chatBody({ stream: true })));
       assert.deepEqual([answer.status, codeOf(answer)], [400, 'client_too_old']);
       assert.equal(answer.headers['x-should-retry'], 'false');
       assert.match(answer.body, /a client of version 1\.46 or newer/);
@@ -227,7 +244,7 @@ describe('a service that wants a newer client', { concurrency: true }, () => {
       scripted.end();
     });
     const answer = await ask(post());
-    assert.deepEqual([answer.status, codeOf(answer)], [400, 'stream_unfinished']);
+    assert.deepEqual([answer.status, codeOf(answer)], [502, 'stream_unfinished']);
   });
 
   it('is not recognized in an error of more than 4 KiB without the mark of a plain one', async (t) => {

@@ -34,6 +34,8 @@ type Line = Readonly<Record<string, unknown>>;
 
 const STREAMING = chatBody({ stream: true });
 const CHAT = { method: 'POST', path: '/v1/chat/completions' };
+/** What the first chunk of a stream counts. */
+const COUNTED = { tokensIn: 3, tokensOut: 1 };
 
 const parsed = ({ logLines }: TestGateway): Line[] => logLines.map((line) => JSON.parse(line) as Line);
 const atInfo = (gateway: TestGateway): Line[] => parsed(gateway).filter(({ level }) => level === 'INFO');
@@ -132,7 +134,7 @@ const SCENES: readonly Scene[] = [
   ),
   scene(
     "the model's own error inside a stream",
-    { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm' },
+    { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm', ...COUNTED },
     async ({ upstream, ask }) => {
       upstream.on(async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
@@ -160,6 +162,7 @@ const SCENES: readonly Scene[] = [
       firstTokenMs: true,
       model: 'm',
       code: 'stream_unfinished',
+      ...COUNTED,
     },
     async ({ upstream, ask }) => {
       upstream.on(async (scripted) => {

@@ -210,6 +210,11 @@ describe('shutdown', () => {
       { answers: (request) => completion(request).slice(0, -20) },
       ...([1, post()] as const),
     ],
+    [
+      'has received a part of an encrypted error',
+      { answers: (request) => http(400, sealedAnswers(request).object({ error: {} })).slice(0, -5) },
+      ...([1, post()] as const),
+    ],
     ['is still being uploaded', {}, 0, post(chatBody(), { headers: ['Content-Length: 100000'] })],
     ['waits for the remote to be verified', { session: unverified }, 0, post()],
     [

@@ -27,7 +27,8 @@ describe('the head of an upstream response', () => {
     ['an error that says it is plain', 400, PLAIN, false, 'plain'],
     ['an error that says it is plain, in place of a stream', 500, PLAIN, true, 'plain'],
     ['the first error, sealed', 400, JSON_BODY, true, 'encrypted-body'],
-    ['an error that is a stream', 500, STREAM, false, 'encrypted-stream'],
+    ['an error that calls itself a stream, in place of a body', 500, STREAM, false, 'encrypted-body'],
+    ['an error that calls itself a stream, in place of one', 429, STREAM, true, 'encrypted-body'],
     [
       'Privatemode-Encrypted: FALSE, in capitals',
       400,

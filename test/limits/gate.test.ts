@@ -258,7 +258,8 @@ describe('the permit of a request is released once, with its count of tokens', {
       200,
       30,
     ],
-    ['after a stream without a usage', STREAM, answering, 200, 0],
+    ['after a stream without a closing chunk, whose usage is in every chunk', STREAM, answering, 200, 4],
+    ['after a stream whose last usage has no count', STREAM, streamWithUsage({}), 200, 0],
     ['after the list of models', get('/v1/models'), answering, 200, 0],
     ['after a 400 of the gateway', post('{'), answering, 400, 0],
     ['after a body that is too large', post('', { headers: ['Content-Length: 9999999'] }), answering, 413, 0],
@@ -322,6 +323,25 @@ describe('the permit of a request is released once, with its count of tokens', {
     await eventually('nothing was released', () => released.length > 0);
     assert.deepEqual(released, [10]);
     assert.equal(upstream.requests.length, 1);
+  });
+
+  it('after the client left a stream at its finish, before the closing chunk: 12 tokens', async (t) => {
+    const { gate, released } = recordingGate((_, permit) => permit);
+    const { client, receipts } = await scene(t, gate, {
+      script: async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const events = [sealed.chunk('hel'), sealed.event(chatChunk('lo', 'stop', 9))];
+        await scripted.write(STREAM_HEAD + events.map(chunked).join(''));
+      },
+    });
+    const asking = client();
+    asking.send(STREAM);
+    await asking.until(/"finish_reason":"stop"/);
+    asking.socket.destroy();
+    await eventually('nothing was released', () => released.length > 0);
+    assert.deepEqual(released, [12]);
+    await eventually('no receipt', () => receipts.length === 1);
+    assert.deepEqual(receipts[0]?.tokens, { in: 3, out: 9, cached: null });
   });
 
   it('after the client left between the usage and the end of a stream: 37 tokens', async (t) => {

@@ -39,8 +39,11 @@ describe('the usage of a stream', () => {
     });
   }
 
-  it('is unknown without a closing chunk', () => {
-    assert.deepEqual(streamUsage(chat(...finished), 'chat'), twice(undefined));
+  it('is that of the latest chunk without a closing chunk', () => {
+    assert.deepEqual(
+      streamUsage(chat(...finished), 'chat'),
+      twice({ prompt: 3, completion: 3, cached: undefined }),
+    );
   });
 
   const messages = (started: object, delta: object): (TokenUsage | undefined)[] => {
