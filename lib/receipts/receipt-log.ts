@@ -38,6 +38,8 @@ export interface ReceiptLogOptions {
    * how many.
    */
   readonly onLoss?: (lost: number | null) => void;
+  /** Called when old exchanges could not be removed; the next exchange tries it again. */
+  readonly onUnpruned?: (reason: Error) => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
@@ -66,7 +68,8 @@ const REFUSED_SHARE = 0.1;
  * none. Throws receipts_unavailable.
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
-  const { workspace, version, nextKey, onFailure, onRecovery, onLoss = () => {} } = options;
+  const { workspace, version, nextKey, onFailure, onRecovery } = options;
+  const { onLoss = () => {}, onUnpruned = () => {} } = options;
   const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
   const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
@@ -74,7 +77,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   const time = (): string => new Date(now()).toISOString();
   /** Records that have no line yet, in order. */
   let pending: ReceiptRecord[] = [];
-  const verdicts = createVerdictStore(directory, mostExchanges);
+  const verdicts = createVerdictStore(directory, { most: mostExchanges, onUnpruned });
   let seq = 0;
   let prev = NOTHING_BEFORE;
   const writer = createLineWriter(openOwnToAppend);

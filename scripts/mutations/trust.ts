@@ -379,6 +379,31 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the recorded exchanges: one that cannot be removed ends all receipts',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: '.catch(onUnpruned)', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'writing receipts goes on while an old exchange cannot be removed, which is reported',
+          'writing receipts leaves no part of an old exchange under its name if it crashes while it deletes the exchange',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the recorded exchanges: a stray file keeps old ones from being removed',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: 'entry.isDirectory() && (', replace: '(entry.name !== "" || ' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts goes on whatever else lies among the exchanges, and leaves it there'],
+      },
+    ],
+  },
+  {
     defence: 'the signatures of receipts: anybody may have written them',
     file: 'lib/receipts/receipt.ts',
     edits: [
