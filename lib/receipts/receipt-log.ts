@@ -18,8 +18,8 @@ import {
   receiptFileName,
   signedLine,
 } from './receipt.ts';
-import { keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
-import { type KeyRing, keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
+import { beforeWriting, keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
+import { keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
 import { createVerdictStore, type KeptExchange } from './verdict-store.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
@@ -144,7 +144,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const { key, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     const name = keySha256(publicKey);
-    const { found, announced } = await readChains(directory, await keysOf(directory));
+    const { found, announced } = await beforeWriting(directory, readChains(directory));
     const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
@@ -259,11 +259,12 @@ function sumRefusals() {
 const announcement = (key: string, next: string): string => `${key} ${next}`;
 
 /**
- * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of
- * `keys`. `found`: their ends, of each the last signed line, without the ends that another chain has named as
+ * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
+ * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named as
  * found. `announced`: each `announcement` of a key.
  */
-async function readChains(directory: string, keys: KeyRing) {
+async function readChains(directory: string) {
+  const keys = await keysOf(directory);
   const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
   const ends: ChainEnd[] = [];
   const named = new Set<string>();

@@ -730,7 +730,7 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/receipts/check-references.ts',
     edits: [
       {
-        find: 'readdir(manifests).catch(() => undefined);',
+        find: 'ifThere(readdir(manifests));',
         replace: "readdir(join(manifests, 'log.txt')).catch(() => []);",
       },
     ],
@@ -926,6 +926,36 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/files/own-files.test.ts',
         names: ['files of receipts are refused at the start: a key that is a link'],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: what this user may not read counts as missing or changed',
+    file: 'lib/files/own-files.ts',
+    edits: [{ find: 'if (SOMETHING_ELSE.has(error.code)) return', replace: 'if (error.code !== "") return' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'what this user may not read among receipts is receipts_unreadable with its path, and no finding: a verdict',
+          'what this user may not read among receipts is receipts_unreadable with its path, and no finding: a manifest',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a key of another kind signs them',
+    file: 'lib/receipts/receipt-keys.ts',
+    edits: [
+      {
+        find: "pem === undefined || key?.asymmetricKeyType === 'ed25519'",
+        replace: 'pem === undefined || key !== undefined',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/files/own-files.test.ts',
+        names: ['files of receipts are refused at the start: a key of another kind'],
       },
     ],
   },
