@@ -260,8 +260,8 @@ const announcement = (key: string, next: string): string => `${key} ${next}`;
 
 /**
  * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
- * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named as
- * found. `announced`: each `announcement` of a key.
+ * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named
+ * as found. `announced`: each `announcement` of a key.
  */
 async function readChains(directory: string) {
   const keys = await keysOf(directory);

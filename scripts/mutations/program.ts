@@ -157,6 +157,17 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the sums of receipts: a gateway whose receipts are not there is left out in silence',
+    file: 'lib/commands/usage.ts',
+    edits: [{ find: 'directories.length === 1 || report.empty === undefined', replace: 'true' }],
+    tests: [
+      {
+        file: 'test/commands/usage.test.ts',
+        names: ['usage names a --dir without receipts, and exits with 10 if it is one of several'],
+      },
+    ],
+  },
+  {
     defence: 'the listener of the metrics: it shows the status page',
     file: 'lib/observe/admin.ts',
     edits: [{ find: '    routes: METRICS_ROUTES,', replace: '    routes: ADMIN_ROUTES,' }],
