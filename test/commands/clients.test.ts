@@ -262,7 +262,10 @@ describe('privatemode-proxy clients', () => {
     const path = fileWith('#half');
     const { code, stderr } = await run('revoke', 'ann', '--clients', path);
     assert.equal(code, 1);
-    assert.match(stderr, /was not written to its end.* whole text is in .*clients\.json\.new/);
+    assert.match(
+      stderr,
+      /was not written to its end.* whole text is in .*clients\.json\.privatemode-proxy-new/,
+    );
     assert.equal(readFileSync(path, 'utf8'), '#half');
   });
 
@@ -272,7 +275,7 @@ describe('privatemode-proxy clients', () => {
     symlinkSync(path, link);
     for (const words of [['list'], ['new', 'ann'], ['revoke', 'ann']]) {
       const { stderr } = await run(...words, '--clients', link);
-      assert.ok(stderr.includes(`the whole text is in ${path}.new:`), stderr);
+      assert.ok(stderr.includes(`the whole text is in ${path}.privatemode-proxy-new:`), stderr);
     }
   });
 
