@@ -34,6 +34,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'flags of the systemd units: verify ignores a manifest that is pinned among them',
+    file: 'lib/commands/verify.ts',
+    edits: [{ find: "if (request.mode === 'live') refuseFlagsNotPassed(argv, env);", replace: '' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment verify refuses PRIVATEMODE_PROXY_FLAGS if it asks the service without them, as a manifest may be pinned there',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a socket that systemd opened: its address is not judged, so an open one gets no warning',
     file: 'lib/proxy.ts',
     edits: [{ find: 'fd === undefined ? undefined : hostIn(url));', replace: 'undefined);' }],
