@@ -960,6 +960,24 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a saved exchange: other files in its directory change the digest that names it',
+    file: 'lib/commands/save-exchange.ts',
+    edits: [
+      {
+        find: 'const [taken] = names;',
+        replace: 'const taken = names.find((name) => name === SAVED.verdict);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/verify-live.test.ts',
+        names: [
+          'verify of a live service refuses to save into a directory that holds an exchange or anything else, before it sends any request',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'lines of receipts: the chain begins with what nobody signed',
     file: 'lib/receipts/receipt.ts',
     edits: [{ find: 'if (!isSignedBy(line, key)) return', replace: 'if (Date.now() < 0) return' }],
