@@ -1300,7 +1300,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking',
+          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking, or change settings',
         ],
       },
     ],
