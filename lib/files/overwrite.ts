@@ -13,7 +13,7 @@ export const UNFINISHED = 0x23;
 
 /**
  * The path of the copy that holds the whole new content while a file is being written. The copy stays if the
- * write was cut short. The name is one that nobody gives a file of his own, because the next write deletes it.
+ * write was cut short. Nobody gives a file of his own that name, because the next write deletes it.
  */
 export const copyBeside = (path: string): string => `${path}.privatemode-proxy-new`;
 
