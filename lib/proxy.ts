@@ -421,6 +421,11 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
       const message = `${counters.receipts.lost} since the start${unknown}`;
       conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost: lost ?? 'unknown' } });
     },
+    onUnpruned: ({ message: reason }) =>
+      log.warn(
+        { reason },
+        'Old exchanges beside the receipts could not be removed; the next verification tries again',
+      ),
   });
   const { instance, publicKey } = opened;
   if (opened.isKeyChanged)

@@ -114,7 +114,8 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   unsafe_roots_refused: "A flag asks to trust a simulator's hardware roots for the real service.",
   verify_input_invalid: 'A file for `verify` cannot be used.',
   listen_failed: 'The port cannot be opened, mostly because another program has it.',
-  receipts_unavailable: 'Receipts are switched on but cannot be written.',
+  receipts_unavailable:
+    'Receipts are switched on but cannot be written, or what lies in their directory cannot be read.',
   receipts_unreadable: 'The receipts, or the key to check them with, cannot be read.',
   internal: 'A defect of this program.',
 };

@@ -14,7 +14,7 @@ const asNode = (version: string): string =>
 describe('bin/check-node.js', () => {
   /** A checkout of one line, started as npm scripts start the program. */
   function started({ packages, version }: { readonly packages: boolean; readonly version: string }) {
-    const directory = temporaryDirectory('check-node-');
+    const directory = join(temporaryDirectory('check-node-'), 'with a blank');
     cpSync(join(ROOT, 'bin/check-node.js'), join(directory, 'bin/check-node.js'), { recursive: true });
     writeFileSync(join(directory, 'package.json'), '{"type":"module"}');
     writeFileSync(join(directory, 'bin', 'main.ts'), 'const word: string = "ran"; console.log(word);');

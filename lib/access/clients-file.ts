@@ -287,6 +287,8 @@ function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Ar
   if (bytes.length === 0) return 'the file is empty';
   if (kind !== 'syntax') return reason;
   const text = Buffer.from(bytes).toString();
+  if (text.startsWith('\ufeff'))
+    return 'the file begins with a byte order mark: save it as UTF-8 without one';
   const hint = /^\s*\{/.test(text)
     ? 'JSON has no comments, and no comma behind the last item'
     : '"privatemode-proxy clients new NAME --clients FILE" makes such a file';

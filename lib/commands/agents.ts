@@ -138,8 +138,8 @@ export async function demandVersion(
   const found = /^v?(\d+\.\d+\.\d+)/.exec(stdout.trim())?.[1];
   if (found === undefined || found.localeCompare(oldest, 'en', { numeric: true }) < 0)
     throw invalid(
-      `${name} ${found ?? 'of an unknown version'} cannot run: versions before ${oldest} run the extensions of a repository without ` +
-        `asking. Install a newer one: ${install}`,
+      `${name} ${found ?? 'of an unknown version'} cannot run: versions before ${oldest} change your settings, or run the extensions ` +
+        `of a repository without asking. Install a newer one: ${install}`,
     );
 }
 

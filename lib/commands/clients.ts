@@ -7,6 +7,7 @@ import { readFile as read, readlink, realpath } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
+import { readApiKey } from '../config/api-key.ts';
 import { readNamedFile } from '../config/files.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
@@ -80,12 +81,13 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   const tookOver = (at: string, owner: string): void => {
     stderr.write(`The lock ${at}.lock was older than 30 s, and was taken over from ${owner}.\n`);
   };
-  const { said, sha256, written } = await change(file, tookOver, (before) =>
+  const { said, sha256, written, entries } = await change(file, tookOver, (before) =>
     word === 'new'
       ? withTokens(before, fresh, { path: file, apiKeyFile })
       : without(before, names[0] as string, file),
   );
   for (const each of fresh) show(each, io);
+  stderr.write(aboutExpiry(fresh, entries, (now?.() ?? new Date()).getTime()));
   const done = said(file);
   const people = word === 'new' ? stderr : stdout;
   if (word === 'revoke') stderr.write(aboutKeys(written, file));
@@ -164,10 +166,14 @@ function withTokens(
     { file, said: () => '' },
   );
   // The value is not quoted: it may be the key itself, by mistake.
-  if (key.apiKey !== undefined && !existsSync(resolve(dirname(path), key.apiKey.slice(1))))
-    throw invalid(
-      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
-    );
+  if (key.apiKey !== undefined) {
+    const keyPath = resolve(dirname(path), key.apiKey.slice(1));
+    if (!existsSync(keyPath))
+      throw invalid(
+        `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
+      );
+    readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');
+  }
   if (file.clients.length > 0 && file.clients.every(hasKey) && !changed.file.clients.every(hasKey))
     throw invalid(
       `every client in ${path} has an apiKey, and a gateway without --api-key refuses a file in which a client has none: add ` +
@@ -184,6 +190,18 @@ const aboutKeys = ({ clients }: Written, path: string): string =>
   clients.some(hasKey) && !clients.every(hasKey)
     ? `Warning: some clients in ${path} have an apiKey and some have none: a gateway without --api-key refuses this file, and goes on with the list it had.\n`
     : '';
+
+/** Warnings about clients whose new token is refused from the start; empty if there are none. */
+function aboutExpiry(fresh: readonly Fresh[], entries: readonly ClientEntry[], now: number): string {
+  const expired = entries.filter(
+    ({ name, expires = Infinity }) => expires <= now && fresh.some((each) => each.name === name),
+  );
+  const warnings = expired.map(
+    ({ name, expires }) =>
+      `Warning: ${name} expired at ${new Date(expires as number).toISOString()}, so its tokens are refused: change "expires" in the file.\n`,
+  );
+  return warnings.join('');
+}
 
 function withToken(
   file: Written,
@@ -313,6 +331,13 @@ function readFile(path: string): {
   return { bytes, file: JSON.parse(bytes.toString()) as Written, entries };
 }
 
+/** What was written: the content, its SHA-256, and the clients as a gateway reads them. */
+interface Changed {
+  readonly written: Written;
+  readonly sha256: string;
+  readonly entries: readonly ClientEntry[];
+}
+
 /**
  * Changes the file under its lock and reads it again. Two commands at the same time change it one after the
  * other. If an editor writes at the same time, the caller gets an error. A symbolic link stays, and the file
@@ -323,7 +348,7 @@ async function change(
   path: string,
   tookOver: (at: string, owner: string) => void,
   changed: (file: Written) => Change,
-): Promise<Pick<Change, 'said'> & { readonly sha256: string; readonly written: Written }> {
+): Promise<Pick<Change, 'said'> & Changed> {
   try {
     const at = await withoutLinks(path);
     return await withLock(
@@ -333,13 +358,13 @@ async function change(
         const before = existsSync(at) ? readFile(at) : undefined;
         const { file, said } = changed(before?.file ?? { clients: [] });
         const content = Buffer.from(textOf(file));
-        parseClientsFile(content, { needsKeys: false, tokensOptional: true });
+        const entries = parseClientsFile(content, { needsKeys: false, tokensOptional: true });
         if (before !== undefined && !(await read(at)).equals(before.bytes)) throw changedMeanwhile(path);
         if (before !== undefined) await overwrite(at, content);
         else if (!(await publish(at, content, MODE))) throw changedMeanwhile(path);
         await syncDirectory(dirname(at));
         if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
-        return { said, sha256: createHash('sha256').update(content).digest('hex'), written: file };
+        return { said, entries, sha256: createHash('sha256').update(content).digest('hex'), written: file };
       },
     );
   } catch (thrown) {

@@ -32,6 +32,8 @@ export interface Io {
 /** What the command line asks of a command. */
 export interface Invocation {
   readonly given: Given;
+  /** The arguments after the command's name. */
+  readonly argv: readonly string[];
   /** The words after the command's name: one of the forms in `words` of the command. */
   readonly words: readonly string[];
   /** The arguments after `--`, if the command takes them. */
@@ -102,7 +104,7 @@ export async function runCommand(
     return 0;
   }
   for (const warning of parsed.warnings) asked.io.stderr.write(`Warning: ${printable(warning)}\n`);
-  return run({ ...asked, given: { ...given, warnings: [] }, words, rest: line.slice(end + 1) });
+  return run({ ...asked, given: { ...given, warnings: [] }, words, rest: line.slice(end + 1), argv: line });
 }
 
 /**

@@ -2,7 +2,7 @@
  * Writes a verified exchange to a directory (`verify --save DIR`), and finds the files of a saved one
  * (`verify --saved DIR`).
  */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { isAbsolute, join } from 'node:path';
 import { orRefuse } from '../config/files.ts';
 import { invalid } from '../config/values.ts';
@@ -12,15 +12,16 @@ import { pathRefusal } from '../files/path-refusal.ts';
 import { exchangeFiles, SAVED, type SavedExchange } from '../verdict/saved-exchange.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 
-/**
- * Creates the directory before the first request; refuses one that holds another exchange. Throws
- * config_invalid.
- */
+/** Creates the directory before the first request; refuses one that is not empty. Throws config_invalid. */
 export function prepareSave(directory: string): void {
-  const taken = Object.values(SAVED).find((name) => existsSync(join(directory, name)));
+  const names = existsSync(directory) ? orRefuse(() => readdirSync(directory), unwritable(directory)) : [];
+  // Any other file would be one of the exchange for --saved, whose digest names them all.
+  const [taken] = names;
   if (taken !== undefined) {
     throw invalid(
-      `--save: ${directory} already holds ${taken}; name an empty directory, or verify the saved exchange: verify --saved ${directory}`,
+      `--save: ${directory} already holds ${taken}; name an empty directory${
+        names.includes(SAVED.verdict) ? `, or verify the saved exchange: verify --saved ${directory}` : ''
+      }`,
     );
   }
   orRefuse(() => makeDirectorySync(directory, 0o700), unwritable(directory));

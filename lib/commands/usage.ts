@@ -54,7 +54,9 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   stdout.write(render(report, directories.join(', ')));
   for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
   if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
-  return report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
+  // One directory may be empty, as that of a new gateway; one of several is a gateway that is not counted.
+  const isWhole = directories.length === 1 || report.empty === undefined;
+  return isWhole && report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
 
 const NO_RECEIPTS = 'A gateway with --receipts writes them to receipts in its --workspace.';
@@ -65,9 +67,9 @@ function parseDate(flag: string, given: string): Date {
   return parseMoment(flag, moment, wanted, given);
 }
 
-/** Notes about lines that were not counted. */
-function notesOn({ lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
-  const notes: string[] = [];
+/** Notes about directories without receipts, and about lines that were not counted. */
+function notesOn({ empty = [], lines: { unreadable, repeated, cutOff, first } }: UsageReport): string[] {
+  const notes = empty.map((directory) => `There are no receipts in ${directory}.`);
   const uncounted: string[] = [];
   if (unreadable > 0) uncounted.push(`${plural(unreadable, 'line')} cannot be read`);
   if (repeated > 0) uncounted.push(`${plural(repeated, 'line')} stood there before or out of order`);
@@ -197,7 +199,7 @@ that the service found in its prompt cache.`,
         ['   0', 'Every receipt of the period is counted.'],
         [
           '  10',
-          'Some lines are unreadable or duplicates, and are not counted; stderr says how many, and where the first is.',
+          'Some lines are unreadable or duplicates, and are not counted; stderr says how many, and where the first is. Or one of several --dir has no receipts; stderr names it.',
         ],
         ['   1', 'A flag is wrong, or the receipts cannot be read; "Error: …" says why.'],
       ]),

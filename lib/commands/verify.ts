@@ -2,6 +2,7 @@
  * `privatemode-proxy verify`: reads the command line, prints the verdict, and exits with a code by its
  * outcome.
  */
+import { refuseFlagsNotPassed } from '../config/environment.ts';
 import { hasColours } from '../text.ts';
 import { CUSTOM_ROOTS_EXIT_CODE, OUTCOMES } from '../verdict/outcome.ts';
 import { renderText } from '../verdict/text.ts';
@@ -18,10 +19,12 @@ export const VERIFY: Command = { flags: VERIFY_FLAGS, help: renderVerifyHelp, ru
  */
 async function printVerdict({
   given,
+  argv,
   env,
   io: { stdout, stderr, now = () => new Date() },
 }: Invocation): Promise<number> {
   const request = verifyRequest(given, env);
+  if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
   for (const warning of request.warnings) stderr.write(`Warning: ${warning}\n`);
   // Show progress to a person who waits at a terminal; programs read only the verdict.
   const showSteps = stderr.isTTY === true && !request.json;

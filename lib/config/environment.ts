@@ -78,9 +78,10 @@ export function refuseFlagsOfNpm(
 const FLAGS_OF_UNIT = 'PRIVATEMODE_PROXY_FLAGS';
 
 /**
- * Refuses a start without the flags of PRIVATEMODE_PROXY_FLAGS: only a command line that names the variable,
- * as in the systemd units, passes them on. Without this check a proxy started in another way would ignore all
- * of them, a --clients that keeps others out included. Throws config_invalid; the message quotes no value.
+ * Refuses a start, or a check of the live service, without the flags of PRIVATEMODE_PROXY_FLAGS: only a
+ * command line that names the variable, as in the systemd units, passes them on. Without this check a proxy
+ * started in another way would ignore all of them, a --clients that keeps others out included. Throws
+ * config_invalid; the message quotes no value.
  */
 export function refuseFlagsNotPassed(argv: readonly string[], env: Environment): void {
   // systemd removes quotes and backslashes when it splits the variable into words.

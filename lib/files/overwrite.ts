@@ -13,9 +13,9 @@ export const UNFINISHED = 0x23;
 
 /**
  * The path of the copy that holds the whole new content while a file is being written. The copy stays if the
- * write was cut short.
+ * write was cut short. Nobody gives a file of his own that name, because the next write deletes it.
  */
-export const copyBeside = (path: string): string => `${path}.new`;
+export const copyBeside = (path: string): string => `${path}.privatemode-proxy-new`;
 
 /**
  * Writes `content` into an existing file. Owner, group, mode and ACL stay, and so do mounts of the file.
@@ -27,8 +27,13 @@ export async function overwrite(path: string, content: Buffer): Promise<void> {
   await using file = await open(path, 'r+');
   const beside = copyBeside(path);
   await unless('ENOENT', unlink(beside)); // the copy of an earlier write that was cut short
-  await writeNew(beside, content, 0o600);
-  await syncDirectory(dirname(path));
+  try {
+    await writeNew(beside, content, 0o600);
+    await syncDirectory(dirname(path));
+  } catch (error) {
+    await unlink(beside).catch(() => {}); // nobody needs a part, and the file is whole
+    throw error;
+  }
   const put = async (bytes: Uint8Array, at: number): Promise<void> => {
     for (let done = 0; done < bytes.length; )
       done += (await file.write(bytes, done, bytes.length - done, at + done)).bytesWritten;

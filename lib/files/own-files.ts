@@ -51,6 +51,22 @@ export async function readRegular(path: string, most: number): Promise<Buffer> {
   return await readAtMost(file, most);
 }
 
+/** Codes of an error that says what lies at a path: something else than what was to be read. */
+const SOMETHING_ELSE: ReadonlySet<unknown> = new Set(['ENOTDIR', 'ELOOP', 'EFBIG', 'receipts_unavailable']);
+
+/**
+ * The result of reading a file or directory; undefined if nothing lies at its path, `other` if something else
+ * does. Throws what keeps this process from seeing what lies there, such as EACCES and EIO.
+ */
+export const ifThere = <T, Other = undefined>(reading: Promise<T>, other?: Other) =>
+  unless<T | Other | undefined>(
+    'ENOENT',
+    reading.catch((error: NodeJS.ErrnoException) => {
+      if (SOMETHING_ELSE.has(error.code)) return other;
+      throw error;
+    }),
+  );
+
 async function readAtMost(file: FileHandle, most: number): Promise<Buffer> {
   if ((await file.stat()).size > most) throw Object.assign(new Error('too long'), { code: 'EFBIG' });
   return file.readFile();

@@ -14,7 +14,9 @@ import {
 import { type CustomRoots, checkExchanges, checkManifests, checkVerdicts } from './check-references.ts';
 import { type ChainEnd, lineDigest, NOTHING_BEFORE } from './receipt.ts';
 import {
+  type FindKey,
   firstLine,
+  type KeyRing,
   keyOfChain,
   lastLine,
   listReceiptFiles,
@@ -22,7 +24,7 @@ import {
   type Signer,
   type SoundLine,
 } from './receipt-files.ts';
-import { type FindKey, type KeyRing, keyNamed, keySha256, keysOf, readPublicKey } from './receipt-keys.ts';
+import { keyNamed, keySha256, keysOf, readPublicKey } from './receipt-keys.ts';
 
 export interface ReceiptsReport extends Readonly<Omit<ReceiptCounts, 'refused'>> {
   /** Whether no finding fails. */

@@ -1,12 +1,11 @@
 /**
  * Checks what receipts refer to: the verdicts and the exchanges beside them, and the manifests in the log of
- * the workspace.
+ * the workspace. What this user may not read is no finding: the checks throw what the file system throws.
  */
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { unless } from '../files/durable-file.ts';
-import { readRegular, readTree } from '../files/own-files.ts';
+import { ifThere, readRegular, readTree } from '../files/own-files.ts';
 import { MANIFEST_NAME } from '../manifest-log/manifest-log.ts';
 import { exchangeDigest } from '../verdict/saved-exchange.ts';
 import { type CheckedChain, finding, type ReceiptFinding } from './check-chain.ts';
@@ -28,7 +27,7 @@ export async function checkVerdicts(directory: string, chains: readonly CheckedC
     const { verdictSha256 } = epoch;
     const subject = `its verdict ${verdictSha256}`;
     const path = join(directory, VERDICTS, `${verdictSha256}.json`);
-    const bytes = await readRegular(path, LONGEST_FILE).catch(() => undefined);
+    const bytes = await ifThere(readRegular(path, LONGEST_FILE));
     if (bytes === undefined) {
       findings.push(finding('missing', line, `${subject} is missing`));
       continue;
@@ -73,14 +72,14 @@ export async function checkManifests(
   const epochs = chains.flatMap((chain) => chain.epochs);
   if (epochs.length === 0) return [];
   const manifests = join(dirname(resolve(directory)), MANIFESTS);
-  const names = await readdir(manifests).catch(() => undefined);
+  const names = await ifThere(readdir(manifests));
   if (names === undefined) {
     const message = `their manifests cannot be compared: there is no directory ${MANIFESTS} beside them`;
     return [finding('missing', { file: '.', number: 0 }, message, strict)];
   }
   const kept = new Set<string>();
   for (const name of names.filter((name) => MANIFEST_NAME.test(name))) {
-    const bytes = await readRegular(join(manifests, name), LONGEST_FILE).catch(() => undefined);
+    const bytes = await ifThere(readRegular(join(manifests, name), LONGEST_FILE));
     if (bytes !== undefined) kept.add(createHash('sha256').update(bytes).digest('hex'));
   }
   const first = new Map(epochs.toReversed().map(({ epoch, line }) => [epoch.manifestSha256, line]));
@@ -103,9 +102,7 @@ export async function checkExchanges(
   for (const { epoch, line } of chains.flatMap(({ epochs }) => epochs)) {
     const { exchangeSha256: sha256 = '' } = epoch;
     if (!/^[0-9a-f]{64}$/.test(sha256)) continue;
-    const kept = await unless('ENOENT', readTree(join(directory, EXCHANGES, sha256), LONGEST_FILE)).catch(
-      () => ({}),
-    );
+    const kept = await ifThere(readTree(join(directory, EXCHANGES, sha256), LONGEST_FILE), {});
     if (kept !== undefined && exchangeDigest(kept) !== sha256)
       findings.push(finding('not ours or changed', line, `its exchange ${sha256} was changed`));
   }

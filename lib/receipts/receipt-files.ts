@@ -7,7 +7,6 @@ import { TEMPORARY } from '../files/durable-file.ts';
 import { linesFromEnd, linesOf, type PlacedLine } from '../files/line-files.ts';
 import { pathRefusal } from '../files/path-refusal.ts';
 import { parseLine, type ReceiptLine, readLine } from './receipt.ts';
-import type { FindKey, KeyRing } from './receipt-keys.ts';
 
 /** A signed line of the instance in whose file it stands. */
 export type SoundLine = PlacedLine & { readonly members: ReceiptLine };
@@ -17,6 +16,12 @@ export interface Signer {
   readonly instance: string;
   readonly key: KeyObject;
 }
+
+/** Ed25519 public keys by `keySha256`. The first one is tried first. */
+export type KeyRing = ReadonlyMap<string, KeyObject>;
+
+/** Finds a key by its name; undefined: that key does not count. */
+export type FindKey = (name: string) => Promise<KeyObject | undefined>;
 
 /** Other names that belong in a directory of receipts: of keys, verdicts and exchanges. */
 const EXPECTED = /^(?:key\.pem(?:\.lock)?|public\.pem|keys|verdicts|exchanges)$/;
@@ -79,6 +84,18 @@ export function receiptsUnreadable(directory: string, cause: unknown, remedy?: s
   const message = `the receipts in ${directory} cannot be read (${why})`;
   return new PrivatemodeError('receipts_unreadable', message, { cause, ...(remedy && { remedy }) });
 }
+
+/**
+ * The result of what a proxy reads before it writes receipts to the directory. Throws receipts_unavailable,
+ * with the path that could not be read.
+ */
+export const beforeWriting = <T>(directory: string, reading: Promise<T>): Promise<T> =>
+  reading.catch((cause: unknown) => {
+    if (cause instanceof PrivatemodeError) throw cause;
+    const { message } = receiptsUnreadable(directory, cause);
+    const remedy = 'Make that readable for the user of the proxy, or start without --receipts.';
+    throw new PrivatemodeError('receipts_unavailable', message, { cause, remedy });
+  });
 
 function soundLine(line: PlacedLine, { instance, key }: Signer): SoundLine | undefined {
   const members = readLine(line.text, key);

@@ -14,19 +14,14 @@ import { join } from 'node:path';
 import { PrivatemodeError } from '../errors.ts';
 import { publish, replace, unless } from '../files/durable-file.ts';
 import { withLock } from '../files/file-lock.ts';
-import { LONGEST_PEM, readOwnKey, readRegular, requireOwnDirectory } from '../files/own-files.ts';
+import { ifThere, LONGEST_PEM, readOwnKey, readRegular, requireOwnDirectory } from '../files/own-files.ts';
+import { beforeWriting, type KeyRing } from './receipt-files.ts';
 
 /**
  * Names in the directory of the receipts. `private`: PKCS #8, `public`: SubjectPublicKeyInfo, both PEM;
  * `all`: the directory of every public key that has signed here, `<SHA-256>.pem` each.
  */
 export const KEY_FILES = { private: 'key.pem', public: 'public.pem', all: 'keys' } as const;
-
-/** Ed25519 public keys by `keySha256`. The first one is tried first. */
-export type KeyRing = ReadonlyMap<string, KeyObject>;
-
-/** Finds a key by its name; undefined: that key does not count. */
-export type FindKey = (name: string) => Promise<KeyObject | undefined>;
 
 /** The name of a key: lower-case hex SHA-256 of its SubjectPublicKeyInfo (DER). */
 export const keySha256 = (key: KeyObject): string =>
@@ -53,18 +48,16 @@ export async function readOrMakeKey(
 ): Promise<{ readonly key: KeyObject; readonly isChanged: boolean; readonly former: string | undefined }> {
   await requireOwnDirectory(directory);
   const path = join(directory, KEY_FILES.private);
-  let pem = await unless('ENOENT', readOwnKey(path));
-  if (pem === undefined) {
+  let key = await readKey(directory);
+  while (key === undefined) {
     const { privateKey } = generateKeyPairSync('ed25519');
     await publish(path, privateKey.export({ type: 'pkcs8', format: 'pem' }), 0o600);
-    pem = await readOwnKey(path);
+    key = await readKey(directory);
   }
-  const key = createPrivateKey(pem);
   const publicKey = createPublicKey(key);
   const publicPem = pemOf(publicKey);
-  const stored = (
-    await unless('ENOENT', readRegular(join(directory, KEY_FILES.public), LONGEST_PEM))
-  )?.toString();
+  const publicFile = readRegular(join(directory, KEY_FILES.public), LONGEST_PEM);
+  const stored = (await beforeWriting(directory, unless('ENOENT', publicFile)))?.toString();
   const isNew = await keepPublicKey(directory, publicKey);
   const isOther = stored !== undefined && stored !== publicPem;
   const before = isOther ? publicKeyIn(Buffer.from(stored)) : undefined;
@@ -74,6 +67,17 @@ export async function readOrMakeKey(
   const others = (await namesOfKeys(directory)).length > 1;
   const isChanged = stored === undefined ? isNew && others : isOther;
   return { key, isChanged, former: before && keySha256(before) };
+}
+
+/** The private key of the workspace; undefined if there is none. Throws receipts_unavailable. */
+async function readKey(directory: string): Promise<KeyObject | undefined> {
+  const path = join(directory, KEY_FILES.private);
+  const pem = await beforeWriting(directory, unless('ENOENT', readOwnKey(path)));
+  const key = pem && keyIn(pem, createPrivateKey);
+  if (pem === undefined || key?.asymmetricKeyType === 'ed25519') return key;
+  throw new PrivatemodeError('receipts_unavailable', `${path} is no Ed25519 private key in PEM`, {
+    remedy: WRONG_KEY_REMEDY,
+  });
 }
 
 /** Stores a public key under its name. Resolves with false if it is there already. */
@@ -98,7 +102,7 @@ export async function replaceKey(
     path,
     () => {},
     async () => {
-      if ((await unless('ENOENT', readOwnKey(path))) === undefined)
+      if ((await readKey(directory)) === undefined)
         throw new PrivatemodeError('receipts_unavailable', `${path} is missing`, { remedy: NO_KEY_REMEDY });
       const { key } = await readOrMakeKey(directory);
       const { privateKey, publicKey } = generateKeyPairSync('ed25519');
@@ -114,6 +118,8 @@ export async function replaceKey(
 
 const NO_KEY_REMEDY =
   'Put it back, or start the proxy, which makes another key; without the old one nothing can announce it.';
+const WRONG_KEY_REMEDY =
+  'Put the right one back, or take it away: the next start makes another key, which nothing then announces.';
 
 /**
  * Keys that lie in the directory, to be tried on lines that name none: the current one, then the first in the
@@ -131,23 +137,28 @@ export async function keysOf(directory: string): Promise<KeyRing> {
 }
 
 async function namesOfKeys(directory: string): Promise<readonly string[]> {
-  const names = await readdir(join(directory, KEY_FILES.all)).catch(() => []);
+  const names = (await ifThere(readdir(join(directory, KEY_FILES.all)))) ?? [];
   const keys = names.flatMap((name) => KEY_NAME.exec(name)?.[1] ?? []);
   return keys.toSorted().slice(0, MOST_KEYS);
 }
 
-/** The key of that name in the directory; undefined if there is no such file, or if it holds another key. */
+/**
+ * The key of that name in the directory; undefined if there is no such file, or if it holds another key.
+ * Throws what keeps this process from reading it.
+ */
 export async function keyNamed(directory: string, name: string): Promise<KeyObject | undefined> {
   if (!/^[0-9a-f]{64}$/.test(name)) return undefined;
   const path = join(directory, KEY_FILES.all, `${name}.pem`);
-  const pem = await readRegular(path, LONGEST_PEM).catch(() => undefined);
+  const pem = await ifThere(readRegular(path, LONGEST_PEM));
   const key = pem && publicKeyIn(pem);
   return key !== undefined && keySha256(key) === name ? key : undefined;
 }
 
-function publicKeyIn(pem: Buffer): KeyObject | undefined {
+const publicKeyIn = (pem: Buffer) => keyIn(pem, (bytes) => readPublicKey(bytes, ''));
+
+function keyIn(pem: Buffer, read: (pem: Buffer) => KeyObject): KeyObject | undefined {
   try {
-    return readPublicKey(pem, '');
+    return read(pem);
   } catch {
     return undefined;
   }

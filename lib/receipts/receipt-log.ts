@@ -18,8 +18,8 @@ import {
   receiptFileName,
   signedLine,
 } from './receipt.ts';
-import { keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
-import { type KeyRing, keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
+import { beforeWriting, keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
+import { keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
 import { createVerdictStore, type KeptExchange } from './verdict-store.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
@@ -38,6 +38,8 @@ export interface ReceiptLogOptions {
    * how many.
    */
   readonly onLoss?: (lost: number | null) => void;
+  /** Called when old exchanges could not be removed; the next exchange tries it again. */
+  readonly onUnpruned?: (reason: Error) => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
@@ -66,7 +68,8 @@ const REFUSED_SHARE = 0.1;
  * none. Throws receipts_unavailable.
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
-  const { workspace, version, nextKey, onFailure, onRecovery, onLoss = () => {} } = options;
+  const { workspace, version, nextKey, onFailure, onRecovery } = options;
+  const { onLoss = () => {}, onUnpruned = () => {} } = options;
   const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
   const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
@@ -74,7 +77,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   const time = (): string => new Date(now()).toISOString();
   /** Records that have no line yet, in order. */
   let pending: ReceiptRecord[] = [];
-  const verdicts = createVerdictStore(directory, mostExchanges);
+  const verdicts = createVerdictStore(directory, { most: mostExchanges, onUnpruned });
   let seq = 0;
   let prev = NOTHING_BEFORE;
   const writer = createLineWriter(openOwnToAppend);
@@ -141,7 +144,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const { key, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     const name = keySha256(publicKey);
-    const { found, announced } = await readChains(directory, await keysOf(directory));
+    const { found, announced } = await beforeWriting(directory, readChains(directory));
     const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
@@ -256,11 +259,12 @@ function sumRefusals() {
 const announcement = (key: string, next: string): string => `${key} ${next}`;
 
 /**
- * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of
- * `keys`. `found`: their ends, of each the last signed line, without the ends that another chain has named as
- * found. `announced`: each `announcement` of a key.
+ * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
+ * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named
+ * as found. `announced`: each `announcement` of a key.
  */
-async function readChains(directory: string, keys: KeyRing) {
+async function readChains(directory: string) {
+  const keys = await keysOf(directory);
   const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
   const ends: ChainEnd[] = [];
   const named = new Set<string>();

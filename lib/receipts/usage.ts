@@ -58,6 +58,8 @@ export interface UsageReport {
   readonly lost: { readonly receipts: number; readonly unknown: number };
   /** Files that were read. */
   readonly files: number;
+  /** Directories that hold no receipts of any day. Left out if there are none. */
+  readonly empty?: readonly string[];
   readonly lines: {
     /** Lines that are no receipts. */
     readonly unreadable: number;
@@ -134,9 +136,12 @@ export async function sumUsage(
   const named = (directory: string, file: string): string =>
     directories.length > 1 ? join(directory, file) : file;
 
+  const empty: string[] = [];
+
   /** Resolves with the files of a directory that the period needs. */
   async function list(directory: string): Promise<readonly FoundFile[]> {
     const { instances, foreign } = await listReceiptFiles(directory);
+    if (instances.size === 0) empty.push(directory);
     for (const file of foreign) {
       if (readFileName(file) === undefined || file < firstDay) continue;
       lines.unreadable += 1; // has the name of a receipt file, and is a link or the like
@@ -182,7 +187,8 @@ export async function sumUsage(
   for (const file of inOrderOfDays) await reading(file.directory, addFile(file));
   const period = { since: since?.toISOString() ?? null, until: until?.toISOString() ?? null };
   const inOrder = [...sorted([...rows.values()], by), ...(others ? [others] : [])];
-  return { ...period, by, rows: inOrder, total, lost, files: found.length, lines };
+  const counted = { ...period, by, rows: inOrder, total, lost, files: found.length };
+  return { ...counted, ...(empty.length === 0 ? {} : { empty }), lines };
 }
 
 /** A file of receipts, and the directory in which it was found. */

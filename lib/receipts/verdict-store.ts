@@ -28,10 +28,17 @@ interface KeptVerdict {
   readonly exchange: KeptExchange | undefined;
 }
 
-/** A store in the directory of the receipts. It keeps `most` exchanges, and every verdict. */
-export function createVerdictStore(directory: string, most = MOST_EXCHANGES) {
+/**
+ * A store in the directory of the receipts. It keeps `most` exchanges, and every verdict. `onUnpruned` is
+ * called if exchanges that are too many could not be removed; the next exchange tries it again.
+ */
+export function createVerdictStore(
+  directory: string,
+  { most = MOST_EXCHANGES, onUnpruned }: { most?: number | undefined; onUnpruned: (reason: Error) => void },
+) {
   /** Verdicts that are not stored yet, by digest. They are few. */
   const pending = new Map<string, KeptVerdict>();
+  const exchanges = join(directory, EXCHANGES);
   return {
     /** `sha256`: the digest of the text. */
     add(sha256: string, verdict: KeptVerdict): void {
@@ -42,32 +49,36 @@ export function createVerdictStore(directory: string, most = MOST_EXCHANGES) {
       for (const [sha256, { text, exchange }] of pending) {
         await requireOwnDirectory(join(directory, VERDICTS));
         await publish(join(directory, VERDICTS, `${sha256}.json`), text, 0o600);
-        if (exchange !== undefined) await keepExchange(join(directory, EXCHANGES), exchange, most);
+        if (exchange !== undefined) {
+          await requireOwnDirectory(exchanges);
+          await publishDirectory(join(exchanges, exchange.sha256), exchange.files, 0o600);
+          await prune(exchanges, most).catch(onUnpruned); // must not stop the receipts
+        }
         pending.delete(sha256);
       }
     },
   };
 }
 
-/**
- * Stores the exchange under its own digest, and removes those that are too many with it, and what a crash has
- * left of others.
- */
-async function keepExchange(directory: string, { sha256, files }: KeptExchange, most: number): Promise<void> {
-  await requireOwnDirectory(directory);
-  await publishDirectory(join(directory, sha256), files, 0o600);
+/** Removes the exchanges that are too many, and what a crash has left of others; nothing that is not ours. */
+async function prune(directory: string, most: number): Promise<void> {
+  const ours = (await readdir(directory, { withFileTypes: true })).filter(
+    (entry) => entry.isDirectory() && (EXCHANGE_NAME.test(entry.name) || TEMPORARY.test(entry.name)),
+  );
   const found = await Promise.all(
-    (await readdir(directory)).map(async (name) => {
+    ours.map(async ({ name }) => {
       const path = join(directory, name);
       const stats = await unless('ENOENT', lstat(path)); // other proxies remove some too
       return { name, at: stats?.mtimeMs ?? 0, bytes: await sizeOf(path) };
     }),
   );
-  const exchanges = found.filter(({ name }) => /^[0-9a-f]{64}$/.test(name));
+  const exchanges = found.filter(({ name }) => EXCHANGE_NAME.test(name));
   const leftBehind = found.filter(({ name, at }) => TEMPORARY.test(name) && at < Date.now() - DAY_MS);
   for (const { name } of [...surplus(exchanges, most), ...leftBehind])
     await removeDirectory(join(directory, name));
 }
+
+const EXCHANGE_NAME = /^[0-9a-f]{64}$/;
 
 /** The bytes of all files below a directory; 0 if it is gone. */
 async function sizeOf(directory: string): Promise<number> {

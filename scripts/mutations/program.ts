@@ -34,6 +34,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'flags of the systemd units: verify ignores a manifest that is pinned among them',
+    file: 'lib/commands/verify.ts',
+    edits: [{ find: "if (request.mode === 'live') refuseFlagsNotPassed(argv, env);", replace: '' }],
+    tests: [
+      {
+        file: 'test/config/environment.test.ts',
+        names: [
+          'settings in the environment verify refuses PRIVATEMODE_PROXY_FLAGS if it asks the service without them, as a manifest may be pinned there',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a socket that systemd opened: its address is not judged, so an open one gets no warning',
     file: 'lib/proxy.ts',
     edits: [{ find: 'fd === undefined ? undefined : hostIn(url));', replace: 'undefined);' }],
@@ -153,6 +166,17 @@ export const PROGRAM: readonly Mutation[] = [
         names: [
           'usage reading files of receipts counts the receipts of a file once if it was copied under another name',
         ],
+      },
+    ],
+  },
+  {
+    defence: 'the sums of receipts: a gateway whose receipts are not there is left out in silence',
+    file: 'lib/commands/usage.ts',
+    edits: [{ find: 'directories.length === 1 || report.empty === undefined', replace: 'true' }],
+    tests: [
+      {
+        file: 'test/commands/usage.test.ts',
+        names: ['usage names a --dir without receipts, and exits with 10 if it is one of several'],
       },
     ],
   },
@@ -1276,7 +1300,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/commands/run.test.ts',
         names: [
-          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking',
+          'privatemode-proxy run does not start pi with the version 0.73.1, which may run extensions of a repository without asking, or change settings',
         ],
       },
     ],

@@ -228,6 +228,37 @@ export const TEAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'clients new: a key file without a key makes the gateway refuse the whole list',
+    file: 'lib/commands/clients.ts',
+    edits: [
+      { find: "readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');", replace: '' },
+    ],
+    tests: [
+      {
+        file: 'test/commands/clients.test.ts',
+        names: [
+          'privatemode-proxy clients in a file in which every client has an apiKey new refuses a key file that holds no key, and leaves the file as it was',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a file beside the clients file: a command deletes it, or leaves a part of the list',
+    file: 'lib/files/overwrite.ts',
+    edits: [
+      { find: '.privatemode-proxy-new', replace: '.new' },
+      { find: 'await unlink(beside).catch(() => {});', replace: '' },
+    ],
+    tests: [
+      {
+        file: 'test/files/overwrite.test.ts',
+        names: [
+          'overwrite leaves nothing if the copy cannot be written, and a file of the operator with .new at its end',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the first byte of an unfinished clients file: a part of it is JSON',
     file: 'lib/files/overwrite.ts',
     edits: [{ find: 'await put(Uint8Array.of(UNFINISHED), 0);', replace: 'await file.sync();' }],

@@ -379,6 +379,31 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the recorded exchanges: one that cannot be removed ends all receipts',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: '.catch(onUnpruned)', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: [
+          'writing receipts goes on while an old exchange cannot be removed, which is reported',
+          'writing receipts leaves no part of an old exchange under its name if it crashes while it deletes the exchange',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the recorded exchanges: a stray file keeps old ones from being removed',
+    file: 'lib/receipts/verdict-store.ts',
+    edits: [{ find: 'entry.isDirectory() && (', replace: '(entry.name !== "" || ' }],
+    tests: [
+      {
+        file: 'test/receipts/receipts.test.ts',
+        names: ['writing receipts goes on whatever else lies among the exchanges, and leaves it there'],
+      },
+    ],
+  },
+  {
     defence: 'the signatures of receipts: anybody may have written them',
     file: 'lib/receipts/receipt.ts',
     edits: [
@@ -705,7 +730,7 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/receipts/check-references.ts',
     edits: [
       {
-        find: 'readdir(manifests).catch(() => undefined);',
+        find: 'ifThere(readdir(manifests));',
         replace: "readdir(join(manifests, 'log.txt')).catch(() => []);",
       },
     ],
@@ -901,6 +926,54 @@ export const TRUST: readonly Mutation[] = [
       {
         file: 'test/files/own-files.test.ts',
         names: ['files of receipts are refused at the start: a key that is a link'],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: what this user may not read counts as missing or changed',
+    file: 'lib/files/own-files.ts',
+    edits: [{ find: 'if (SOMETHING_ELSE.has(error.code)) return', replace: 'if (error.code !== "") return' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'what this user may not read among receipts is receipts_unreadable with its path, and no finding: a verdict',
+          'what this user may not read among receipts is receipts_unreadable with its path, and no finding: a manifest',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'receipts: a key of another kind signs them',
+    file: 'lib/receipts/receipt-keys.ts',
+    edits: [
+      {
+        find: "pem === undefined || key?.asymmetricKeyType === 'ed25519'",
+        replace: 'pem === undefined || key !== undefined',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/files/own-files.test.ts',
+        names: ['files of receipts are refused at the start: a key of another kind'],
+      },
+    ],
+  },
+  {
+    defence: 'a saved exchange: other files in its directory change the digest that names it',
+    file: 'lib/commands/save-exchange.ts',
+    edits: [
+      {
+        find: 'const [taken] = names;',
+        replace: 'const taken = names.find((name) => name === SAVED.verdict);',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/commands/verify-live.test.ts',
+        names: [
+          'verify of a live service refuses to save into a directory that holds an exchange or anything else, before it sends any request',
+        ],
       },
     ],
   },

@@ -51,6 +51,7 @@ const REFUSED: [what: string, file: unknown, words: string][] = [
     'not JSON at character 14, in line 3 (JSON has no comments, and no comma behind the last item)',
   ],
   ['no text', '', 'the file is empty'],
+  ['a byte order mark', '\ufeff{"clients":[]}', 'the file begins with a byte order mark: save it as UTF-8'],
   ['another value than an object', [], 'the file: expected an object with the member "clients"'],
   ['no list of clients', {}, 'clients: expected a list of clients, in brackets'],
   ['an unknown member', { clients: [], client: [] }, 'client: expected a known member'],

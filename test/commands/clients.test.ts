@@ -129,6 +129,17 @@ describe('privatemode-proxy clients', () => {
     assert.match(stdout, /^carol +1 token +7 requests per minute, models m\*$/m);
   });
 
+  it('new warns of a client that has expired already, by its own time or that of the defaults', async () => {
+    const expires = '2020-01-01T00:00:00Z';
+    const path = fileWith({ defaults: { expires }, clients: FILE.clients });
+    const { code, stderr } = await run('new', 'carol', '--clients', path);
+    assert.equal(code, 0);
+    assert.match(stderr, /^Warning: carol expired at 2020-01-01T00:00:00\.000Z, so its tokens are refused/m);
+    assert.doesNotMatch(stderr, /Warning: ann/);
+    const fine = await run('new', 'carol', '--clients', fileWith());
+    assert.doesNotMatch(fine.stderr, /Warning/);
+  });
+
   describe('in a file in which every client has an apiKey', () => {
     const KEYED = { clients: FILE.clients.map((client) => ({ ...client, apiKey: '@a.key' })) };
 
@@ -166,6 +177,20 @@ describe('privatemode-proxy clients', () => {
       assert.deepEqual([code, contentOf(path)], [1, KEYED]);
       assert.match(stderr, /^Error: there is no file of the name that --api-key-file gives/);
       assert.ok(!stderr.includes('sk-real'), stderr);
+    });
+
+    it('new refuses a key file that holds no key, and leaves the file as it was', async () => {
+      const path = fileWith(KEYED);
+      writeFileSync(join(path, '../carol.key'), '');
+      const { code, stdout, stderr } = await run(
+        'new',
+        'carol',
+        '--clients',
+        path,
+        '--api-key-file=carol.key',
+      );
+      assert.deepEqual([code, stdout, contentOf(path)], [1, '', KEYED]);
+      assert.match(stderr, /^Error: the API key file ".*carol\.key" is empty: it must hold the key/);
     });
   });
 
@@ -262,7 +287,10 @@ describe('privatemode-proxy clients', () => {
     const path = fileWith('#half');
     const { code, stderr } = await run('revoke', 'ann', '--clients', path);
     assert.equal(code, 1);
-    assert.match(stderr, /was not written to its end.* whole text is in .*clients\.json\.new/);
+    assert.match(
+      stderr,
+      /was not written to its end.* whole text is in .*clients\.json\.privatemode-proxy-new/,
+    );
     assert.equal(readFileSync(path, 'utf8'), '#half');
   });
 
@@ -272,7 +300,7 @@ describe('privatemode-proxy clients', () => {
     symlinkSync(path, link);
     for (const words of [['list'], ['new', 'ann'], ['revoke', 'ann']]) {
       const { stderr } = await run(...words, '--clients', link);
-      assert.ok(stderr.includes(`the whole text is in ${path}.new:`), stderr);
+      assert.ok(stderr.includes(`the whole text is in ${path}.privatemode-proxy-new:`), stderr);
     }
   });
 

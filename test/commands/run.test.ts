@@ -608,18 +608,19 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   for (const [version, shown] of [
     ['0.73.1', '0.73.1'],
     ['0.78.9', '0.78.9'],
+    ['0.84.2', '0.84.2'],
     ['0.9.0', '0.9.0'],
     ['pi', 'of an unknown version'],
   ] as const) {
-    it(`does not start pi with the version ${version}, which may run extensions of a repository without asking`, async () => {
+    it(`does not start pi with the version ${version}, which may run extensions of a repository without asking, or change settings`, async () => {
       const { code, stderr } = await run(['pi', ...MODEL], { PI_VERSION: version });
-      const why = `pi ${shown} cannot run: versions before 0.79.0 run the extensions of a repository without asking.`;
+      const why = `pi ${shown} cannot run: versions before 0.84.3 change your settings, or run the extensions of a repository without asking.`;
       const instead = 'Install a newer one: npm install -g @earendil-works/pi-coding-agent';
       assert.deepEqual([code, stderr, started()], [1, `Error: ${why} ${instead}\n`, {}]);
     });
   }
 
-  for (const version of ['0.79.0', '0.87.1', '1.0.0', 'v0.100.0']) {
+  for (const version of ['0.84.3', '0.87.1', '1.0.0', 'v0.100.0']) {
     it(`starts pi ${version}`, async () => {
       assert.equal((await run(['pi', ...MODEL], { PI_VERSION: version, WHAT: 'ask' })).code, 0);
     });

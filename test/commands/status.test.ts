@@ -175,7 +175,10 @@ describe('status --watch', { timeout: 600_000 }, () => {
       ...terminal,
     };
     const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
-    const code = await showStatus({ given, words: [], rest: [], env: {}, io: { stdout, stderr: stdout } }, 5);
+    const code = await showStatus(
+      { given, words: [], argv: [], rest: [], env: {}, io: { stdout, stderr: stdout } },
+      5,
+    );
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;

@@ -312,6 +312,19 @@ describe('usage', { timeout: 600_000 }, () => {
     );
   });
 
+  it('names a --dir without receipts, and exits with 10 if it is one of several', async () => {
+    await write('2026-11-03T12:00:00Z', [receipt('2026-11-03T12:00:00.000Z')]);
+    const empty = temporaryDirectory('usage-');
+    const both = await runCommand(['usage', '--json', '--dir', workspace, '--dir', empty]);
+    assert.deepEqual([both.code, both.stderr], [10, `There are no receipts in ${empty}.\n`]);
+    const { total, empty: named } = JSON.parse(both.stdout);
+    assert.deepEqual([total.requests, named], [1, [empty]]);
+    const alone = await runCommand(['usage', '--csv', '--dir', empty]);
+    assert.deepEqual([alone.code, alone.stderr], [0, `There are no receipts in ${empty}.\n`]);
+    const later = await runCommand(['usage', '--since=2026-12-01', '--dir', workspace]);
+    assert.equal(later.stderr, '', 'there are receipts, of an earlier day');
+  });
+
   it('counts every day of an instance whose earlier days were moved away, in any order of --dir', async () => {
     let now = Date.parse('2026-11-03T12:00:00.000Z');
     const log = await openReceiptLog({

@@ -1,6 +1,15 @@
 /** `verify` against a whole simulated deployment: what it asks, what it says, and what it leaves behind. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import type { FaultName } from '../../simulator/faults.ts';
@@ -216,7 +225,7 @@ describe('verify of a live service', () => {
     assert.deepEqual(readFileSync(join(saved, 'manifest.json')), Buffer.from(simulators.snp.manifest));
   });
 
-  it('refuses to save into a directory that holds an exchange, before it sends any request', async () => {
+  it('refuses to save into a directory that holds an exchange or anything else, before it sends any request', async () => {
     const taken = join(directory, 'taken');
     mkdirSync(taken);
     writeFileSync(join(taken, 'verdict.json'), '{}');
@@ -229,6 +238,12 @@ describe('verify of a live service', () => {
     );
     assert.deepEqual(readdirSync(taken), ['verdict.json']);
     assert.deepEqual(simulators.snp.counts, before);
+    rmSync(join(taken, 'verdict.json'));
+    symlinkSync('/nowhere', join(taken, 'notes'));
+    const { stderr: other } = await verify('snp', '--save', taken);
+    assert.equal(other, `Error: --save: ${taken} already holds notes; name an empty directory\n`);
+    assert.deepEqual(simulators.snp.counts, before);
+    writeFileSync(join(taken, 'verdict.json'), '{}');
     const file = await verify('snp', '--save', join(taken, 'verdict.json', 'below'));
     assert.deepEqual(
       [

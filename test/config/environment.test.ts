@@ -195,7 +195,18 @@ describe('settings in the environment', () => {
     });
   }
 
-  it('a start accepts PRIVATEMODE_PROXY_FLAGS if its words are on the command line, and other commands ignore it', async () => {
+  it('verify refuses PRIVATEMODE_PROXY_FLAGS if it asks the service without them, as a manifest may be pinned there', async () => {
+    const env = { PRIVATEMODE_PROXY_FLAGS: '--manifest-path=/etc/pinned.json' };
+    const live = ['verify', '--api-key=k', '--api-endpoint=127.0.0.1:9'];
+    const { code, stderr } = await runCommand(live, { env });
+    assert.equal(code, 1);
+    assert.match(stderr, /^Error: PRIVATEMODE_PROXY_FLAGS has flags that the command line lacks/);
+    const saved = ['verify', '--evidence=none', '--nonce=none', '--manifest=none'];
+    for (const argv of [[...live, '--manifest-path=/etc/pinned.json'], saved])
+      assert.doesNotMatch((await runCommand(argv, { env })).stderr, /PRIVATEMODE_PROXY_FLAGS/);
+  });
+
+  it('a start accepts PRIVATEMODE_PROXY_FLAGS if its words are on the command line, and healthcheck ignores it', async () => {
     const env = { PRIVATEMODE_PROXY_FLAGS: FLAGS_OF_UNIT, PRIVATEMODE_PROXY_PORT: '1' };
     const passed = ['--clients=/etc/a team.json', '--max-in-flight=3'];
     assert.equal((await runCommand(passed, { env })).code, 0);

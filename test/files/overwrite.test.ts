@@ -43,7 +43,7 @@ describe('overwrite', () => {
     const path = fileNamed('watched');
     const seen: string[] = [];
     await onWrite(t, (written) => {
-      assert.equal(readFileSync(`${path}.new`, 'utf8'), NEW.toString());
+      assert.equal(readFileSync(`${path}.privatemode-proxy-new`, 'utf8'), NEW.toString());
       seen.push(written === 0 ? readFileSync(path, 'utf8') : readFileSync(path, 'utf8').slice(0, 1));
     });
     await overwrite(path, NEW);
@@ -58,16 +58,34 @@ describe('overwrite', () => {
     });
     await assert.rejects(overwrite(path, NEW), { code: 'EIO' });
     assert.match(readFileSync(path, 'utf8'), /^#/);
-    assert.equal(readFileSync(`${path}.new`, 'utf8'), NEW.toString());
+    assert.equal(readFileSync(`${path}.privatemode-proxy-new`, 'utf8'), NEW.toString());
     broken = false;
     await overwrite(path, NEW);
     assert.deepEqual([readFileSync(path).equals(NEW), left('cut')], [true, ['cut']]);
   });
 
+  it('leaves nothing if the copy cannot be written, and a file of the operator with .new at its end', async (t) => {
+    const path = fileNamed('full');
+    fileNamed('full.new', 'an edit that is being prepared');
+    const probe = await open(directory);
+    t.mock.method(Object.getPrototypeOf(probe), 'sync', async () => {
+      throw Object.assign(new Error('ENOSPC'), { code: 'ENOSPC' });
+    });
+    await probe.close();
+    await assert.rejects(overwrite(path, NEW), { code: 'ENOSPC' });
+    t.mock.restoreAll();
+    assert.deepEqual(
+      [readFileSync(path, 'utf8'), left('full').toSorted()],
+      ['{"old":1}', ['full', 'full.new']],
+    );
+    await overwrite(path, NEW);
+    assert.equal(readFileSync(`${path}.new`, 'utf8'), 'an edit that is being prepared');
+  });
+
   it('follows no link in the place of the copy', async () => {
     const path = fileNamed('linked');
     const other = fileNamed('other');
-    symlinkSync(other, `${path}.new`);
+    symlinkSync(other, `${path}.privatemode-proxy-new`);
     await overwrite(path, NEW);
     assert.equal(readFileSync(other, 'utf8'), '{"old":1}');
   });

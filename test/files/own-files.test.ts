@@ -1,6 +1,7 @@
 /** Whose the files of receipts must be, and that nothing is written through a link. */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { generateKeyPairSync } from 'node:crypto';
 import {
   chmodSync,
   chownSync,
@@ -110,6 +111,21 @@ describe('files of receipts', { timeout: 600_000 }, () => {
       },
       /receipts is a link or something else than a directory$/,
       /^Put a directory in its place/,
+    ],
+    [
+      'a key file that holds no key',
+      () => writeFileSync(path('key.pem'), 'garbage'),
+      /key\.pem is no Ed25519 private key in PEM$/,
+      /^Put the right one back/,
+    ],
+    [
+      'a key of another kind',
+      () => {
+        const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+        writeFileSync(path('key.pem'), privateKey.export({ type: 'pkcs8', format: 'pem' }));
+      },
+      /key\.pem is no Ed25519 private key in PEM$/,
+      /^Put the right one back/,
     ],
   ];
   for (const [what, spoil, message, remedy] of REFUSALS) {

@@ -6,8 +6,10 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import fs from 'node:fs/promises';
 import { join } from 'node:path';
-import { beforeEach, describe, it } from 'node:test';
+import { beforeEach, describe, it, type TestContext } from 'node:test';
+import type { PrivatemodeError } from '../../lib/errors.ts';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { isSignedBy, lineDigest } from '../../lib/receipts/receipt.ts';
 import { keySha256, replaceKey } from '../../lib/receipts/receipt-keys.ts';
@@ -21,6 +23,7 @@ import {
   VERDICT,
   VERDICT_SHA256,
 } from '../support/doors/receipts.ts';
+import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { runCommand } from '../support/processes/command.ts';
 
 const here = receiptsOfEachTest();
@@ -409,6 +412,69 @@ describe('the exchanges that receipts name', () => {
     rmSync(path(), { recursive: true });
     assert.equal((await checked()).ok, true);
   });
+});
+
+describe('what this user may not read among receipts', () => {
+  /** A chain before a rotation, with a verdict, a manifest and an exchange, and one after it. */
+  async function twoChains(): Promise<{ readonly exchange: string; readonly key: string }> {
+    const files = { 'nonce.json': '{}' };
+    const exchange = exchangeDigest(files);
+    const log = await here.open();
+    log.keepVerdict(VERDICT_SHA256, VERDICT, { sha256: exchange, files });
+    const { epoch } = receipt('r1');
+    log.add(receipt('r1', { epoch: epoch && { ...epoch, exchangeSha256: exchange } }));
+    await log.close();
+    const { before } = await rotate();
+    return { exchange, key: before };
+  }
+  function refuse(t: TestContext, name: 'open' | 'readdir', refused: string): void {
+    const real = fs[name] as (path: string, ...more: never[]) => Promise<unknown>;
+    breakFs(t, name, (path: string, ...more: never[]) => {
+      if (path === refused) throw Object.assign(errno('EACCES'), { path });
+      return real(path, ...more);
+    });
+  }
+  const PLACES: [
+    what: string,
+    of: (named: { exchange: string; key: string }) => [string, 'open' | 'readdir'],
+  ][] = [
+    ['a verdict', () => [join(directory, 'verdicts', `${VERDICT_SHA256}.json`), 'open']],
+    ['a manifest', () => [join(here.workspace, 'manifests/1.json'), 'open']],
+    ['the manifests', () => [join(here.workspace, 'manifests'), 'readdir']],
+    ['an exchange', ({ exchange }) => [join(directory, 'exchanges', exchange), 'readdir']],
+    [
+      'a file of an exchange',
+      ({ exchange }) => [join(directory, 'exchanges', exchange, 'nonce.json'), 'open'],
+    ],
+    ['an earlier key', ({ key }) => [join(directory, 'keys', `${key}.pem`), 'open']],
+  ];
+  for (const [what, of] of PLACES) {
+    it(`is receipts_unreadable with its path, and no finding: ${what}`, async (t) => {
+      const [refused, name] = of(await twoChains());
+      assert.equal((await checked()).ok, true);
+      refuse(t, name, refused);
+      await assert.rejects(checkReceipts(directory), ({ code, message }: PrivatemodeError) => {
+        assert.equal(code, 'receipts_unreadable');
+        assert.ok(message.includes(`(${refused}: EACCES: this user may not read it`), message);
+        return true;
+      });
+    });
+  }
+
+  for (const what of ['an earlier chain', 'key.pem', 'public.pem']) {
+    it(`is refused at the start with its path, and called unreadable: ${what}`, async (t) => {
+      const file = await chain('r1');
+      const refused = join(directory, what === 'an earlier chain' ? file : what);
+      refuse(t, 'open', refused);
+      await assert.rejects(here.open(), ({ code, message, remedy }: PrivatemodeError) => {
+        assert.equal(code, 'receipts_unavailable');
+        const said = `the receipts in ${directory} cannot be read (${refused}: EACCES: this user may not read it`;
+        assert.ok(message.startsWith(said), message);
+        assert.match(remedy, /^Make that readable for the user of the proxy/);
+        return true;
+      });
+    });
+  }
 });
 
 describe('the receipts command', () => {

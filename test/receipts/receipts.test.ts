@@ -583,7 +583,7 @@ describe('writing receipts', () => {
 
   it('leaves no part of an old exchange under its name if it crashes while it deletes the exchange', async (t) => {
     const failures: string[] = [];
-    const log = await opened({ mostExchanges: 1, onFailure: ({ message }) => failures.push(message) });
+    const log = await opened({ mostExchanges: 1, onUnpruned: ({ message }) => failures.push(message) });
     const realRm = fs.rm;
     breakFs(t, 'rm', async (path: string, options: object) => {
       await realRm(existsSync(path) ? join(path, 'nonce.json') : path, options);
@@ -600,6 +600,38 @@ describe('writing receipts', () => {
     await eventually('the failure', () => failures.length > 0);
     const kept = readdirSync(exchanges).filter((name) => !name.startsWith('.'));
     assert.deepEqual(kept, ['b'.repeat(64)]);
+    await log.close();
+  });
+
+  it('goes on while an old exchange cannot be removed, which is reported', async (t) => {
+    const failures: string[] = [];
+    const log = await opened({ mostExchanges: 1, onUnpruned: ({ message }) => failures.push(message) });
+    breakFs(t, 'rm', async (path: string) => {
+      if (existsSync(path)) throw errno('EACCES');
+    });
+    for (const letter of ['a', 'b', 'c']) {
+      const sha256 = letter.repeat(64);
+      log.keepVerdict(sha256, '{}', { sha256, files: { 'nonce.json': letter } });
+      log.add(receipt(letter, { epoch: null }));
+      await eventually('the receipt', () => log.counters.written === 'abc'.indexOf(letter) + 1);
+    }
+    await log.close();
+    assert.deepEqual(failures, ['EACCES', 'EACCES']);
+    assert.deepEqual((await checkReceipts(directory, { strict: true })).findings, []);
+  });
+
+  it('goes on whatever else lies among the exchanges, and leaves it there', async () => {
+    const exchanges = join(directory, 'exchanges');
+    mkdirSync(join(exchanges, 'lost+found'), { recursive: true, mode: 0o700 });
+    for (const name of ['.DS_Store', 'SHA256SUMS', 'f'.repeat(64)]) writeFileSync(join(exchanges, name), '');
+    const before = readdirSync(exchanges);
+    const log = await opened({ mostExchanges: 1, onUnpruned: (reason) => assert.fail(reason) });
+    const sha256 = 'a'.repeat(64);
+    log.keepVerdict(sha256, '{}', { sha256, files: { 'nonce.json': 'a nonce' } });
+    log.add(receipt('r1', { epoch: null }));
+    await log.close();
+    assert.equal(log.counters.written, 1);
+    assert.deepEqual(readdirSync(exchanges).toSorted(), [...before, sha256].toSorted());
   });
 
   it('deletes what a crash has left of an exchange, if it is older than a day', async () => {

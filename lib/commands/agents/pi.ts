@@ -26,7 +26,9 @@ const EXTENSION = `export default (pi) => {
 
 export const PI: Agent = {
   install: 'npm install -g @earendil-works/pi-coding-agent',
-  oldest: '0.79.0', // before it, pi ran the extensions of a repository without asking
+  // Before 0.84.3, pi saved each choice of a model as the default of all sessions, also that of the
+  // extension. Before 0.79.0, it ran the extensions of a repository without asking.
+  oldest: '0.84.3',
   file: { name: 'pi-extension.ts', text: EXTENSION },
   env: ({ url, model, models, provider: name }) => {
     const config = {

@@ -6,7 +6,7 @@ import type { TestContext } from 'node:test';
 /** Puts another function in the place of one of node:fs/promises, for all who import it. */
 export function breakFs(
   t: TestContext,
-  name: 'link' | 'open' | 'readFile' | 'rm',
+  name: 'link' | 'open' | 'readdir' | 'readFile' | 'rm',
   replacement: (...args: never[]) => unknown,
 ): void {
   t.mock.method(fs, name, replacement as never);
