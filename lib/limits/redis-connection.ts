@@ -2,30 +2,16 @@
  * A connection to a Redis or Valkey. Whenever it is lost, this file makes a new one. Every wait has a bound,
  * and nothing queues without one.
  */
-import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { createClient, ErrorReply } from '@redis/client';
 import { parseStoreUrl } from '../config/limits-store.ts';
 
-/** A Lua script, and the digest under which the server keeps it. */
+/** A Lua script. It goes as text: the server compiles each text once, and scripts run in the order sent. */
 export interface Script {
   readonly text: string;
-  readonly sha1: string;
   /** Whether the script can have given this reply. */
   readonly fits: (reply: unknown) => boolean;
-  /**
-   * It runs in the order in which it is sent. It goes as text then: after the digest of a script that the
-   * server has forgotten, the text would arrive behind what was sent meanwhile.
-   */
-  readonly inOrder: boolean;
 }
-
-export const script = (text: string, fits: Script['fits'], { inOrder = false } = {}): Script => ({
-  text,
-  sha1: createHash('sha1').update(text).digest('hex'),
-  fits,
-  inOrder,
-});
 
 /** Runs a script on keys and arguments, and gives a reply that fits it. Rejects with StoreError. */
 export type Run = (
@@ -121,15 +107,9 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   }
 
   async function runOn(client: Client, ...[script, keys, args]: Parameters<Run>): Promise<unknown> {
-    const rest = [String(keys.length), ...keys, ...args.map(String)];
-    const asText = (): Promise<unknown> => client.sendCommand(['EVAL', script.text, ...rest]);
-    const evaluate = (): Promise<unknown> =>
-      client.sendCommand(['EVALSHA', script.sha1, ...rest]).catch((thrown: unknown) => {
-        if (isReply(thrown) && thrown.message.startsWith('NOSCRIPT')) return asText();
-        throw thrown;
-      });
+    const command = ['EVAL', script.text, String(keys.length), ...keys, ...args.map(String)];
     try {
-      const reply = await within(REPLY_MS, script.inOrder ? asText() : evaluate());
+      const reply = await within(REPLY_MS, client.sendCommand(command));
       // An invalid reply may come from a proxy in between or from another server. Neither keeps count for us.
       if (!script.fits(reply)) throw new StoreError('its reply is invalid', true);
       return reply;

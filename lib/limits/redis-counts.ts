@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { PrivatemodeError } from '../errors.ts';
 import { isCount, type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
-import { openRedisConnection, type Run, type StoreError, script } from './redis-connection.ts';
+import { openRedisConnection, type Run, type Script, type StoreError } from './redis-connection.ts';
 
 export interface RedisCountsOptions {
   /** redis:// or rediss://, with user, password and database where there are any. */
@@ -79,8 +79,8 @@ if not string.match(tokens, '^-?%d+$') or #tokens > 18 then return redis.error_r
  * limit, nothing compared), lease. Replies with the number of the limit that is reached, as in REACHED, or 0,
  * and with the seconds to wait.
  */
-const ADMIT = script(
-  `${CLOCK}
+const ADMIT: Script = {
+  text: `${CLOCK}
 local id, lease = ARGV[1], tonumber(ARGV[5])
 local tokensPerDay, requestsPerMinute, maxConcurrent = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if tokensPerDay >= 0 then
@@ -110,17 +110,18 @@ end
 redis.call('ZADD', KEYS[3], now + lease, id)
 redis.call('PEXPIRE', KEYS[3], lease)
 return {0, 0}`,
-  (reply) => Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length,
-);
+  fits: (reply) =>
+    Array.isArray(reply) && reply.length === 2 && reply.every(isCount) && reply[0]! < REACHED.length,
+};
 
 /**
  * Gives a place back. Arguments: id, tokens, how (Release.how), replica, turn (Release.turn). Counts the
  * tokens once, however often and late it arrives: the turns of a replica rise, so a turn that is not above
- * the last one has been counted. Sent in order, because a turn that is overtaken would never be counted.
+ * the last one has been counted. A turn that another overtakes would never be counted.
  * Replies with 1 if the place was still there, else with 0.
  */
-const RELEASE = script(
-  `${CLOCK}
+const RELEASE: Script = {
+  text: `${CLOCK}
 local id, added, how, replica, turn = unpack(ARGV)
 local held = redis.call('ZREM', KEYS[3], id)
 if how == 'cancel' then redis.call('ZREM', KEYS[2], id) end
@@ -133,20 +134,19 @@ if tonumber(added) > 0 then
   end
 end
 return held`,
-  isCount,
-  { inOrder: true },
-);
+  fits: isCount,
+};
 
 /**
  * Renews the leases of running requests, and restores those that the store has lost. Arguments: lease, ids.
  */
-const RENEW = script(
-  `${CLOCK}
+const RENEW: Script = {
+  text: `${CLOCK}
 local lease = tonumber(ARGV[1])
 for i = 2, #ARGV do redis.call('ZADD', KEYS[3], now + lease, ARGV[i]) end
 return redis.call('PEXPIRE', KEYS[3], lease)`,
-  isCount,
-);
+  fits: isCount,
+};
 
 /** The limits by the number with which ADMIT replies. */
 const REACHED = [undefined, 'tokensPerDay', 'requestsPerMinute', 'maxConcurrent'] as const;
@@ -263,11 +263,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     await Promise.all([...renewals, ...tries].map((sent) => sent.catch(unlessOfKeys)));
   }
 
-  /**
-   * Tries a new connection: it is of use only if the scripts run there. From then on the server has the
-   * scripts. Otherwise one would have to be sent a second time, as text, and would run after commands that
-   * were sent behind it.
-   */
+  /** Tries a new connection: it is of use only if the scripts run there. */
   async function prepare(run: Run): Promise<void> {
     const keys = keysOf(NOBODY);
     // The script with few arguments comes first: a server that wants a password says so only to short

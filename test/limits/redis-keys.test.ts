@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
-import { openRedisConnection, type StoreError, script } from '../../lib/limits/redis-connection.ts';
+import { openRedisConnection, type StoreError } from '../../lib/limits/redis-connection.ts';
 import type { RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { keyOf, type Replica, redisOfSuite } from '../support/processes/redis-replica.ts';
@@ -139,7 +139,7 @@ describe('a reply of Redis to a script of the limits', { timeout: 600_000 }, () 
       });
       await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
       const failures: string[] = [];
-      const one = script('return 1', () => true);
+      const one = { text: 'return 1', fits: () => true };
       const connection = await openRedisConnection({
         ...{ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`, ca: undefined },
         prepare: async (run) => void (await run(one, [], [])),
