@@ -7,16 +7,15 @@ import type { ConditionSink } from './conditions.ts';
 /**
  * `refused`: the service responded with 401 to a request with a key of the operator. `answered`: it sent a
  * response that authenticates. `client`: the client whose entry has the key; undefined: the key of --api-key.
- * `key`: the key itself, because the file may have another one by now; it goes no further. `ageMs`: how long
- * ago that was; default: 0. `configured`: the file of --api-key has another key. `clients`: the clients file
- * was read; these clients have `keys` of their own, and no others.
+ * `key`: the key itself, because the file may have another one by now; it goes no further. `configured`: the
+ * file of --api-key has another key. `clients`: the clients file was read; these clients have `keys` of their
+ * own, and no others.
  */
 export type OwnKeyEvent =
   | {
       readonly type: 'refused' | 'answered';
       readonly client: string | undefined;
       readonly key: string;
-      readonly ageMs?: number;
     }
   | { readonly type: 'configured'; readonly key: string }
   | { readonly type: 'clients'; readonly keys: ReadonlyMap<string, string> };
@@ -61,13 +60,10 @@ export function watchOwnKey({
       for (const [client, { key }] of refusals) if (isReplaced(client, key)) accepted(client);
       return;
     }
-    const { type, client, key, ageMs = 0 } = event;
+    const { type, client, key } = event;
     if (isReplaced(client, key)) return;
+    if (type === 'answered') return accepted(client);
     const { times = [] } = refusals.get(client) ?? {};
-    if (type === 'answered') {
-      const refusedAt = times.at(-1) ?? 0;
-      return now() - ageMs < refusedAt ? undefined : accepted(client);
-    }
     const refused = [...times, now()].slice(-MANY);
     refusals.set(client, { key, times: refused });
     const isMany = refused.length === MANY && now() - (refused[0] as number) <= MINUTE_MS;
@@ -77,60 +73,5 @@ export function watchOwnKey({
       of: client,
       severity: isMany ? 'critical' : 'warning',
     });
-  };
-}
-
-/** ms between two `answered` events that a worker passes on while the service refuses nothing. */
-const QUIET_MS = 1_000;
-
-/**
- * Passes on the events of a worker: each refusal, but `answered` for each key at most once a second while it
- * is not refused, since each request is such an event. The last one of a second is held back until its end,
- * because another worker may have reported a refusal in the meantime.
- */
-export function thinOwnKeyEvents(
-  send: (event: OwnKeyEvent) => void,
-  now: () => number = () => performance.now(),
-): (event: OwnKeyEvent) => void {
-  /**
-   * By client. `timer` ends the second after an `answered` under `key` was sent. `heldAt`: when the event
-   * came that is held back until then.
-   */
-  const quiet = new Map<
-    string | undefined,
-    { readonly key: string; readonly timer: NodeJS.Timeout; heldAt: number | undefined }
-  >();
-
-  function end(client: string | undefined): void {
-    clearTimeout(quiet.get(client)?.timer);
-    quiet.delete(client);
-  }
-
-  function answered(client: string | undefined, key: string, ageMs: number): void {
-    const timer = setTimeout(() => {
-      const heldAt = quiet.get(client)?.heldAt;
-      quiet.delete(client);
-      if (heldAt !== undefined) answered(client, key, now() - heldAt);
-    }, QUIET_MS).unref();
-    quiet.set(client, { key, timer, heldAt: undefined });
-    send({ type: 'answered', client, key, ageMs });
-  }
-
-  return (event) => {
-    if (event.type === 'answered') {
-      const { client, key } = event;
-      const second = quiet.get(client);
-      if (second?.key === key) second.heldAt = now();
-      else {
-        end(client);
-        answered(client, key, 0);
-      }
-      return;
-    }
-    if (event.type === 'refused') end(event.client);
-    else if (event.type === 'clients')
-      for (const [client, { key }] of quiet)
-        if (client !== undefined && event.keys.get(client) !== key) end(client);
-    send(event);
   };
 }

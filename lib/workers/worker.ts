@@ -12,7 +12,6 @@ import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { createCounters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
-import { thinOwnKeyEvents } from '../observe/own-key.ts';
 import { watchRequests } from '../observe/watch-requests.ts';
 import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
 import { Questions } from './questions.ts';
@@ -87,7 +86,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
         set: (id, message, options) => send({ type: 'condition', id, message, options }),
         clear: (id, options) => send({ type: 'condition', id, options }),
       },
-      observeOwnKey: thinOwnKeyEvents((event) => send({ type: 'own-key', event })),
+      observeOwnKey: (event) => send({ type: 'own-key', event }),
       metrics: { counters, observe: watch?.observe ?? (() => {}) },
       receipts,
       log: log.child({ worker: cluster.worker?.id }),

@@ -120,26 +120,20 @@ export const CONDITIONS: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the own key with workers: an answer in a quiet second is dropped, and the condition stays',
-    file: 'lib/observe/own-key.ts',
-    edits: [{ find: 'if (heldAt !== undefined) answered', replace: 'if (heldAt === 0) answered' }],
-    tests: [
+    defence: 'the own key with workers: an answer that a worker reports does not end the condition',
+    file: 'lib/workers/primary.ts',
+    edits: [
       {
-        file: 'test/observe/own-key.test.ts',
-        names: [
-          'a worker reports an answer that it held back, so that a rejection which another worker reported ends',
-        ],
+        find: "else if (message.type === 'own-key') deps",
+        replace: "else if (message.type === 'own-key' && message.event.type !== 'answered') deps",
       },
     ],
-  },
-  {
-    defence: 'the own key with workers: an answer from before a rejection ends its condition',
-    file: 'lib/observe/own-key.ts',
-    edits: [{ find: 'now() - ageMs < refusedAt', replace: 'now() < refusedAt' }],
     tests: [
       {
-        file: 'test/observe/own-key.test.ts',
-        names: ['a worker ends no rejection by an answer that came before it and was held back'],
+        file: 'test/workers/primary.test.ts',
+        names: [
+          'the primary has the condition own_key_rejected from what one worker reports until another reports an answer',
+        ],
       },
     ],
   },

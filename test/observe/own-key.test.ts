@@ -1,16 +1,16 @@
 /** The condition of the proxy's own key, by what the service answers. */
 import assert from 'node:assert/strict';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { createConditions } from '../../lib/observe/conditions.ts';
-import { type OwnKeyEvent, thinOwnKeyEvents, watchOwnKey } from '../../lib/observe/own-key.ts';
+import { watchOwnKey } from '../../lib/observe/own-key.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
-function scene(now?: () => number) {
+function scene() {
   const clock = { at: 0 };
   const { log, lines } = recordingLogger();
   const conditions = createConditions({ log });
   const origin = (): string => '--api-key @key.txt';
-  const tell = watchOwnKey({ conditions, origin, now: now ?? (() => clock.at) });
+  const tell = watchOwnKey({ conditions, origin, now: () => clock.at });
   const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
     tell({ type, client, key });
   const severity = (): string | undefined => conditions.list()[0]?.severity;
@@ -138,107 +138,4 @@ describe('an API key that replaces a rejected one', () => {
       assert.deepEqual(conditions.list(), []);
     });
   }
-
-  it('is reported by a worker as accepted at once, not a second after the old one', (t) => {
-    t.mock.timers.enable({ apis: ['setTimeout'] });
-    const sent: unknown[] = [];
-    const tell = thinOwnKeyEvents(
-      (event) => sent.push(event),
-      () => 0,
-    );
-    for (const key of ['old', 'new', 'new']) tell({ type: 'answered', client: undefined, key });
-    assert.deepEqual(
-      sent,
-      ['old', 'new'].map((key) => ({ type: 'answered', client: undefined, key, ageMs: 0 })),
-    );
-  });
-});
-
-describe('a worker', () => {
-  /** Two workers that report to one primary, by a clock that `pass` moves. */
-  function workersScene(t: TestContext) {
-    let at = 0;
-    t.mock.timers.enable({ apis: ['setTimeout'] });
-    const { conditions, observe: _, ...primary } = scene(() => at);
-    const sent: string[] = [];
-    const worker = () =>
-      thinOwnKeyEvents(
-        (event) => {
-          sent.push(`${at} ${event.type}${'client' in event ? ` ${event.client ?? ''}` : ''}`.trimEnd());
-          primary.tell(event);
-        },
-        () => at,
-      );
-    return {
-      sent,
-      workers: [worker(), worker()] as const,
-      held: () => conditions.list().map(({ id }) => id),
-      pass(ms: number): void {
-        for (const end = at + ms; at < end; ) {
-          at += 1;
-          t.mock.timers.tick(1);
-        }
-      },
-    };
-  }
-  const answered: OwnKeyEvent = { type: 'answered', client: undefined, key: 'k' };
-  const refused: OwnKeyEvent = { type: 'refused', client: undefined, key: 'k' };
-
-  it("reports each rejection of the proxy's key, and an answer only once a second or after a rejection", (t) => {
-    const { sent, workers, pass } = workersScene(t);
-    for (const event of [answered, answered, refused, refused, answered, answered]) {
-      workers[0](event);
-      pass(1);
-    }
-    pass(5_000);
-    workers[0](answered);
-    pass(5_000);
-    assert.deepEqual(sent, [
-      ...['0 answered', '2 refused', '3 refused', '4 answered'],
-      '1004 answered', // the one that was held back
-      '5006 answered',
-    ]);
-  });
-
-  it('reports an answer that it held back, so that a rejection which another worker reported ends', (t) => {
-    const { workers, held, pass } = workersScene(t);
-    workers[0](answered);
-    pass(100);
-    workers[1](refused);
-    pass(100);
-    workers[0](answered);
-    assert.deepEqual(held(), ['own_key_rejected']);
-    pass(1_000);
-    assert.deepEqual(held(), []);
-  });
-
-  it('ends no rejection by an answer that came before it and was held back', (t) => {
-    const { workers, held, pass } = workersScene(t);
-    workers[0](answered);
-    pass(100);
-    workers[0](answered);
-    pass(100);
-    workers[1](refused);
-    pass(5_000);
-    assert.deepEqual(held(), ['own_key_rejected']);
-  });
-
-  it("reports an answer after a rejection of the same key, not of another client's", (t) => {
-    const { sent, workers } = workersScene(t);
-    const ann = { client: 'ann', key: 'k' };
-    const bob: OwnKeyEvent = { type: 'answered', client: 'bob', key: 'k' };
-    const events: OwnKeyEvent[] = [
-      ...[bob, { type: 'refused' as const, ...ann }, bob, { type: 'refused' as const, ...ann }],
-      ...[
-        { type: 'answered' as const, ...ann },
-        { type: 'clients' as const, keys: new Map([['ann', 'k']]) },
-        bob,
-      ],
-    ];
-    for (const event of events) workers[0](event);
-    assert.deepEqual(sent, [
-      ...['0 answered bob', '0 refused ann', '0 refused ann', '0 answered ann', '0 clients'],
-      '0 answered bob', // its former events are forgotten with its key
-    ]);
-  });
 });

@@ -6,7 +6,7 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import type { Logger } from '../../lib/observe/log.ts';
-import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
+import { watchOwnKey } from '../../lib/observe/own-key.ts';
 import type { Collected } from '../../lib/observe/watch-requests.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
@@ -96,18 +96,16 @@ describe('the primary', () => {
     assert.match(String(lines[0]?.['msg']), /start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0/);
   });
 
-  it("has the conditions of a worker until the worker is gone, and hears its events about the proxy's key", async (t) => {
+  it('has the conditions of a worker until the worker is gone', async (t) => {
     const worker = Object.assign(new EventEmitter(), { id: 1, isConnected: () => false, send: () => {} });
     t.mock.method(cluster, 'setupPrimary', () => {});
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
-    const ownKey: OwnKeyEvent[] = [];
     const starting = startWorkers({
       ...{ count: 1, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
-      observeOwnKey: (event) => ownKey.push(event),
+      ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
     });
     const say = (message: object): boolean => worker.emit('message', message);
     say({ type: 'listening', url: '', port: 1 });
@@ -119,9 +117,26 @@ describe('the primary', () => {
     assert.deepEqual(ids(), ['tls_pair_unusable']);
     worker.emit('disconnect');
     assert.deepEqual(ids(), []);
-    const events = ['refused', 'answered'].map((type) => ({ type, client: 'ann', key: 'k' }));
-    for (const event of events) say({ type: 'own-key', event });
-    assert.deepEqual(ownKey, events);
+  });
+
+  it('has the condition own_key_rejected from what one worker reports until another reports an answer', async (t) => {
+    const workers = workersThatFork(t);
+    const session = { current: () => undefined, facts: () => FACTS };
+    const { log } = recordingLogger();
+    const conditions = createConditions({ log });
+    const starting = startWorkers({
+      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
+      observeOwnKey: watchOwnKey({ conditions }),
+    });
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    await starting;
+    const [one, other] = workers as [EventEmitter, EventEmitter];
+    const ids = (): string[] => conditions.list().map(({ id }) => id);
+    one.emit('message', { type: 'own-key', event: { type: 'refused', client: 'ann', key: 'k' } });
+    assert.deepEqual(ids(), ['own_key_rejected']);
+    other.emit('message', { type: 'own-key', event: { type: 'answered', client: 'ann', key: 'k' } });
+    assert.deepEqual(ids(), []);
   });
 
   it('forgets places and conditions of a killed worker a second after its exit, even if Node reports no disconnect', async (t) => {
