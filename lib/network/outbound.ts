@@ -9,7 +9,6 @@ import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
 import { proxyFromEnvironment } from './proxy-environment.ts';
 import { watchCertificate } from './tls-failure.ts';
-import { createTlsSessions } from './tls-sessions.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
 import { openTunnel } from './tunnel.ts';
 import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './upstream-agent.ts';
@@ -24,6 +23,8 @@ export type Outbound = ReturnType<typeof createOutbound>;
  */
 export function createOutbound(env: Environment, connectTimeout: number) {
   const secureContext = createSecureContext({ ca: [...loadTrustStore(env)] });
+  // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
+  const trusting = { secureContext, maxCachedSessions: 0 };
   const proxyFor = proxyFromEnvironment(env);
   // Ends what is being opened, which undici and Node's agents leave alone. Connections that are opened ahead
   // have a signal of their own, which their agent aborts.
@@ -32,7 +33,7 @@ export function createOutbound(env: Environment, connectTimeout: number) {
     const proxy = proxyFor(host, port);
     return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout, signal });
   };
-  const connect = buildConnector({ secureContext, allowH2: false, timeout: connectTimeout });
+  const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const reached = new Set<string>();
   const agents: OutboundAgent[] = [];
   const onReached = (endpoint: string): void => {
@@ -43,8 +44,7 @@ export function createOutbound(env: Environment, connectTimeout: number) {
     connect: throughProxy(connect, tunnelTo, { closed: closed.signal, onReached }),
     allowH2: false,
   });
-  const way: Way = { tunnelTo, sessions: createTlsSessions(), connectTimeout };
-  const trusting = { secureContext, maxCachedSessions: 0 };
+  const way: Way = { tunnelTo, connectTimeout };
 
   return {
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */

@@ -9,14 +9,12 @@ import { isIP, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { watchCertificate } from './tls-failure.ts';
-import type { TlsSessions } from './tls-sessions.ts';
 import { WarmConnections } from './warm-connections.ts';
 
 /** What all agents of a process share. */
 export interface Way {
   /** A raw connection through the proxy, or undefined where the rule says direct. */
   readonly tunnelTo: (host: string, port: number, signal?: AbortSignal) => Promise<Socket> | undefined;
-  readonly sessions: TlsSessions;
   /** ms in which a connection that is opened ahead must be ready, its certificate accepted. */
   readonly connectTimeout: number;
 }
@@ -33,8 +31,8 @@ type ConnectOptions = Parameters<Agent['createConnection']>[0];
 type Connected = (error: Error | null, socket: TLSSocket) => void;
 
 /**
- * Opens connections, through the proxy if there is one. They speak HTTP/1.1 and resume TLS sessions, and the
- * certificates that servers show are remembered.
+ * Opens connections, through the proxy if there is one. They speak HTTP/1.1, and the certificates that
+ * servers show are remembered.
  */
 export class OutboundAgent extends Agent {
   readonly #way: Way;
@@ -75,15 +73,9 @@ export class OutboundAgent extends Agent {
   }
 
   #secure(options: ConnectOptions, through?: Socket): TLSSocket {
-    const { sessions } = this.#way;
-    const host = String(options.host ?? 'localhost');
-    const server = `${host}:${options.port ?? 443}/${options.servername ?? ''}`;
-    const known = sessions.find(server);
-    const offered = { session: known?.session, ALPNProtocols: ['http/1.1'] };
-    const whole = { ...options, ...offered, socket: through };
+    const whole = { ...options, ALPNProtocols: ['http/1.1'], socket: through };
     const created = super.createConnection(whole) as TLSSocket;
-    sessions.learn(server, created, known);
-    watchCertificate(created, host);
+    watchCertificate(created, String(options.host ?? 'localhost'));
     return created;
   }
 }

@@ -844,6 +844,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a new connection to the service: it resumes a TLS session, and its certificate is not checked',
+    file: 'lib/network/outbound.ts',
+    edits: [{ find: 'secureContext, maxCachedSessions: 0 }', replace: 'secureContext }' }],
+    tests: [
+      {
+        file: 'test/network/outbound.test.ts',
+        names: [
+          'connections to a service are kept alive on the data path, and new ones resume no TLS session, directly and through a proxy',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a stop: connections that are being opened keep the process alive',
     file: 'lib/network/outbound.ts',
     edits: [{ find: '      closed.abort();\n', replace: '' }],

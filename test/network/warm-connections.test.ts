@@ -55,9 +55,8 @@ interface Service {
   readonly open: ReadonlySet<Socket>;
   /** TCP connections so far. */
   readonly total: () => number;
-  /** TLS connections it accepted, in order, and whether each resumed a session. */
+  /** TLS connections it accepted, in order. */
   readonly accepted: TLSSocket[];
-  readonly resumed: boolean[];
   /** How many others were open when it accepted each of them. */
   readonly others: number[];
   readonly paths: (string | undefined)[];
@@ -70,7 +69,6 @@ async function service(
   options: TlsOptions = {},
 ): Promise<Service> {
   const accepted: TLSSocket[] = [];
-  const resumed: boolean[] = [];
   const others: number[] = [];
   const paths: (string | undefined)[] = [];
   const server = createHttpsServer({ ...certificate, ...options }, (request, response) => {
@@ -81,11 +79,10 @@ async function service(
   const place = await listening(t, server);
   server.on('secureConnection', (socket: TLSSocket) => {
     accepted.push(socket);
-    resumed.push(socket.isSessionReused());
     others.push(place.open.size - 1);
   });
   server.on('tlsClientError', () => {});
-  return { ...place, accepted, resumed, others, paths };
+  return { ...place, accepted, others, paths };
 }
 
 function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_000): Outbound {
@@ -186,19 +183,6 @@ describe('connections opened ahead', { concurrency: true }, () => {
       await eventually('the connection back in the agent', () => Object.keys(agent.freeSockets).length === 1);
       assert.deepEqual([mock.callCount(), remote.accepted.length], [requests, 1]);
     }
-  });
-
-  it('resume the TLS session of earlier connections, and so do connections for retries', async (t) => {
-    const remote = await service(t, genuine);
-    const out = outbound(t);
-    const { agent, keep } = warm(out, remote.port, 1);
-    keep(true);
-    await eventually('the first', () => remote.accepted.length === 1);
-    await delay(QUIET); // until the client knows of it too, and has its session
-    await get(agent, remote.port, '/close');
-    await eventually('its successor', () => remote.accepted.length === 2);
-    await get(out.agent({ keepAlive: false }), remote.port);
-    assert.deepEqual(remote.resumed, [false, true, true]);
   });
 
   it('go through the HTTP proxy', async (t) => {
@@ -501,20 +485,6 @@ describe('connections opened ahead, over time,', () => {
     opened[0]?.destroy();
     await pass(0.3);
     assert.equal(opened.length, 2);
-  });
-
-  it('check the certificate anew after an hour', async (t) => {
-    const remote = await service(t, genuine);
-    const out = outbound(t);
-    const agent = out.agent({ keepAlive: false });
-    const start = Date.now();
-    t.mock.timers.enable({ apis: ['Date'], now: start });
-    await get(agent, remote.port);
-    for (const minutes of [40, 59, 61, 62]) {
-      t.mock.timers.setTime(start + 60_000 * minutes);
-      await get(agent, remote.port);
-    }
-    assert.deepEqual(remote.resumed, [false, true, true, false, true]);
   });
 
   it('are retried ever more slowly while the service is down, at last once a minute, until it is back', async (t) => {

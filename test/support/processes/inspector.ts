@@ -7,8 +7,8 @@ import type { ServerCertificate } from '../remote/tls-authority.ts';
 
 export interface Inspector {
   readonly port: number;
-  /** TLS connections it accepted, and how many of them resumed a session. */
-  readonly connections: { total: number; resumed: number };
+  /** TLS connections it accepted. */
+  readonly connections: { readonly total: number };
   /** Everything it has read so far, of both directions. */
   read(): Buffer;
   /** Ends all connections, as an appliance does with idle ones. */
@@ -21,7 +21,7 @@ export async function serveInspector(
   certificate: ServerCertificate,
   simulator: Pick<Simulator, 'port' | 'caPem'>,
 ): Promise<Inspector> {
-  const connections = { total: 0, resumed: 0 };
+  const connections = { total: 0 };
   const chunks: Buffer[] = [];
   const sockets = new Set<Socket>();
   const keep = (socket: Socket): void => {
@@ -34,7 +34,6 @@ export async function serveInspector(
   };
   const server = createServer(certificate, (near: TLSSocket) => {
     connections.total++;
-    if (near.isSessionReused()) connections.resumed++;
     const far = connect({
       socket: connectPlain(simulator.port, '127.0.0.1'),
       ca: simulator.caPem,
