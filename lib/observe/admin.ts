@@ -8,7 +8,7 @@ import type { AddressInfo } from 'node:net';
 import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
 import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
 import type { Metrics } from './metrics.ts';
-import { loadStatusPage, verdictFacts } from './status-page.ts';
+import { loadStatusPage, type StatusPage } from './status-page.ts';
 import type { StatusReport } from './status-report.ts';
 import { type VerificationDocument, verificationText } from './verification-document.ts';
 
@@ -22,9 +22,7 @@ export interface Shown {
   readonly verification: () => Promise<VerificationDocument>;
 }
 
-type Route = (
-  shown: Shown & { readonly page: ReturnType<typeof loadStatusPage> },
-) => HealthResponse | Promise<HealthResponse>;
+type Route = (shown: Shown & { readonly page: StatusPage }) => HealthResponse | Promise<HealthResponse>;
 
 type Routes = Readonly<Record<string, Route>>;
 
@@ -39,10 +37,7 @@ const METRICS_ROUTES: Routes = {
 };
 
 const ADMIN_ROUTES: Routes = {
-  '/': async ({ status, verification, page }) => ({
-    status: 200,
-    ...page.renderStatusPage(verdictFacts(await status(), await verification())),
-  }),
+  '/': ({ page }) => ({ status: 200, ...page }),
   '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
   '/verification': async ({ verification }) => json(verificationText(await verification())),
   ...METRICS_ROUTES,

@@ -986,17 +986,6 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the status page: text of others is part of it as HTML',
-    file: 'lib/observe/status-page.ts',
-    edits: [{ find: "escaped(text ?? '')", replace: "(text ?? '')" }],
-    tests: [
-      {
-        file: 'test/observe/status-page.test.ts',
-        names: ['the status page without JavaScript escapes the texts of errors and of failed checks'],
-      },
-    ],
-  },
-  {
     defence: 'a redirect of the control path of the library: its key may go elsewhere',
     file: 'lib/client-library/control-call.ts',
     edits: [{ find: 'if (isRedirect(response)) {', replace: 'if (Date.now() < 0) {' }],

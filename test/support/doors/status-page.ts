@@ -294,16 +294,8 @@ export async function serveStatusPage(scene: Scene, { frozen = false } = {}): Pr
       response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     if (path === '/status') json({ ...status, now });
     else if (path === '/verification') json(verification);
-    else if (path === '/') {
-      const { epoch, standing, lastError } = status;
-      const { headers, body } = page.renderStatusPage({
-        ...{ standing, now, lastError, failedCheck: null },
-        roots: verification.verdict?.roots ?? 'custom',
-        attestedAt: epoch?.attestedAt ?? null,
-        expiresAt: epoch?.expiresAt ?? null,
-      });
-      response.writeHead(200, headers).end(body);
-    } else response.writeHead(404).end();
+    else if (path === '/') response.writeHead(200, page.headers).end(page.body);
+    else response.writeHead(404).end();
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
