@@ -3,10 +3,11 @@
  * user in one project, so that sessions can be resumed.
  */
 import { createHmac, randomBytes } from 'node:crypto';
-import { existsSync, linkSync, lstatSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, lstatSync, readFileSync, realpathSync } from 'node:fs';
 import { userInfo } from 'node:os';
 import { dirname, isAbsolute, join, relative } from 'node:path';
 import type { Environment } from '../config/environment.ts';
+import { publish } from '../files/durable-file.ts';
 import { makeDirectorySync } from '../files/make-directory.ts';
 
 export interface ProviderName {
@@ -24,14 +25,14 @@ const OTHERS = 0o077;
  * project. The project is the nearest directory with a `.git`, from `directory` upwards, or else `directory`
  * itself. The key is made at the first use and kept in the user's state directory (XDG Base Directory
  * Specification: $XDG_STATE_HOME, or ~/.local/state), readable by its owner only. If the key cannot be kept,
- * the name is random. Never throws.
+ * the name is random. Never rejects.
  */
-export function providerName(env: Environment, directory: string): ProviderName {
+export async function providerName(env: Environment, directory: string): Promise<ProviderName> {
   const named = (key: string, text: string): string =>
     `privatemode-${createHmac('sha256', key).update(text).digest('hex').slice(0, 16)}`;
   try {
     const project = projectOf(realpathSync(directory));
-    const key = keptKey(makeStateDirectory(env, directory));
+    const key = await keptKey(makeStateDirectory(env, directory));
     return { name: named(key, JSON.stringify([userInfo().uid, project])) };
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;
@@ -73,30 +74,15 @@ export function makeStateDirectory(env: Environment, at: string): string {
 }
 
 /**
- * Reads the key, and makes it if there is none. Throws if the key cannot be kept, or if others could know it.
+ * Reads the key, and makes it if there is none; two processes that start at the same time agree on one.
+ * Rejects if the key cannot be kept, or if others could know it.
  */
-function keptKey(directory: string): string {
+async function keptKey(directory: string): Promise<string> {
   const file = join(directory, KEY_FILE);
-  if (!existsSync(file)) make(file);
+  if (!existsSync(file)) await publish(file, `${randomBytes(32).toString('hex')}\n`, 0o600);
   const { mode, uid } = lstatSync(file);
   const key = readFileSync(file, 'utf8');
   if ((mode & OTHERS) !== 0 || uid !== userInfo().uid || !KEY.test(key))
     throw new Error(`${file} has to be a key that only you can read: remove it`);
   return key;
-}
-
-/**
- * Makes the key file. Two processes that start at the same time agree on one key: a link never replaces a
- * file, and shows it whole.
- */
-function make(file: string): void {
-  const own = `${file}.${process.pid}`;
-  writeFileSync(own, `${randomBytes(32).toString('hex')}\n`, { mode: 0o600, flag: 'wx' });
-  try {
-    linkSync(own, file);
-  } catch (thrown) {
-    if ((thrown as NodeJS.ErrnoException).code !== 'EEXIST') throw thrown;
-  } finally {
-    rmSync(own);
-  }
 }

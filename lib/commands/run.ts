@@ -89,7 +89,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
 
   const env = beforeNpm(own);
   const directory = directoryOf(own);
-  const { name: provider, why } = providerName(env, directory);
+  const { name: provider, why } = await providerName(env, directory);
   if (why !== undefined)
     io.stderr.write(
       `Warning: ${name} cannot go on with this session in a later run: the key for its provider's name cannot be kept (${printable(why)}).\n`,

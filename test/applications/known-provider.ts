@@ -118,7 +118,7 @@ describe('privatemode-proxy run with a project file that knows the name of the p
         ...{ HOME: home, XDG_STATE_HOME: join(home, 'state'), LANG: 'C.UTF-8', TERM: 'dumb' },
         ...{ HTTP_PROXY: other, HTTPS_PROXY: other },
       };
-      const { name } = providerName(env, work);
+      const { name } = await providerName(env, work);
       for (const [file, content] of Object.entries(files(name, other, work))) {
         mkdirSync(dirname(join(home, file)), { recursive: true });
         writeFileSync(join(home, file), content);

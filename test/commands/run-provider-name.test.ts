@@ -34,27 +34,36 @@ describe('the name of the provider that run gives to agents', () => {
     mkdirSync(join(scratch, 'other/.git'), { recursive: true });
   });
 
-  it('is the same in a project and its subdirectories, and is another one in another project', () => {
-    const { name: first, why } = name();
+  it('is the same in a project and its subdirectories, and is another one in another project', async () => {
+    const { name: first, why } = await name();
     assert.match(first, /^privatemode-[0-9a-f]{16}$/);
     assert.equal(why, undefined);
-    assert.deepEqual([name(), name(join(project, 'below'))], [{ name: first }, { name: first }]);
-    assert.notEqual(name(join(project, '../other')).name, first);
+    assert.deepEqual(await Promise.all([name(), name(join(project, 'below'))]), [
+      { name: first },
+      { name: first },
+    ]);
+    assert.notEqual((await name(join(project, '../other'))).name, first);
   });
 
-  it('is derived from a key in a file that only the user can read', () => {
-    const { name: first } = name();
+  it('is the same for two that start at the same time, before there is a key', async () => {
+    const [first, second] = await Promise.all([name(), name()]);
+    assert.deepEqual(second, first);
+    assert.equal(first.why, undefined);
+  });
+
+  it('is derived from a key in a file that only the user can read', async () => {
+    const { name: first } = await name();
     assert.equal(statSync(file()).mode & 0o777, 0o600);
     assert.equal(statSync(join(state, 'privatemode-proxy')).mode & 0o777, 0o700);
     assert.match(readFileSync(file(), 'utf8'), /^[0-9a-f]{64}\n$/);
     writeFileSync(file(), `${'0'.repeat(64)}\n`);
-    assert.notEqual(name().name, first, 'another key');
+    assert.notEqual((await name()).name, first, 'another key');
   });
 
-  it('is derived from a key below the home directory if XDG_STATE_HOME is not an absolute path', () => {
+  it('is derived from a key below the home directory if XDG_STATE_HOME is not an absolute path', async () => {
     const home = mkdtempSync(join(directory, 'home-'));
-    const { name: first } = name(project, { HOME: home, XDG_STATE_HOME: 'state' });
-    assert.deepEqual(name(project, { HOME: home }), { name: first });
+    const { name: first } = await name(project, { HOME: home, XDG_STATE_HOME: 'state' });
+    assert.deepEqual(await name(project, { HOME: home }), { name: first });
     assert.ok(statSync(join(home, '.local/state/privatemode-proxy/provider-names.key')).isFile());
   });
 
@@ -82,10 +91,10 @@ describe('the name of the provider that run gives to agents', () => {
       /is part of the project/,
     ],
   ] as const) {
-    it(`is new each time, with the reason, if its key file ${what}`, () => {
-      name();
+    it(`is new each time, with the reason, if its key file ${what}`, async () => {
+      await name();
       spoil();
-      const [first, second] = [name(), name()];
+      const [first, second] = [await name(), await name()];
       assert.match(first.name, /^privatemode-[0-9a-f]{16}$/);
       assert.notEqual(first.name, second.name);
       assert.match(first.why ?? '', why);

@@ -44,13 +44,6 @@ export const COMPLETION = {
   usage: { total_tokens: 4 },
 };
 
-/** The same of the completions API. */
-export const TEXT_COMPLETION = {
-  ...COMPLETION,
-  object: 'text_completion',
-  choices: [{ index: 0, text: 'hello', finish_reason: 'stop' }],
-};
-
 /** An HTTP/1.1 answer with Content-Length. */
 export function http(status: number, body: string, headers: Readonly<Record<string, string>> = {}): string {
   const lines = Object.entries({ 'Content-Length': String(Buffer.byteLength(body)), ...headers }).map(
