@@ -84,7 +84,14 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       assert.equal(openai.headers['www-authenticate'], undefined);
       assert.match(
         JSON.parse(openai.body).error.message,
-        /^the service rejects the key of this gateway\. Your token is fine; tell its operator\. \(request id /,
+        /^the service rejects the key of this gateway\. Your token is fine; tell the operator of this gateway\. \(request id /,
+      );
+      const failed = gateway.logLines
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+        .find(({ code }) => code === 'service_key_rejected');
+      assert.equal(
+        failed?.['remedy'],
+        "Check the keys of this gateway for the service: that of --api-key, and a client's apiKey in the file of --clients; the client's token is fine.",
       );
       const messages = await ask(anthropic());
       assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
