@@ -88,7 +88,7 @@ export const CONDITIONS = {
   own_key_rejected: {
     severities: ['warning', 'critical'],
     begins: 'The service rejects an API key of this proxy',
-    ends: 'The service rejects no API key of this proxy any more',
+    ends: 'No API key of this proxy is known to be rejected any more',
     meaning:
       'The service answered requests with 401 that had the key of `--api-key`, or the `apiKey` of a client. Critical after three within a minute with the same key.',
     remedy:
