@@ -128,7 +128,7 @@ describe('an API key that replaces a rejected one', () => {
       tell(replaced);
       assert.deepEqual(conditions.list(), []);
       const over = 'No API key of this proxy is known to be rejected any more'; // nobody has asked yet
-      assert.equal(lines.at(-1)?.msg, over);
+      assert.equal(lines.at(-1)?.['msg'], over);
       observe('refused', client, 'old');
       assert.deepEqual(conditions.list(), []);
       observe('refused', client, 'new');
