@@ -421,6 +421,8 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
       const message = `${counters.receipts.lost} since the start${unknown}`;
       conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost: lost ?? 'unknown' } });
     },
+    onReplaced: () =>
+      conditions.set('receipts_moved', `${config.workspace}/receipts lacked the key`, { lasts: DAY_MS }),
   });
   const { instance, publicKey } = opened;
   if (opened.isKeyChanged)

@@ -177,6 +177,15 @@ export const CONDITIONS = {
     remedy:
       'If you did not change key.pem, find out who did; keep the former public key, with which the older receipts are verified.',
   },
+  receipts_moved: {
+    severities: ['warning'],
+    begins: 'The directory of the receipts was moved away or emptied while the proxy ran',
+    ends: 'The directory of the receipts has stayed in place for a day',
+    meaning:
+      'Within the last 24 hours, the directory of the receipts lacked the key that signs them. The proxy has put back the key and the verdict in force, and its chain goes on there.',
+    remedy:
+      'If you did not move it, find out who did; to archive receipts, move their files by day, and leave the directory in place.',
+  },
   limits_store_away: {
     severities: ['critical'],
     begins: 'The store of the limits cannot be used for now',

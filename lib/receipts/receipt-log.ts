@@ -19,7 +19,15 @@ import {
   signedLine,
 } from './receipt.ts';
 import { keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
-import { type KeyRing, keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
+import {
+  type KeyRing,
+  keyNamed,
+  keySha256,
+  keysOf,
+  putKeyBack,
+  readOrMakeKey,
+  replaceKey,
+} from './receipt-keys.ts';
 import { createVerdictStore, type KeptExchange } from './verdict-store.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
@@ -38,6 +46,8 @@ export interface ReceiptLogOptions {
    * how many.
    */
   readonly onLoss?: (lost: number | null) => void;
+  /** Called when the directory was moved away or emptied, before the next lines are written to it. */
+  readonly onReplaced?: () => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
@@ -66,7 +76,7 @@ const REFUSED_SHARE = 0.1;
  * none. Throws receipts_unavailable.
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
-  const { workspace, version, nextKey, onFailure, onRecovery, onLoss = () => {} } = options;
+  const { workspace, version, nextKey, onFailure, onRecovery, onLoss = () => {}, onReplaced } = options;
   const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
   const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
@@ -97,6 +107,10 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
    * failure there is always something to write.
    */
   async function writePending(key: KeyObject): Promise<number> {
+    if (await putKeyBack(directory, key)) {
+      onReplaced?.();
+      verdicts.addAgain();
+    }
     await verdicts.write(); // before the lines that point to them
     while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
     if (isSumDue && !refusals.isEmpty()) {
@@ -141,7 +155,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const { key, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     const name = keySha256(publicKey);
-    const { found, announced } = await readChains(directory, await keysOf(directory));
+    const { found, announced, hasUnknown } = await readChains(directory, await keysOf(directory));
     const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
@@ -170,8 +184,12 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     return {
       instance,
       counters: counters as Readonly<typeof counters>,
-      /** Whether the directory named another public key before, which did not announce this one. */
-      isKeyChanged: isChanged && !(former !== undefined && announced.has(announcement(former, name))),
+      /**
+       * Whether the directory named another public key before, which did not announce this one, or a chain
+       * names one that does not lie there.
+       */
+      isKeyChanged:
+        hasUnknown || (isChanged && !(former !== undefined && announced.has(announcement(former, name)))),
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       /**
@@ -258,15 +276,18 @@ const announcement = (key: string, next: string): string => `${key} ${next}`;
 /**
  * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of
  * `keys`. `found`: their ends, of each the last signed line, without the ends that another chain has named as
- * found. `announced`: each `announcement` of a key.
+ * found. `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that does not lie
+ * there.
  */
 async function readChains(directory: string, keys: KeyRing) {
   const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
   const ends: ChainEnd[] = [];
   const named = new Set<string>();
   const announced = new Set<string>();
+  let hasUnknown = false;
   for (const [instance, files] of (await listReceiptFiles(directory)).instances) {
     const chain = await keyOfChain(directory, files, { instance, keys, find });
+    hasUnknown ||= chain.unknown !== undefined;
     const opened = chain.first?.members;
     if (opened?.type === 'opened') {
       for (const { sha256 } of opened.found) named.add(sha256);
@@ -275,7 +296,7 @@ async function readChains(directory: string, keys: KeyRing) {
     const last = await lastLine(directory, files, { instance, key: chain.key });
     if (last !== undefined) ends.push({ instance, seq: last.members.seq, sha256: lineDigest(last.text) });
   }
-  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced };
+  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced, hasUnknown };
 }
 
 /**
