@@ -202,6 +202,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
       server.sessionChanged();
       server.announceStop();
     },
+    endGrace: () => server.endGrace(),
     close: () => running.disposeAsync(),
   };
 }
