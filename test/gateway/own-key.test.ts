@@ -133,12 +133,15 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
   });
 
   it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
-    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+    const { ask, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key'), {
       settings: { apiKeyFallback: 'never' },
     });
     const answer = await ask(post(chatBody(), { headers: ['Authorization: Bearer of-the-client'] }));
     assert.deepEqual([answer.status, events], [401, []]);
     assert.match(answer.body, /invalid API key/);
+    assert.equal((await ask(post())).status, 401);
+    const from = gateway.logLines.flatMap((line) => JSON.parse(line).keyFrom ?? []);
+    assert.deepEqual(from, ['the request itself', 'none: the request left without a key']);
   });
 
   it("is not mistaken for a client's own key `undefined` if no key is configured", async (t) => {
