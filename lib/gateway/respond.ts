@@ -230,7 +230,7 @@ async function respondBody(
     if (refused !== undefined) throw refused;
   }
   // An error whose text does not authenticate keeps its status (and the hints for a retry), not its text.
-  accounts.failed(foreign ?? failure);
+  accounts.failed(foreign ?? failure, status);
   const retryAfter = response.headers['retry-after'];
   const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
   respondError(exchange, foreign ?? unreadError(failure, status), { status, headers });

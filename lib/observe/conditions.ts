@@ -45,7 +45,7 @@ export const CONDITIONS = {
     ends: 'The manifest can be used again',
     meaning:
       'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
-    remedy: 'Update privatemode-proxy to the latest version, and check the file of --manifest-path.',
+    remedy: 'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
   },
   key_refused: {
     severities: ['critical'],
@@ -64,7 +64,7 @@ export const CONDITIONS = {
   service_unreachable: {
     severities: ['critical'],
     begins: 'The verification of the service does not come to an end',
-    ends: 'The verification of the service came to an end',
+    ends: 'The service can be verified again',
     meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
     remedy:
       'The log names what fails; the proxy tries again by itself, or without --api-key with the key of the next client.',

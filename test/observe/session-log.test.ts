@@ -298,7 +298,7 @@ describe('the state of the session among the conditions', () => {
     assert.deepEqual(passing('key-refused', 'unreachable', 'verified').lines, [
       'ERROR The service refuses the API key, so it cannot be verified',
       'ERROR The verification of the service does not come to an end',
-      'INFO The verification of the service came to an end',
+      'INFO The service can be verified again',
     ]));
 
   for (const [what, cdn, expected] of [
@@ -352,7 +352,7 @@ describe('the state of the session among the conditions', () => {
     assert.deepEqual(passing('rejected', 'starting', 'unreachable', 'verified', 'starting').lines, [
       'ERROR The service is rejected',
       'ERROR The verification of the service does not come to an end',
-      'INFO The verification of the service came to an end',
+      'INFO The service can be verified again',
       'INFO Not verified yet. The service is being verified. Requests wait.',
     ]);
     assert.deepEqual(passing('key-refused', 'awaiting-key', 'verified', 'verified').lines.slice(2), [
