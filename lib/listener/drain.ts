@@ -10,9 +10,9 @@ const FAREWELL = 2_000;
 
 /**
  * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms, or until
- * `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error. Two seconds later it
- * cuts off the clients that have not read that error. Resolves when all connections are gone and their
- * exchanges have settled; for the latter it waits at most two seconds.
+ * `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error. Two
+ * seconds later it cuts off the clients that have not read that error. Resolves when all connections are gone
+ * and their exchanges have settled; for the latter it waits at most two seconds.
  */
 export async function drain(
   listener: Listener,

@@ -45,7 +45,8 @@ export const CONDITIONS = {
     ends: 'The manifest can be used again',
     meaning:
       'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
-    remedy: 'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
+    remedy:
+      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
   },
   key_refused: {
     severities: ['critical'],

@@ -276,8 +276,8 @@ const announcement = (key: string, next: string): string => `${key} ${next}`;
 /**
  * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of
  * `keys`. `found`: their ends, of each the last signed line, without the ends that another chain has named as
- * found. `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that does not lie
- * there.
+ * found. `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that does not
+ * lie there.
  */
 async function readChains(directory: string, keys: KeyRing) {
   const find = async (name: string) => keys.get(name) ?? keyNamed(directory, name);
