@@ -282,7 +282,12 @@ export const ERRORS = {
   // Errors that the operator has to repair. The status is 400: clients repeat a request for minutes after a
   // 5xx, and people look at their own tokens after a 401.
   ...rows(400, 'operator', {
-    service_key_rejected: { isFinal: true, operator: 'Your token is fine; tell its operator.' },
+    service_key_rejected: {
+      isFinal: true,
+      operator:
+        "Check the keys of this gateway for the service: that of --api-key, and a client's apiKey in the file of --clients; the client's token is fine.",
+      developer: 'Your token is fine; tell the operator of this gateway.',
+    },
     client_too_old: {
       isFinal: true,
       title: 'The service wants a newer version of this program',

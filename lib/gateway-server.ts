@@ -50,6 +50,8 @@ export interface GatewayServer {
    * learns that state as news from the primary.
    */
   announceStop(): void;
+  /** Ends the grace of `close` now. */
+  endGrace(): void;
   /** SHA-256 of the clients file in force; undefined without --clients. */
   clientsFile(): string | undefined;
   /**
@@ -97,6 +99,7 @@ export async function startGatewayServer(
   });
   const { upstream, connections } = connectUpstream(config, outbound);
   const terminate = new AbortController();
+  const hurry = new AbortController();
   const gateway = createGateway({
     ...gatewayDeps(config, { ...shared, metrics: models.watching(shared.metrics) }),
     upstream,
@@ -135,6 +138,7 @@ export async function startGatewayServer(
     events: gateway.events,
     certificateEnds: front.certificateEnds,
     announceStop: () => listener.announceEnd(),
+    endGrace: () => hurry.abort(),
     clientsFile: () => clients?.sha256(),
     async close() {
       front.close();
@@ -143,7 +147,8 @@ export async function startGatewayServer(
       closing = true;
       sessionChanged();
       const { active, settled } = gateway;
-      await drain(listener, { active, settled, grace: config.shutdownGrace, terminate, log });
+      const grace = config.shutdownGrace;
+      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log });
     },
   };
 }

@@ -202,6 +202,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
       server.sessionChanged();
       server.announceStop();
     },
+    endGrace: () => server.endGrace(),
     close: () => running.disposeAsync(),
   };
 }
@@ -426,6 +427,8 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
         { reason },
         'Old exchanges beside the receipts could not be removed; the next verification tries again',
       ),
+    onReplaced: () =>
+      conditions.set('receipts_moved', `${config.workspace}/receipts lacked the key`, { lasts: DAY_MS }),
   });
   const { instance, publicKey } = opened;
   if (opened.isKeyChanged)

@@ -36,13 +36,18 @@ export async function run(
   const { promise: ended, resolve: end } = Promise.withResolvers<number>();
   let proxy: RunningProxy | undefined;
   let stopping = false;
+  let hurried = false;
   let fatal: PrivatemodeError | undefined;
   const portClosing = new AbortController();
   const stop = (signal: 'SIGTERM' | 'SIGINT'): void => {
     if (!stopping) end(0);
-    else if (proxy === undefined || portClosing.signal.aborted)
-      endNow(signal, log, 'A second signal, ending at once');
-    else portClosing.abort();
+    else if (proxy === undefined || hurried) endNow(signal, log, 'Another signal, ending at once');
+    else if (portClosing.signal.aborted) {
+      hurried = true;
+      log.warn({ signal }, 'A second signal, ending the responses');
+      proxy.endGrace();
+      setTimeout(endNow, LAST_WORK, signal, log, 'The end takes too long, ending at once').unref();
+    } else portClosing.abort();
     stopping = true;
   };
   // The system also sends SIGHUP when a terminal closes. Nobody would see the proxy after that.
@@ -103,6 +108,9 @@ export async function run(
   else if (fatal !== undefined) logFatal(log, fatal, 'The proxy has ended');
   return code;
 }
+
+/** ms from the signal that ends the responses, for their error events, the receipts and the log. */
+const LAST_WORK = 5_000;
 
 const LONGEST_REASON = 2_000;
 /** The descriptor of the log. */

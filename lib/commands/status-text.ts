@@ -35,7 +35,7 @@ export function renderStatus(facts: StatusFacts, { colours }: { readonly colours
     failureLines(status, verification, paint),
     chainLines(verification, paint),
     trafficLines(status, paint),
-    requestLines(status.traffic.finished, status.now, paint),
+    requestLines(status, paint),
     refusedLines(status.traffic.refused, status.now, paint),
     manifestLines(verification.manifests, paint),
   ];
@@ -183,17 +183,20 @@ function spread(seconds: readonly TrafficSecond[], now: number, of: 'firstTokenM
   return `median ${milliseconds(median)}, highest ${milliseconds(samples.at(-1) as number)} in the last minute`;
 }
 
-function requestLines(finished: readonly FinishedRequest[], now: number, paint: Paint): string[] {
+function requestLines({ traffic: { finished }, now, clientsFile }: StatusReport, paint: Paint): string[] {
   if (finished.length === 0) return [];
   const shown = finished.slice(0, MOST_REQUESTS);
   const shortTime = shortTimes(shown, now);
   const widest = Math.max(...shown.map(({ endpoint }) => endpoint.length));
+  const nameOf = ({ client = '-' }: FinishedRequest): string => client;
+  const widestName = Math.max(...shown.map((request) => nameOf(request).length));
   const lines = shown.map((request) => {
     const { at, outcome, code, status, endpoint, model, durationMs, tokensOut } = request;
     const facts = [
       paint('plain', shortTime(at)),
       paint(outcome === 'answered' ? 'good' : 'bad', outcome.padEnd(14)),
       String(status ?? '-').padEnd(3),
+      ...(clientsFile === undefined ? [] : [nameOf(request).padEnd(widestName)]),
       endpoint.padEnd(widest),
       (model ?? '-').padEnd(24),
       milliseconds(durationMs).padStart(8),

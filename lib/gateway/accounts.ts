@@ -190,13 +190,13 @@ export class Accounts {
   /**
    * Notes the error of the request, which its log line at the end names. An error that is the client's fault
    * has that line only. Every other error is logged now, at level error. It is named by its code, never by
-   * the text of its cause.
+   * the text of its cause. `status`: what the client gets; default: the status of the error.
    */
-  failed(error: PrivatemodeError): void {
+  failed(error: PrivatemodeError, status = error.status): void {
     this.#stats.error = error;
     if (isUndecryptable(error)) count(this.#counters.decryptFailures, error.code);
     if (error.blame === 'client') return;
-    const { code, status, message, remedy } = error;
+    const { code, message, remedy } = error;
     const err = code === 'internal' ? error.cause : undefined;
     this.#log.error({ code, status, reason: message, remedy, err }, 'Request failed');
   }

@@ -164,9 +164,9 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
  * Marks the exchange as broken, and logs the failure. The log line comes before the error event, because an
  * application that does not read may leave before that event. breakConnection follows.
  */
-export function noteBroken({ life, accounts }: Exchange, failure: PrivatemodeError): void {
+export function noteBroken({ life, accounts, res }: Exchange, failure: PrivatemodeError): void {
   life.markBroken();
-  accounts.failed(failure);
+  accounts.failed(failure, res.statusCode);
 }
 
 /**

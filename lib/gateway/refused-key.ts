@@ -2,14 +2,16 @@
 import { PrivatemodeError } from '../errors.ts';
 import type { Exchange } from './request-state.ts';
 
-/**
- * Where the key of the operator comes from that the request left with: a text for the operator, never the key
- * itself.
- */
-export const ownKeyOrigin = (exchange: Exchange): string | undefined =>
-  keyOwner(exchange) === undefined
+/** Where the key comes from that the request left with: a text for the operator, never the key itself. */
+export function keyOriginOf(
+  exchange: Exchange,
+  { ownKey, hasKey }: { readonly ownKey: string | undefined; readonly hasKey: boolean },
+): string | undefined {
+  if (ownKey === undefined) return hasKey ? 'the request itself' : 'none: the request left without a key';
+  return keyOwner(exchange) === undefined
     ? exchange.deps.key.origin?.()
     : 'the entry of the client in the file of --clients';
+}
 
 /** The client whose entry has the key of the operator that the request left with; undefined: none. */
 const keyOwner = ({ caller: { client } }: Exchange): string | undefined =>

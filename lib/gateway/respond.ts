@@ -26,7 +26,7 @@ import {
   respondError,
   respondWhole,
 } from './own-response.ts';
-import { noteOwnKey, ownKeyOrigin, ownKeyRefused } from './refused-key.ts';
+import { keyOriginOf, noteOwnKey, ownKeyRefused } from './refused-key.ts';
 import { type Exchange, type ForwardedExchange, ownHeaders, type Requested } from './request-state.ts';
 import type { AttemptResponse } from './send-attempt.ts';
 import { keepStreamAlive } from './stream-keepalive.ts';
@@ -48,7 +48,7 @@ export async function respond(
   const { encrypted, terminal } = exchange.match.endpoint;
   const streaming = terminal !== undefined && requested.asked.streaming; // other endpoints have no `stream`
   if (status >= 400) {
-    const keyFrom = status === 401 && upstream.ownKey ? ownKeyOrigin(exchange) : undefined;
+    const keyFrom = status === 401 ? keyOriginOf(exchange, upstream) : undefined;
     const level = status >= 500 ? 'error' : 'warn';
     caller.log[level]({ status, keyFrom }, 'The service answered with an error status');
   }
@@ -242,7 +242,7 @@ async function respondBody(
   if (!cipher.hasOpened()) {
     return respondForeign(exchange, upstream, new ForeignError(failure, status), decrypter.failed());
   }
-  accounts.failed(failure);
+  accounts.failed(failure, status);
   respondUnread(exchange, upstream, unreadError(failure, status));
 }
 
@@ -258,7 +258,7 @@ function respondForeign(
 ): void {
   const refused = refusalIn(exchange, upstream, text);
   if (refused !== undefined) throw refused;
-  exchange.accounts.failed(foreign);
+  exchange.accounts.failed(foreign, upstream.response.statusCode);
   respondUnread(exchange, upstream, foreign);
 }
 

@@ -39,6 +39,8 @@ export interface AttemptResponse extends UpstreamResponse {
    * entry in the clients file. Undefined: a key of the application, or none.
    */
   readonly ownKey: string | undefined;
+  /** Whether the request went out with a key at all. */
+  readonly hasKey: boolean;
   /**
    * Whether the request went out under a suspended secret. An authentic response then shows that the service
    * knows the secret.
@@ -70,7 +72,7 @@ export async function sendAttempt(
       (configuredKey !== undefined && authorization === `Bearer ${configuredKey}`));
   const ownKey = isOwn ? authorization.slice('Bearer '.length) : undefined;
   const isTrial = cipher !== undefined && deps.session.current()?.secretId !== epoch.secretId;
-  const read = { epoch, cipher, ownKey, isTrial };
+  const read = { epoch, cipher, ownKey, hasKey: authorization !== undefined, isTrial };
   const stream = sealed?.stream;
   const attempt = retry === undefined ? 1 : 2;
   if (retry !== undefined) {

@@ -9,10 +9,10 @@ import type { Listener } from './listen.ts';
 const FAREWELL = 2_000;
 
 /**
- * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms. Then it
- * aborts `terminate`, upon which the remaining exchanges send their clients an error. Two seconds later it
- * cuts off the clients that have not read that error. Resolves when all connections are gone and their
- * exchanges have settled; for the latter it waits at most two seconds.
+ * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms, or until
+ * `hurry`. Then it aborts `terminate`, upon which the remaining exchanges send their clients an error. Two
+ * seconds later it cuts off the clients that have not read that error. Resolves when all connections are gone
+ * and their exchanges have settled; for the latter it waits at most two seconds.
  */
 export async function drain(
   listener: Listener,
@@ -21,11 +21,12 @@ export async function drain(
     /** Resolves when each exchange has its log line and its receipt. */
     readonly settled: () => Promise<void>;
     readonly grace: number;
+    readonly hurry?: AbortSignal;
     readonly terminate: AbortController;
     readonly log: Logger;
   },
 ): Promise<void> {
-  const { active, settled, grace, terminate, log } = options;
+  const { active, settled, grace, hurry, terminate, log } = options;
   const unfinished = active();
   if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
   else {
@@ -33,13 +34,19 @@ export async function drain(
     log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
   }
   const drained = listener.drain();
-  const graceOver = setTimeout(() => {
+  let last: NodeJS.Timeout | undefined;
+  const endResponses = (): void => {
+    if (terminate.signal.aborted) return;
     log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
     const message = 'the proxy was shut down before the response was complete';
     terminate.abort(new PrivatemodeError('shutting_down', message));
-  }, grace);
-  const last = setTimeout(() => listener.destroy(), grace + FAREWELL);
+    last = setTimeout(() => listener.destroy(), FAREWELL);
+  };
+  const graceOver = setTimeout(endResponses, grace);
+  if (hurry?.aborted) endResponses();
+  else hurry?.addEventListener('abort', endResponses);
   await drained;
+  hurry?.removeEventListener('abort', endResponses);
   clearTimeout(graceOver);
   clearTimeout(last);
   const { promise: late, resolve } = Promise.withResolvers<void>();

@@ -45,7 +45,8 @@ export const CONDITIONS = {
     ends: 'The manifest can be used again',
     meaning:
       'This version does not understand the manifest, or the manifest breaks a rule: no request leaves.',
-    remedy: 'Update privatemode-proxy to the latest version, and check the file of --manifest-path.',
+    remedy:
+      'Update privatemode-proxy to the latest version, or put another file in the place of --manifest-path and restart the proxy.',
   },
   key_refused: {
     severities: ['critical'],
@@ -64,7 +65,7 @@ export const CONDITIONS = {
   service_unreachable: {
     severities: ['critical'],
     begins: 'The verification of the service does not come to an end',
-    ends: 'The verification of the service came to an end',
+    ends: 'The service can be verified again',
     meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
     remedy:
       'The log names what fails; the proxy tries again by itself, or without --api-key with the key of the next client.',
@@ -88,7 +89,7 @@ export const CONDITIONS = {
   own_key_rejected: {
     severities: ['warning', 'critical'],
     begins: 'The service rejects an API key of this proxy',
-    ends: 'The service rejects no API key of this proxy any more',
+    ends: 'No API key of this proxy is known to be rejected any more',
     meaning:
       'The service answered requests with 401 that had the key of `--api-key`, or the `apiKey` of a client. Critical after three within a minute with the same key.',
     remedy:
@@ -176,6 +177,15 @@ export const CONDITIONS = {
       'At the last start, within the last 24 hours, the key of the receipts was not the one of the receipts before.',
     remedy:
       'If you did not change key.pem, find out who did; keep the former public key, with which the older receipts are verified.',
+  },
+  receipts_moved: {
+    severities: ['warning'],
+    begins: 'The directory of the receipts was moved away or emptied while the proxy ran',
+    ends: 'The directory of the receipts has stayed in place for a day',
+    meaning:
+      'Within the last 24 hours, the directory of the receipts lacked the key that signs them. The proxy has put back the key and the verdict in force, and its chain goes on there.',
+    remedy:
+      'If you did not move it, find out who did; to archive receipts, move their files by day, and leave the directory in place.',
   },
   limits_store_away: {
     severities: ['critical'],

@@ -4,7 +4,7 @@
 import type { PrivatemodeError } from '../errors.ts';
 import type { Observer, SessionEvent } from '../session/events.ts';
 import type { Standing, StateName } from '../session/standing.ts';
-import type { ConditionId, Conditions, Severity } from './conditions.ts';
+import { CONDITIONS, type ConditionId, type Conditions, type Severity } from './conditions.ts';
 import { type Counters, count } from './counters.ts';
 import type { Logger, StatusOutput } from './log.ts';
 
@@ -98,26 +98,33 @@ export function isPreliminary(event: SessionEvent, before: boolean): boolean {
 
 /**
  * Returns the function to call whenever the state of the session may have changed. It sets the condition of
- * the state and ends those of other states. If a state without a condition follows another state and is not
- * verified, it logs the headline of the state.
+ * the state and ends those of other states; once the state is verified, it logs that the last one is over. If
+ * a state without a condition follows another state and is not verified, it logs the headline of the state.
  */
 export function watchStanding({
   conditions,
   log,
 }: {
-  readonly conditions: Pick<Conditions, 'set' | 'clear' | 'drop'>;
+  readonly conditions: Pick<Conditions, 'set' | 'drop'>;
   readonly log: Logger;
 }): (standing: Omit<Standing, 'tone' | 'ready' | 'awaitsKey'>) => void {
   const session = log.child({ component: 'session' });
   let last: StateName | undefined;
+  /** The last condition, until the log says that it is over. */
+  let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
+    // After a rejection, the evidence was accepted; the secret that follows at once decides.
+    if (state === 'starting' && open !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
     // Nothing is over while another condition takes the place, or while nobody knows.
-    const end = holds === undefined && verified ? conditions.clear : conditions.drop;
-    for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) end(id);
+    for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);
     if (holds !== undefined) {
       const message = error === undefined ? title : `${error.code}: ${error.message}`;
       conditions.set(holds, message, { severity, remedy: error?.remedy });
+      open = holds;
+    } else if (verified && open !== undefined) {
+      log.info({ condition: open }, CONDITIONS[open].ends);
+      open = undefined;
     } else if (!verified && last !== undefined && last !== state)
       session.info({ state }, `${title}. ${meaning}`);
     last = state;

@@ -80,6 +80,20 @@ async function readKey(directory: string): Promise<KeyObject | undefined> {
   });
 }
 
+/**
+ * Puts the key of a running proxy back into the directory of its receipts, if that was moved away or emptied:
+ * then its public key is missing. Resolves with whether it was. Leaves a key.pem that lies there. Throws
+ * receipts_unavailable.
+ */
+export async function putKeyBack(directory: string, key: KeyObject): Promise<boolean> {
+  await requireOwnDirectory(directory);
+  const publicKey = createPublicKey(key);
+  if ((await keyNamed(directory, keySha256(publicKey))) !== undefined) return false;
+  await publish(join(directory, KEY_FILES.private), key.export({ type: 'pkcs8', format: 'pem' }), 0o600);
+  await publish(join(directory, KEY_FILES.public), pemOf(publicKey), 0o644);
+  return keepPublicKey(directory, publicKey); // last, so that a failure before leaves it missing
+}
+
 /** Stores a public key under its name. Resolves with false if it is there already. */
 async function keepPublicKey(directory: string, key: KeyObject): Promise<boolean> {
   const keys = join(directory, KEY_FILES.all);

@@ -19,7 +19,7 @@ import {
   signedLine,
 } from './receipt.ts';
 import { beforeWriting, keyOfChain, lastLine, listReceiptFiles } from './receipt-files.ts';
-import { keyNamed, keySha256, keysOf, readOrMakeKey, replaceKey } from './receipt-keys.ts';
+import { keyNamed, keySha256, keysOf, putKeyBack, readOrMakeKey, replaceKey } from './receipt-keys.ts';
 import { createVerdictStore, type KeptExchange } from './verdict-store.ts';
 
 export type ReceiptLog = Awaited<ReturnType<typeof openReceiptLog>>;
@@ -40,6 +40,8 @@ export interface ReceiptLogOptions {
   readonly onLoss?: (lost: number | null) => void;
   /** Called when old exchanges could not be removed; the next exchange tries it again. */
   readonly onUnpruned?: (reason: Error) => void;
+  /** Called when the directory was moved away or emptied, before the next lines are written to it. */
+  readonly onReplaced?: () => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
   /** ms since 1970. */
@@ -69,7 +71,7 @@ const REFUSED_SHARE = 0.1;
  */
 export async function openReceiptLog(options: ReceiptLogOptions) {
   const { workspace, version, nextKey, onFailure, onRecovery } = options;
-  const { onLoss = () => {}, onUnpruned = () => {} } = options;
+  const { onLoss = () => {}, onUnpruned = () => {}, onReplaced } = options;
   const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
   const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
@@ -100,6 +102,10 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
    * failure there is always something to write.
    */
   async function writePending(key: KeyObject): Promise<number> {
+    if (await putKeyBack(directory, key)) {
+      onReplaced?.();
+      verdicts.addAgain();
+    }
     await verdicts.write(); // before the lines that point to them
     while (pending.length > 0) await writeBatch(pending.slice(0, MOST_LINES), key);
     if (isSumDue && !refusals.isEmpty()) {
@@ -144,7 +150,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const { key, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     const name = keySha256(publicKey);
-    const { found, announced } = await beforeWriting(directory, readChains(directory));
+    const { found, announced, hasUnknown } = await beforeWriting(directory, readChains(directory));
     const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
@@ -173,8 +179,12 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     return {
       instance,
       counters: counters as Readonly<typeof counters>,
-      /** Whether the directory named another public key before, which did not announce this one. */
-      isKeyChanged: isChanged && !(former !== undefined && announced.has(announcement(former, name))),
+      /**
+       * Whether the directory named another public key before, which did not announce this one, or a chain
+       * names one that does not lie there.
+       */
+      isKeyChanged:
+        hasUnknown || (isChanged && !(former !== undefined && announced.has(announcement(former, name)))),
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       /**
@@ -261,7 +271,8 @@ const announcement = (key: string, next: string): string => `${key} ${next}`;
 /**
  * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
  * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named
- * as found. `announced`: each `announcement` of a key.
+ * as found. `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that does
+ * not lie there.
  */
 async function readChains(directory: string) {
   const keys = await keysOf(directory);
@@ -269,8 +280,10 @@ async function readChains(directory: string) {
   const ends: ChainEnd[] = [];
   const named = new Set<string>();
   const announced = new Set<string>();
+  let hasUnknown = false;
   for (const [instance, files] of (await listReceiptFiles(directory)).instances) {
     const chain = await keyOfChain(directory, files, { instance, keys, find });
+    hasUnknown ||= chain.unknown !== undefined;
     const opened = chain.first?.members;
     if (opened?.type === 'opened') {
       for (const { sha256 } of opened.found) named.add(sha256);
@@ -279,7 +292,7 @@ async function readChains(directory: string) {
     const last = await lastLine(directory, files, { instance, key: chain.key });
     if (last !== undefined) ends.push({ instance, seq: last.members.seq, sha256: lineDigest(last.text) });
   }
-  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced };
+  return { found: ends.filter(({ sha256 }) => !named.has(sha256)), announced, hasUnknown };
 }
 
 /**

@@ -39,10 +39,16 @@ export function createVerdictStore(
   /** Verdicts that are not stored yet, by digest. They are few. */
   const pending = new Map<string, KeptVerdict>();
   const exchanges = join(directory, EXCHANGES);
+  let newest: readonly [sha256: string, verdict: KeptVerdict] | undefined;
   return {
     /** `sha256`: the digest of the text. */
     add(sha256: string, verdict: KeptVerdict): void {
-      pending.set(sha256, verdict);
+      newest = [sha256, verdict];
+      pending.set(...newest);
+    },
+    /** Adds the newest verdict again, whose files are gone. */
+    addAgain(): void {
+      if (newest !== undefined) pending.set(...newest);
     },
     /** Stores what was added. If a write fails, what is not stored yet is stored by the next call. */
     async write(): Promise<void> {

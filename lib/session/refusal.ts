@@ -142,5 +142,5 @@ const withPinRemedy = ({ code, message, detail, cause }: PrivatemodeError): Priv
   new PrivatemodeError(code, message, {
     ...{ cause, detail },
     remedy:
-      'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, and read what changed (docs/manifests.md).',
+      'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, read what changed (docs/manifests.md), then replace the file and restart the proxy.',
   });

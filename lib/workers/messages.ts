@@ -51,7 +51,7 @@ export type SessionNews =
 
 type Order =
   | { readonly type: 'collect'; readonly id: number }
-  | { readonly type: 'reload' | 'announce-stop' | 'drain' };
+  | { readonly type: 'reload' | 'announce-stop' | 'drain' | 'end-grace' };
 /**
  * The text of GET /verification. The primary makes it each time a worker asks: a worker that kept one would
  * show it after its time.

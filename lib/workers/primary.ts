@@ -301,6 +301,9 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       stopForking();
       for (const worker of workers.keys()) send(worker, { type: 'announce-stop' });
     },
+    endGrace(): void {
+      for (const worker of workers.keys()) send(worker, { type: 'end-grace' });
+    },
     /** Drains all workers; resolves when all have exited and their last messages have been read. */
     async close(): Promise<void> {
       stopForking();

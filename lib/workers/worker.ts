@@ -69,6 +69,7 @@ export async function runWorker(config: Config, log: Logger, env: Environment): 
         announced = true;
         service?.announceStop();
       } else if (message.type === 'drain') end(0);
+      else if (message.type === 'end-grace') service?.endGrace();
     }
   };
   void receive();

@@ -68,12 +68,7 @@ export const CONDITIONS: readonly Mutation[] = [
   {
     defence: 'a state that becomes worse: the log says that its problem is over',
     file: 'lib/observe/session-log.ts',
-    edits: [
-      {
-        find: 'holds === undefined && verified ? conditions.clear : conditions.drop',
-        replace: 'conditions.clear',
-      },
-    ],
+    edits: [{ find: 'conditions.drop(id)', replace: 'conditions.clear(id)' }],
     tests: [
       {
         file: 'test/observe/session-log.test.ts',
@@ -220,12 +215,25 @@ export const CONDITIONS: readonly Mutation[] = [
   {
     defence: 'the end of a condition: what nobody repaired is logged as over',
     file: 'lib/observe/session-log.ts',
-    edits: [{ find: 'holds === undefined && verified ?', replace: 'holds === undefined ?' }],
+    edits: [{ find: 'else if (verified && open', replace: 'else if (open' }],
     tests: [
       {
         file: 'test/observe/session-log.test.ts',
         names: [
           'the state of the session among the conditions is not logged as over when the secret ends that could not be renewed',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a rejection: nothing is logged, since the secret comes after the verdict',
+    file: 'lib/observe/session-log.ts',
+    edits: [{ find: 'conditions.drop(id);', replace: '{ conditions.drop(id); open = undefined; }' }],
+    tests: [
+      {
+        file: 'test/observe/session-log.test.ts',
+        names: [
+          'the state of the session among the conditions is logged as over once a secret follows accepted evidence, however long nobody knew',
         ],
       },
     ],

@@ -505,15 +505,28 @@ export const PROGRAM: readonly Mutation[] = [
     defence: 'a stop: a disk that does not answer holds the process',
     file: 'lib/commands/serve.ts',
     edits: [
-      { find: 'setTimeout(endNow, ', replace: 'setTimeout(() => {}, ' },
+      { find: 'setTimeout(endNow, config', replace: 'setTimeout(() => {}, config' },
       { find: 'process.kill(process.pid, signal);', replace: '' },
     ],
     tests: [
       {
         file: 'test/gateway/shutdown.test.ts',
         names: [
-          'shutdown of the program ends at once after a second SIGTERM also if a disk does not answer',
+          'shutdown of the program ends soon after a second SIGTERM also if a disk does not answer',
           'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer, with receipts',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a stop: a second signal ends the process without the ends of its responses',
+    file: 'lib/commands/serve.ts',
+    edits: [{ find: 'proxy.endGrace();', replace: "endNow(signal, log, '');" }],
+    tests: [
+      {
+        file: 'test/gateway/shutdown.test.ts',
+        names: [
+          'shutdown of the program ends a stream with shutting_down after a second SIGTERM, with its receipt and its line in the log (--workers 1)',
         ],
       },
     ],

@@ -628,6 +628,30 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the key of receipts: it does not come back into a directory that was moved away',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'if (await putKeyBack(directory, key)) {', replace: 'if (key === undefined) {' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: [
+          'the key of receipts comes back with the verdict in force, which is told, if its directory is moved away from a running proxy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the key of receipts: nobody is told of a chain whose key does not lie there',
+    file: 'lib/receipts/receipt-log.ts',
+    edits: [{ find: 'hasUnknown ||= chain.unknown !== undefined;', replace: '' }],
+    tests: [
+      {
+        file: 'test/receipts/receipt-keys.test.ts',
+        names: ['the key of receipts is reported as changed if a chain names a key that does not lie there'],
+      },
+    ],
+  },
+  {
     defence: 'the key of receipts: nobody is told of a retired key that comes back',
     file: 'lib/receipts/receipt-keys.ts',
     edits: [{ find: 'isNew && others : isOther;', replace: 'isNew && others : isNew && isOther;' }],

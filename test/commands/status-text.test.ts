@@ -300,6 +300,22 @@ describe('the status for a terminal', () => {
     assert.match(renderStatus(facts(), { colours: true }), /^\u001b\[32m✓ Verified/);
   });
 
+  it('names the client of each request with --clients, and has no such column without', () => {
+    const finished = [request({ client: 'ann' }), request({ client: 'search-service' }), request()];
+    const more = traffic({ finished }).status;
+    const lines = (status: object): string[] =>
+      renderStatus(facts({ status }), { colours: false }).split('Last requests\n')[1]?.split('\n') ?? [];
+    const shown = lines({ ...more, clientsFile: [] });
+    assert.deepEqual(
+      ['ann           ', 'search-service', '-             '].map((name, i) =>
+        shown[i]?.includes(`  ${name}  `),
+      ),
+      [true, true, true],
+      shown.join('\n'),
+    );
+    assert.ok(lines(more).every((line) => !line.includes('ann')));
+  });
+
   it('shows the message of a condition to its end, where it may name the most important fix', () => {
     const message = `${'CVE-2026-1 (a part of the program), '.repeat(20)}the last one`;
     const conditions = [{ id: 'runtime_outdated', severity: 'info', since: NOW, message, remedy: 'Update.' }];

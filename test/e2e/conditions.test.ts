@@ -218,6 +218,18 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.deepEqual(ids, [[], ['receipts_key_changed warning'], []]);
   });
 
+  it('has the condition receipts_moved after the directory of its receipts was moved away', async (t) => {
+    const proxy = await scene(t, ['--receipts']);
+    const directory = join(proxy.stack.directory, 'workspace/receipts');
+    const ask = () => fetch(`${proxy.stack.url}/v1/models`).then((response) => response.text());
+    await ask();
+    assert.deepEqual(await proxy.listed(), []);
+    renameSync(directory, `${directory}.away`);
+    await ask();
+    await holds(proxy, 'receipts_moved', 'warning', /\/receipts lacked the key$/);
+    assert.deepEqual(proxy.logged(), ['WARN receipts_moved']);
+  });
+
   it('has limits_store_away before any request asks the missing store; the log says when the store is connected', async (t) => {
     const clients = join(temporaryDirectory('conditions-'), 'clients.json');
     writeFileSync(clients, CLIENTS);

@@ -75,6 +75,8 @@ for (const [mode, flags] of [
       await eventually('an answer', async () => (await ask()).status === 200);
       await eventually('workers that know', async () => (await get(`${proxy.url}/readyz`)).status === 204);
       await assertEveryView(proxy, admin, 'verified');
+      assert.match(proxy.log(), /INFO .*The service is no longer rejected/);
+      assert.doesNotMatch(proxy.log(), /Not verified yet/, 'a state of some milliseconds');
     });
   });
 }

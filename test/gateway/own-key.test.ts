@@ -87,7 +87,14 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       assert.equal(openai.headers['www-authenticate'], undefined);
       assert.match(
         JSON.parse(openai.body).error.message,
-        /^the service rejects the key of this gateway\. Your token is fine; tell its operator\. \(request id /,
+        /^the service rejects the key of this gateway\. Your token is fine; tell the operator of this gateway\. \(request id /,
+      );
+      const failed = gateway.logLines
+        .map((line) => JSON.parse(line) as Record<string, unknown>)
+        .find(({ code }) => code === 'service_key_rejected');
+      assert.equal(
+        failed?.['remedy'],
+        "Check the keys of this gateway for the service: that of --api-key, and a client's apiKey in the file of --clients; the client's token is fine.",
       );
       const messages = await ask(anthropic());
       assert.deepEqual([messages.status, JSON.parse(messages.body).error.type], [400, 'policy_blocked']);
@@ -129,12 +136,15 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
   });
 
   it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
-    const { ask, events } = await gatewayTo(t, plainError(401, 'invalid API key'), {
+    const { ask, events, gateway } = await gatewayTo(t, plainError(401, 'invalid API key'), {
       settings: { apiKeyFallback: 'never' },
     });
     const answer = await ask(post(chatBody(), { headers: ['Authorization: Bearer of-the-client'] }));
     assert.deepEqual([answer.status, events], [401, []]);
     assert.match(answer.body, /invalid API key/);
+    assert.equal((await ask(post())).status, 401);
+    const from = gateway.logLines.flatMap((line) => JSON.parse(line).keyFrom ?? []);
+    assert.deepEqual(from, ['the request itself', 'none: the request left without a key']);
   });
 
   it("is not mistaken for a client's own key `undefined` if no key is configured", async (t) => {

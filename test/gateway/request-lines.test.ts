@@ -51,6 +51,10 @@ async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
     'another line at info',
   );
   const ended = atInfo(gateway).filter(({ msg }) => msg === 'Request ended');
+  for (const failed of parsed(gateway).filter(({ msg }) => msg === 'Request failed')) {
+    const end = ended.find(({ requestId }) => requestId === failed['requestId']);
+    assert.equal(failed['status'], end?.['status'], 'both lines have the status that the client got');
+  }
   return ended.map(({ time, level, requestId, durationMs, ...line }) => {
     assert.match(String(requestId), /^proxy_[0-9a-f-]{36}$/);
     assert.ok(Number.isInteger(durationMs) && (durationMs as number) >= 0, `durationMs ${durationMs}`);

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { closeSync, constants, mkdirSync, openSync } from 'node:fs';
+import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
@@ -411,8 +411,13 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   after(() => remote.close());
 
   /** The program, and a stream of it that takes its time. */
-  async function streaming(grace: string, model: string): Promise<{ proxy: Program; client: RawClient }> {
-    const own = [`--workspace=${join(remote.directory, `workspace-${model}`)}`, `--shutdown-grace=${grace}`];
+  async function streaming(
+    grace: string,
+    model: string,
+    more: readonly string[] = [],
+  ): Promise<{ proxy: Program; client: RawClient }> {
+    const workspace = join(remote.directory, `workspace-${model}${more.join('')}`);
+    const own = [`--workspace=${workspace}`, `--shutdown-grace=${grace}`, ...more];
     const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
     const client = rawClient(Number(new URL(proxy.url).port));
     const messages = [{ role: 'user', content: 'x' }];
@@ -482,16 +487,45 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     assert.equal(proxy.process.exitCode, 0);
   });
 
-  it('ends at once after a second SIGTERM, by that signal', async () => {
-    const { proxy, client } = await streaming(GRACE.flag, 'sim-999x100');
-    const begun = performance.now();
-    const stopped = proxy.stop('SIGTERM');
-    await eventually('the beginning of the shutdown', () => proxy.log().includes('Shutting down server'));
-    proxy.process.kill('SIGTERM');
-    await stopped;
+  for (const workers of [1, 2]) {
+    it(`ends a stream with shutting_down after a second SIGTERM, with its receipt and its line in the log (--workers ${workers})`, async () => {
+      const more = ['--receipts', `--workers=${workers}`];
+      const { proxy, client } = await streaming(GRACE.flag, 'sim-999x100', more);
+      const begun = performance.now();
+      const stopped = proxy.stop('SIGTERM');
+      await eventually('the beginning of the shutdown', () => proxy.log().includes('Waiting for responses'));
+      proxy.process.kill('SIGTERM');
+      assert.equal(await stopped, 0, proxy.log());
+      assert.ok(performance.now() - begun < WITHOUT_IT);
+      const answer = await answerTo(client);
+      assert.equal(answer.complete, false);
+      assert.match(answer.body, /"code":"shutting_down"\}\}\n\n$/);
+      assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .* code=shutting_down/);
+      const receipts = join(remote.directory, `workspace-sim-999x100${more.join('')}`, 'receipts');
+      const [file] = readdirSync(receipts).filter((name) => name.endsWith('.jsonl'));
+      const lines = readFileSync(join(receipts, file as string), 'utf8')
+        .trimEnd()
+        .split('\n');
+      const told = lines.map((line) => JSON.parse(line) as { type: string; code?: string });
+      assert.deepEqual(
+        told.map(({ type, code }) => [type, code]),
+        [
+          ['opened', undefined],
+          ['request', 'shutting_down'],
+          ['closed', undefined],
+        ],
+      );
+    });
+  }
+
+  it('ends at once after a third SIGTERM, by that signal, if a disk does not answer', async (t) => {
+    const proxy = await withHangingDisk(t, 'third-signal', '--receipts');
+    for (const sign of ['No response is under way', 'A second signal', 'Another signal']) {
+      proxy.process.kill('SIGTERM');
+      await eventually(sign, () => proxy.log().includes(sign));
+    }
+    await eventually('the end of the process', () => ended(proxy));
     assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
-    assert.ok(performance.now() - begun < WITHOUT_IT);
-    assert.equal((await answerTo(client)).complete, false);
   });
 
   /**
@@ -519,7 +553,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   }
   const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
 
-  it('ends at once after a second SIGTERM also if a disk does not answer', async (t) => {
+  it('ends soon after a second SIGTERM also if a disk does not answer', async (t) => {
     const proxy = await withHangingDisk(t, 'second-signal', '--receipts');
     proxy.process.kill('SIGTERM');
     await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));

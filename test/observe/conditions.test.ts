@@ -170,7 +170,7 @@ describe('the conditions that workers report', () => {
 
 describe('the table of conditions', () => {
   it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 26);
+    assert.equal(Object.keys(CONDITIONS).length, 27);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);

@@ -122,11 +122,13 @@ describe('an API key that replaces a rejected one', () => {
 
   for (const [what, client, replaced] of KEYS) {
     it(`${what} ends the condition, and is judged by requests that were sent with it only`, () => {
-      const { conditions, observe, tell, severity } = scene();
+      const { conditions, lines, observe, tell, severity } = scene();
       for (let i = 0; i < 3; i++) observe('refused', client, 'old');
       assert.equal(severity(), 'critical');
       tell(replaced);
       assert.deepEqual(conditions.list(), []);
+      const over = 'No API key of this proxy is known to be rejected any more'; // nobody has asked yet
+      assert.equal(lines.at(-1)?.['msg'], over);
       observe('refused', client, 'old');
       assert.deepEqual(conditions.list(), []);
       observe('refused', client, 'new');

@@ -298,7 +298,7 @@ describe('the state of the session among the conditions', () => {
     assert.deepEqual(passing('key-refused', 'unreachable', 'verified').lines, [
       'ERROR The service refuses the API key, so it cannot be verified',
       'ERROR The verification of the service does not come to an end',
-      'INFO The verification of the service came to an end',
+      'INFO The service can be verified again',
     ]));
 
   for (const [what, cdn, expected] of [
@@ -342,6 +342,23 @@ describe('the state of the session among the conditions', () => {
     assert.deepEqual(passing('not-renewable', 'awaiting-key').lines.slice(1), [
       'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
     ]));
+
+  it('is logged as over once a secret follows accepted evidence, however long nobody knew', () => {
+    assert.deepEqual(passing('verified', 'rejected-once', 'rejected', 'starting', 'verified').lines, [
+      'WARN The service is rejected',
+      'ERROR The service is rejected',
+      'INFO The service is no longer rejected',
+    ]);
+    assert.deepEqual(passing('rejected', 'starting', 'unreachable', 'verified', 'starting').lines, [
+      'ERROR The service is rejected',
+      'ERROR The verification of the service does not come to an end',
+      'INFO The service can be verified again',
+      'INFO Not verified yet. The service is being verified. Requests wait.',
+    ]);
+    assert.deepEqual(passing('key-refused', 'awaiting-key', 'verified', 'verified').lines.slice(2), [
+      'INFO The service accepts the API key',
+    ]);
+  });
 
   it('is logged once by its headline if it has no condition and the service is no longer verified', () => {
     const starting = 'INFO Not verified yet. The service is being verified. Requests wait.';

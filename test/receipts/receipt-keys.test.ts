@@ -5,7 +5,16 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, type KeyObject } from 'node:crypto';
-import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import fs from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
@@ -25,6 +34,7 @@ import {
 } from '../support/doors/receipts.ts';
 import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { runCommand } from '../support/processes/command.ts';
+import { eventually } from '../support/processes/eventually.ts';
 
 const here = receiptsOfEachTest();
 let directory: string;
@@ -221,6 +231,39 @@ describe('the key of receipts', () => {
     await chain('r1');
     rmSync(join(directory, 'key.pem'));
     rmSync(join(directory, 'public.pem'));
+    const log = await here.open();
+    await log.close();
+    assert.equal(log.isKeyChanged, true);
+  });
+
+  it('comes back with the verdict in force, which is told, if its directory is moved away from a running proxy', async () => {
+    let replaced = 0;
+    const log = await here.open({ onReplaced: () => void replaced++ });
+    log.keepVerdict(VERDICT_SHA256, VERDICT);
+    log.add(receipt('r1'));
+    await eventually('the first receipt', () => log.counters.written === 1);
+    keep();
+    const before = readFileSync(join(directory, 'key.pem'), 'utf8');
+    assert.equal(replaced, 0);
+    renameSync(directory, `${directory}-2026-11`);
+    for (const id of ['r2', 'r3']) {
+      log.add(receipt(id));
+      await eventually('the next receipt', () => log.counters.written === Number(id[1]));
+    }
+    await log.close();
+    assert.equal(replaced, 1);
+    assert.equal(readFileSync(join(directory, 'key.pem'), 'utf8'), before);
+    const { sorts, keys } = await checked(kept);
+    assert.deepEqual([sorts, keys], [['missing'], ['given']], 'the lines before the move, and no verdict');
+    const next = await here.open();
+    await next.close();
+    assert.equal(next.isKeyChanged, false);
+  });
+
+  it('is reported as changed if a chain names a key that does not lie there', async () => {
+    await chain('r1');
+    for (const name of ['key.pem', 'public.pem', 'keys', 'verdicts'])
+      rmSync(join(directory, name), { recursive: true });
     const log = await here.open();
     await log.close();
     assert.equal(log.isKeyChanged, true);

@@ -791,7 +791,10 @@ describe('permanent causes of failure', () => {
     await clock.advance(200);
     await early;
     assert.deepEqual([permanent.length, session.standing().state], [1, 'rejected']);
-    assert.match(permanent[0]?.remedy ?? '', /compare it with what its publisher shows/);
+    assert.match(
+      permanent[0]?.remedy ?? '',
+      /compare it with what its publisher shows.* restart the proxy\.$/,
+    );
     const asked = count('attest');
     // once more for the request that was told; then what waiting will not cure is asked for rarely
     await clock.advance(29_000);
