@@ -4,7 +4,7 @@
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { type ControlCall, limitedControlCall, transportError } from '../network/control-call.ts';
-import type { Fetch } from './options.ts';
+import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 
 /** Errors about hosts that cannot be reached or are not trusted, and that had never responded before. */
@@ -24,7 +24,7 @@ export const isNobody = (thrown: unknown): boolean =>
  * It throws as that of createControlCall does, as far as the runtime says what happened. A browser says
  * nothing: the function then throws upstream_unreachable.
  */
-export function createControlCall(fetch: Fetch): ControlCall {
+export function createControlCall(fetch: ClientConfig['fetch']): ControlCall {
   const answered = new Set<string>();
   return limitedControlCall(
     async ({ method, url, headers, body }, host, signal) => {
@@ -87,13 +87,38 @@ export const isRedirect = ({ status, type }: Response): boolean =>
 export const pageOrigin = (): string | undefined =>
   (globalThis as { readonly location?: { readonly origin: string } }).location?.origin;
 
+/** What the runtime says about a fetch that failed: the cause of its error, where it has one. */
+export const causeOf = (thrown: unknown): unknown =>
+  ((thrown ?? {}) as { readonly cause?: unknown }).cause ?? thrown;
+
+/** Waits that undici, which is the fetch of Node, ends by itself, whatever our options say. */
+const RUNTIME_LIMITS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
+  UND_ERR_HEADERS_TIMEOUT: [
+    'first_byte_timeout',
+    'the answer had not begun when the runtime stopped waiting',
+  ],
+  UND_ERR_BODY_TIMEOUT: [
+    'stream_idle_timeout',
+    'the answer paused until the runtime stopped waiting for more',
+  ],
+};
+
+/** The error for a wait that the runtime ended; undefined if it ended none. */
+export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
+  const { code } = (causeOf(thrown) ?? {}) as { readonly code?: unknown };
+  const known = RUNTIME_LIMITS[String(code)];
+  if (known === undefined) return undefined;
+  const remedy =
+    'Set the option fetch to one that waits longer, as "Runtimes" in the README of privatemode-ai shows.';
+  return new PrivatemodeError(...known, { cause: thrown, remedy });
+}
+
 /**
  * The error for a fetch that gave no response: what the runtime says about it, else upstream_unreachable. A
  * browser does not tell a page why, so there the message also names CORS, the other possible reason.
  */
 export function unreachable(host: string, cause: unknown): PrivatemodeError {
-  const { cause: below = cause } = (cause ?? {}) as { readonly cause?: unknown };
-  const known = transportError(host, below);
+  const known = transportError(host, causeOf(cause));
   if (known instanceof PrivatemodeError) return known;
   const origin = pageOrigin();
   if (origin === undefined)

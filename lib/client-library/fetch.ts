@@ -8,6 +8,7 @@ import { forward } from './forward.ts';
 import { ownOptions } from './option-names.ts';
 import {
   type Fetch,
+  invalid,
   type PrivatemodeOptions,
   type Protection,
   readOptions,
@@ -44,6 +45,10 @@ export interface PrivatemodeFetch extends Fetch {
  */
 export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
   const config = readOptions(ownOptions(options));
+  if (isOurs(config.fetch))
+    throw invalid(
+      'fetch was made by createPrivatemodeFetch: give one that reaches every host, or leave it out',
+    );
   let opened: ClientSession | undefined;
   let closed = config.signal?.aborted ?? false;
   const session = (): ClientSession => {
@@ -53,6 +58,7 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
   };
   const close = (): void => {
     closed = true;
+    config.signal?.removeEventListener('abort', close); // a signal may outlive many clients
     opened?.close(clientClosed());
   };
   config.signal?.addEventListener('abort', close, { once: true });
@@ -64,16 +70,18 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
     try {
       await session().acquire({ timeoutMs: config.verificationTimeout, givesUp: () => true });
       const { verified, error } = session().standing();
-      return verified ? undefined : error; // if not verified, the secret of the session is suspended
+      // If not verified, the secret of the session is suspended. Without an error nothing has failed yet.
+      return verified ? undefined : (error ?? suspended());
     } catch (thrown) {
       return asPrivatemodeError(thrown);
     }
   }
   const privatemodeFetch: Fetch = async (input, init) => {
     const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
-    return forward({ config, session }, request, newRequestId('sdk'));
+    const isText = typeof init?.body === 'string';
+    return forward({ config, session }, request, newRequestId('sdk'), isText);
   };
-  return Object.assign(privatemodeFetch, {
+  const made = Object.assign(privatemodeFetch, {
     async verify(): Promise<Verification> {
       const error = await firstRenewal();
       // `not_ready` says only that the verification took too long; its cause says why.
@@ -84,6 +92,17 @@ export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): Privat
     protection: () => (closed ? undefined : protectionOf(opened)),
     close,
   });
+  ours.add(made);
+  return made;
 }
+
+/** The fetches that createPrivatemodeFetch made. */
+const ours = new WeakSet<object>();
+
+export const isOurs = (fetch: unknown): fetch is PrivatemodeFetch =>
+  typeof fetch === 'function' && ours.has(fetch);
+
+const suspended = (): PrivatemodeError =>
+  new PrivatemodeError('not_ready', 'the service denied the secret, and is still being verified again');
 
 const clientClosed = (): PrivatemodeError => new PrivatemodeError('shutting_down', 'the client was closed');

@@ -14,7 +14,7 @@ import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
 import { createTranslator } from '../responses-api/translator.ts';
 import type { Epoch, Session } from '../session/session.ts';
-import { isNobody } from './control-call.ts';
+import { isNobody, runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 import { respond, UnreadError } from './respond.ts';
@@ -32,9 +32,14 @@ export interface ClientDeps {
  * decrypt. A retry runs encrypt and upstream once more, at most. An error before the response becomes a
  * response too, in the error format of the endpoint, as the proxy gives it: SDKs show it and know whether to
  * try again. Rejects only with what the application itself brought: the reason of the request's signal, or
- * the error of its body.
+ * the error of its body. `isText`: the application gave its body as a text, which cannot change.
  */
-export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
+export async function forward(
+  deps: ClientDeps,
+  request: Request,
+  requestId: string,
+  isText = false,
+): Promise<Response> {
   const { pathname, search } = new URL(request.url);
   const offered = deps.config.responsesApi ? (['responses'] as const) : [];
   const baseUrl = (path: string): string =>
@@ -42,10 +47,11 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
   const match = matchEndpoint(request.method, pathname + search, offered, undefined, baseUrl);
   const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
   const upload = bodyOf(request)?.getReader();
+  const given = { request, upload, isText };
   try {
-    if (match.kind === 'endpoint') return await exchange(deps, { request, upload }, match, requestId);
+    if (match.kind === 'endpoint') return await exchange(deps, given, match, requestId);
     if (match.kind === 'refusal') throw match.error;
-    if (match.id === 'count_tokens') return await tokenEstimate({ request, upload }, requestId);
+    if (match.id === 'count_tokens') return await tokenEstimate(given, requestId);
     throw new PrivatemodeError('unknown_path', 'only the proxy has this path');
   } catch (caught) {
     const thrown = caught instanceof UploadError ? caught.cause : caught;
@@ -69,16 +75,21 @@ export async function forward(deps: ClientDeps, request: Request, requestId: str
 }
 
 /**
- * Whether repeating the request makes no sense; SDKs repeat every 5xx. A closed client stays closed, and a
- * host that has never responded was asked three times already.
+ * Whether repeating the request makes no sense; SDKs repeat every 5xx. A closed client stays closed, a host
+ * that has never responded was asked three times already, and an answer that begins later than the runtime
+ * waits would do so again.
  */
-const isFinal = (reason: PrivatemodeError): boolean => reason.code === 'shutting_down' || isNobody(reason);
+const isFinal = (reason: PrivatemodeError): boolean =>
+  reason.code === 'shutting_down' ||
+  isNobody(reason) ||
+  (reason.code === 'first_byte_timeout' && runtimeLimit(reason.cause) !== undefined);
 const FINAL = { 'x-should-retry': 'false' } as const;
 
 /** A request of the application, and the reader of its body. */
 interface Incoming {
   readonly request: Request;
   readonly upload: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  readonly isText: boolean;
 }
 
 /** Says that the body of the request failed; `cause` is the error of the application. */
@@ -100,27 +111,29 @@ function bodyOf(request: Request): ReadableStream<Uint8Array> | null {
 
 async function exchange(
   { config, session }: ClientDeps,
-  { request, upload }: Incoming,
+  given: Incoming,
   match: EndpointMatch,
   requestId: string,
 ): Promise<Response> {
   const { endpoint } = match;
+  const { request } = given;
   const { signal } = request;
   // called once: if the client is closed meanwhile, that must not end a response that is whole
   const opened = session();
-  const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs: config.verificationTimeout, signal });
+  const timeoutMs = config.verificationTimeout;
+  const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs, signal });
   const salt = config.promptCacheSalt;
   const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
   const incoming = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
-    incoming && takeIn({ request, upload }, incoming).then((taken) => injectSalt(taken, salt)),
+    incoming && takeIn(given, incoming).then((taken) => injectSalt(taken, salt)),
     verified(),
   ]);
 
   const newest = await verified(); // a slow upload may have outlived the first epoch
-  const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected);
+  const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected, timeoutMs);
   const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch) => {
     const cipher = endpoint.encrypted
       ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
@@ -152,7 +165,8 @@ async function takeIn<T>(given: Incoming, incoming: RequestBody<T>): Promise<T> 
   for (;;) {
     const chunk = await nextChunk(given);
     if (chunk === undefined) return incoming.finish();
-    incoming.feed(chunk);
+    // `incoming` keeps the chunk. A stream of the application may reuse its memory, so it keeps a copy.
+    incoming.feed(given.isText ? chunk : new Uint8Array(chunk));
   }
 }
 

@@ -7,7 +7,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/shard-key.ts';
 import type { VerdictReport } from '../verdict/verdict.ts';
 
-/** Standard fetch, or one with the same contract: a proxy, a test, a runtime of its own. */
+/** Standard fetch. */
 export type Fetch = typeof globalThis.fetch;
 
 /** What an application chooses for a client; each option has a default. */
@@ -82,7 +82,7 @@ export interface PrivatemodeOptions {
   /** ms of silence after which a response counts as broken. Default: 300,000. */
   readonly streamIdleTimeout?: number | undefined;
   /** The fetch that sends every request. Default: the runtime's own. */
-  readonly fetch?: Fetch | undefined;
+  readonly fetch?: ((url: URL | string, init?: RequestInit) => Promise<Response>) | undefined;
   /**
    * Closes the client when it aborts: nothing is renewed any more, and requests fail with `shutting_down`.
    */

@@ -2,7 +2,7 @@
 import type { Anthropic, ClientOptions as AnthropicOptions } from '@anthropic-ai/sdk';
 import OpenAI, { type ClientOptions } from 'openai';
 import { PrivatemodeError } from '../errors.ts';
-import { createPrivatemodeFetch, type PrivatemodeFetch } from './fetch.ts';
+import { createPrivatemodeFetch, isOurs, type PrivatemodeFetch } from './fetch.ts';
 import { API_KEY, anthropicOptions, BASE_URL, divideOptions, HOST } from './option-names.ts';
 import type { PrivatemodeOptions, Protection, Verification } from './options.ts';
 
@@ -27,14 +27,6 @@ type SdkOptions = Omit<
 export type PrivatemodeAIOptions = SdkOptions & PrivatemodeOptions;
 
 /**
- * The fetches that this class made. A copy of a client (`withOptions`) gets such a fetch, and so shares the
- * verified session of its original.
- */
-const made = new WeakSet<object>();
-
-const isOurs = (fetch: unknown): fetch is PrivatemodeFetch => typeof fetch === 'function' && made.has(fetch);
-
-/**
  * The official OpenAI client on a fetch that verifies the service by hardware attestation before it sends
  * anything, encrypts each request for the service, and decrypts the responses. Use it like `OpenAI`; it adds
  * `verify()`, `protection`, `anthropic()` and `close()`.
@@ -48,8 +40,8 @@ export class PrivatemodeAI extends OpenAI {
    */
   constructor(options: PrivatemodeAIOptions = {}) {
     const { own, sdk } = divideOptions(options);
+    // A copy of a client (`withOptions`) gets the fetch of its original, and so shares its verified session.
     const ours = isOurs(own.fetch) ? sharedBy(own.fetch, own) : createPrivatemodeFetch(own);
-    made.add(ours);
     // The SDK keeps its options where anyone can print them, so it does not get ours, which hold the key and
     // the salt. With `adminAPIKey: null` it takes no key from the environment either.
     super({ ...sdk, apiKey: API_KEY, adminAPIKey: null, baseURL: BASE_URL, fetch: ours });
@@ -121,8 +113,8 @@ Object.defineProperty(PrivatemodeAI.prototype, Symbol.for('nodejs.util.inspect.c
 });
 
 /**
- * Returns `shared`, the fetch of the client that is copied. Throws config_invalid for options that a copy
- * cannot change.
+ * Returns `shared`, the fetch of the client that is copied, or one that createPrivatemodeFetch made. Throws
+ * config_invalid for options that belong to its session.
  */
 function sharedBy(
   shared: PrivatemodeFetch,
@@ -135,9 +127,9 @@ function sharedBy(
   if (names.length === 0) return shared;
   throw new PrivatemodeError(
     'config_invalid',
-    `${names.join(', ')}: a copy shares the session of its original`,
+    `${names.join(', ')}: a client with the fetch of another one shares its session`,
     {
-      remedy: 'Make a new PrivatemodeAI with these options.',
+      remedy: 'Make a new PrivatemodeAI with these options, and without that fetch.',
     },
   );
 }

@@ -1,6 +1,7 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
 import { afterSilence, brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
+import { runtimeLimit } from './control-call.ts';
 import type { FetchAttempt } from './send.ts';
 import { unref } from './session.ts';
 
@@ -31,7 +32,7 @@ export function responseChunks({ response, request, abort }: FetchAttempt, idle:
       }
     } catch (thrown) {
       request.signal.throwIfAborted();
-      throw thrown instanceof PrivatemodeError ? thrown : brokenOff(thrown);
+      throw thrown instanceof PrivatemodeError ? thrown : (runtimeLimit(thrown) ?? brokenOff(thrown));
     } finally {
       if (finished && !whole) drop();
       else if (!whole) abort();

@@ -8,7 +8,7 @@ import { afterSilence, noResponse, UpstreamFailure, upstreamFailure } from '../n
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
-import { HERE_ONLY, unreachable } from './control-call.ts';
+import { causeOf, HERE_ONLY, runtimeLimit, unreachable } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 
 const { cache, ...HERE } = HERE_ONLY;
@@ -57,11 +57,12 @@ export async function send(
   const headers = new Headers();
   for (const [name, value] of Object.entries(attemptHeaders(head, cipher && protection, encrypted)))
     headers.set(name, value);
+  const { fetch } = config; // called alone: the fetch of a browser refuses to be the method of an object
   const control = new AbortController();
   const late = noResponse();
   const cancel = afterSilence(config.firstByteTimeout, () => control.abort(late));
   try {
-    const response = await config.fetch(new URL(match.target, config.apiEndpoint), {
+    const response = await fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.
       method: request.method === 'HEAD' ? 'GET' : request.method,
       headers,
@@ -93,7 +94,9 @@ function failureOf(
   thrown: unknown,
   { host, sentBytes }: { readonly host: string; readonly sentBytes: number },
 ): UpstreamFailure {
-  const { cause = thrown } = thrown as { readonly cause?: unknown };
+  const limit = runtimeLimit(thrown);
+  if (limit !== undefined) return new UpstreamFailure(limit);
+  const cause = causeOf(thrown);
   const { code } = (cause ?? {}) as { readonly code?: unknown };
   if (typeof code !== 'string') return new UpstreamFailure(unreachable(host, thrown));
   const isSent = sentBytes <= AT_ONCE;

@@ -52,7 +52,6 @@ export const ERRNO: Readonly<Record<string, Meaning>> = {
   UND_ERR_SOCKET: RESET,
   ETIMEDOUT: CONNECT_TIMEOUT,
   UND_ERR_CONNECT_TIMEOUT: CONNECT_TIMEOUT,
-  UND_ERR_HEADERS_TIMEOUT: { service: NO_RESPONSE },
   EMFILE: exhausted('file descriptor'),
   ENFILE: exhausted('file descriptor'),
   EADDRNOTAVAIL: exhausted('local port'),

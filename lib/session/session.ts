@@ -38,12 +38,13 @@ export interface Session {
   }): Promise<Epoch>;
   /**
    * For a request that got "no secret for ID": waits for the epoch that replaces the one with that secret id.
-   * Bounded in time and rate; all callers share one renewal. If the renewal fails, the secret is suspended:
-   * no epoch is in force until the next verdict that accepts the service, or until a response authenticates
-   * under the secret. Throws secret_denied if the denied secret was made a moment ago, api_key_rejected,
-   * not_ready, and the error for which the service is refused.
+   * Bounded in time (`timeoutMs`, by default 30 s) and rate; all callers share one renewal. If the renewal
+   * fails or takes longer, the secret is suspended: no epoch is in force until the next verdict that accepts
+   * the service, or until a response authenticates under the secret. Throws secret_denied if the denied
+   * secret was made a moment ago, api_key_rejected, not_ready, and the error for which the service is
+   * refused.
    */
-  renewAfterRejection(secretId: string): Promise<Epoch>;
+  renewAfterRejection(secretId: string, timeoutMs?: number): Promise<Epoch>;
   /**
    * Reports that a response has authenticated under this secret. Ends a suspension, unless the last verdict
    * rejected the service.
@@ -93,7 +94,7 @@ export interface SessionDeps extends EpochDeps {
   readonly host?: string | undefined;
 }
 
-/** ms that a request waits for the next secret after the service denied its secret. */
+/** ms that a request waits for the next secret after the service denied its secret, by default. */
 const FORCED_TIMEOUT = 30_000;
 /**
  * ms that a request waits for a renewal while the service is refused: the service may have been repaired.
@@ -438,7 +439,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
       return ready;
     },
-    async renewAfterRejection(secretId) {
+    async renewAfterRejection(secretId, timeoutMs = FORCED_TIMEOUT) {
       const epoch = current();
       if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
       closed.throwIfAborted();
@@ -448,7 +449,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       if (forced === 'made')
         throw new PrivatemodeError('secret_denied', `${host} denies a secret that it was given a moment ago`);
       try {
-        return await within(FORCED_TIMEOUT, undefined, renewedAfterDenial);
+        return await within(timeoutMs, undefined, renewedAfterDenial);
       } catch (thrown) {
         closed.throwIfAborted();
         dispatch({ type: 'overdue', secretId });

@@ -1131,6 +1131,102 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'verify() of the library: it resolves while a denied secret is still being replaced',
+    file: 'lib/client-library/fetch.ts',
+    edits: [{ find: '(error ?? suspended())', replace: 'error' }],
+    tests: [
+      {
+        file: 'test/client-library/verify.test.ts',
+        names: [
+          'verify() of the client library rejects after the replacement of a denied secret took longer than verificationTimeout, while it still runs',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a denied secret: a request waits for its replacement for longer than its caller has',
+    file: 'lib/session/session.ts',
+    edits: [{ find: 'within(timeoutMs, undefined', replace: 'within(FORCED_TIMEOUT, undefined' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'the renewal that a rejected secret forces fails the request with not_ready after the time that its caller has without an end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the upload of a stream that reuses its memory, in the library: other bytes are sent',
+    file: 'lib/client-library/forward.ts',
+    edits: [{ find: 'given.isText ? chunk : new Uint8Array(chunk)', replace: 'chunk' }],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          'a request through the client library is sent as its body was when the library read it, if the application then changes the memory',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the option fetch of the library: it is called as a method, which a browser refuses',
+    file: 'lib/client-library/send.ts',
+    edits: [{ find: 'await fetch(new URL(', replace: 'await config.fetch(new URL(' }],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          'a request through the client library is sent by a fetch that must not be called as a method, such as window.fetch',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a wait that the runtime of the library ended: its error names an option that changes nothing',
+    file: 'lib/client-library/control-call.ts',
+    edits: [
+      {
+        find: 'if (known === undefined) return undefined;',
+        replace: 'if (known !== null) return undefined;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/client-library/one-exchange.test.ts',
+        names: [
+          "a request through the client library says that the runtime stopped waiting if it ends a wait sooner than the library's options",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a closed client of the library: its signal keeps it in memory',
+    file: 'lib/client-library/fetch.ts',
+    edits: [{ find: "config.signal?.removeEventListener('abort', close);", replace: '' }],
+    tests: [
+      {
+        file: 'test/client-library/options.test.ts',
+        names: [
+          'a client of the library leaves no listener on its signal once close() was called, so that the signal does not keep it alive',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a client of the library inside another one: no request of it can arrive',
+    file: 'lib/client-library/fetch.ts',
+    edits: [{ find: 'if (isOurs(config.fetch))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/client-library/options.test.ts',
+        names: [
+          'a client of the library shares the session of a fetch that createPrivatemodeFetch made, and refuses other options beside it',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'verify() of the library: it resolves with a verdict that rejects',
     file: 'lib/client-library/verification.ts',
     edits: [

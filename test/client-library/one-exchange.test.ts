@@ -7,17 +7,20 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Agent, fetch as undiciFetch } from 'undici';
+import { createPrivatemodeFetch } from '../../lib/client-library/fetch.ts';
 import { forward } from '../../lib/client-library/forward.ts';
 import { type PrivatemodeOptions, readOptions } from '../../lib/client-library/options.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
+import { clientOptions } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   type Script,
   type ScriptedUpstream,
   startScriptedUpstream,
 } from '../support/remote/scripted-upstream.ts';
+import { withSimulator } from '../support/remote/simulator.ts';
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
@@ -270,6 +273,79 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.ok(error instanceof TypeError && /no Uint8Array/.test(error.message), String(error));
     assert.equal(await cancelled, error);
     assert.equal(upstream.requests.length, 0);
+  });
+
+  it('is sent as its body was when the library read it, if the application then changes the memory', async () => {
+    const half = 4_096;
+    const text = `${'A'.repeat(half)}${'B'.repeat(half)}`;
+    const [letters, buffer] = [['A', 'B'], Buffer.alloc(half)];
+    const stream = new ReadableStream<Uint8Array>(
+      {
+        pull(controller) {
+          const letter = letters.shift();
+          if (letter === undefined) controller.close();
+          else controller.enqueue(buffer.fill(letter));
+        },
+      },
+      { highWaterMark: 0 },
+    );
+    const bytes = Uint8Array.from(Buffer.from(text));
+    await withSimulator({}, async (simulator) => {
+      const { network: below, ...options } = clientOptions(simulator);
+      const client = createPrivatemodeFetch(options);
+      for (const body of [stream, bytes, bytes.slice().buffer]) {
+        const init: RequestInit & { duplex: 'half' } = { method: 'POST', body, duplex: 'half' };
+        const asked = client('/unstructured/general/v0/general', {
+          ...init,
+          headers: { 'content-type': 'application/octet-stream' },
+        });
+        if (body !== stream) new Uint8Array(body instanceof ArrayBuffer ? body : bytes.buffer).fill(0);
+        assert.equal((await asked).status, 200);
+        const { opened } = simulator.exchanges.last() ?? assert.fail('nothing came');
+        assert.ok(opened === text, `${opened.length} bytes, ${opened.slice(0, 9)}`);
+      }
+      client.close();
+      await below.destroy();
+    });
+  });
+
+  it('is sent by a fetch that must not be called as a method, such as window.fetch', async () => {
+    let seen: unknown = 'not called';
+    function fetch(this: unknown): Promise<Response> {
+      seen = this;
+      return Promise.resolve(
+        new Response('{}', { status: 429, headers: { 'privatemode-encrypted': 'false' } }),
+      );
+    }
+    assert.equal((await ask(() => {}, {}, { fetch })).status, 429);
+    assert.equal(seen, undefined);
+  });
+
+  it("says that the runtime stopped waiting if it ends a wait sooner than the library's options", async () => {
+    const impatient = new Agent({ connect: { ca: upstream.ca }, headersTimeout: 1, bodyTimeout: 1 });
+    const fetch: PrivatemodeOptions['fetch'] = (url, init) =>
+      undiciFetch(url, { ...(init as object), dispatcher: impatient }) as unknown as Promise<Response>;
+    const told = /runtime stopped waiting.* Set the option fetch to one that waits longer, as "Runtimes" in/;
+    const silent = await ask(() => {}, {}, { fetch });
+    assert.deepEqual([silent.status, silent.headers.get('x-should-retry')], [504, 'false']);
+    const { error } = (await silent.json()) as { error: { code: string; message: string } };
+    assert.equal(error.code, 'first_byte_timeout');
+    assert.match(error.message, told);
+    await impatient.destroy();
+
+    const lost = Object.assign(new Error(), { code: 'UND_ERR_BODY_TIMEOUT' });
+    const body = new ReadableStream({ pull: (to) => to.error(new TypeError('terminated', { cause: lost })) });
+    const begun = new Response(body, { headers: { 'content-type': 'text/event-stream' } });
+    const paused = await ask(
+      () => {},
+      { method: 'POST', body: STREAMED },
+      { fetch: () => Promise.resolve(begun) },
+    );
+    const reader = paused.body?.getReader();
+    const event = Buffer.from((await reader?.read())?.value ?? []).toString();
+    assert.match(event, /"stream_idle_timeout"/);
+    assert.match(event.replaceAll('\\"', '"'), told);
+    await assert.rejects(Promise.resolve(reader?.read()), { code: 'stream_idle_timeout' });
   });
 
   it('leaves no unhandled rejection if it was aborted before it begins, and its body failed', async () => {

@@ -1,5 +1,6 @@
 /** What a client makes of its options, and what it does where they or the service are wrong. */
 import assert from 'node:assert/strict';
+import { getEventListeners } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -348,6 +349,32 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     control.abort();
     await assert.rejects(client.chat.completions.create(HELLO), failed);
     assert.equal(client.protection, undefined);
+  });
+
+  it('leaves no listener on its signal once close() was called, so that the signal does not keep it alive', () => {
+    const { signal } = new AbortController();
+    const clients = [1, 2].map(() => createPrivatemodeFetch({ apiKey: KEY, fetch: nothing, signal }));
+    assert.equal(getEventListeners(signal, 'abort').length, 2);
+    for (const client of clients) client.close();
+    assert.equal(getEventListeners(signal, 'abort').length, 0);
+  });
+
+  it('shares the session of a fetch that createPrivatemodeFetch made, and refuses other options beside it', async () => {
+    const { network: _, ...options } = base;
+    const made = createPrivatemodeFetch(options);
+    const client = new PrivatemodeAI({ fetch: made, maxRetries: 0 });
+    opened.push(client);
+    await made.verify();
+    await client.chat.completions.create(HELLO);
+    assert.deepEqual(client.protection, made.protection());
+    const refused = {
+      code: 'config_invalid',
+      message: /^manifest, apiKey: a client with the fetch of another/,
+    };
+    const others = { apiKey: KEY, manifest: '{}' };
+    assert.throws(() => new PrivatemodeAI({ fetch: made, ...others }), refused);
+    const nested = { code: 'config_invalid', message: /^fetch was made by createPrivatemodeFetch/ };
+    assert.throws(() => createPrivatemodeFetch({ ...others, fetch: made }), nested);
   });
 
   it('completes a response if close() is called in the middle of it', async () => {

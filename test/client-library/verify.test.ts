@@ -17,6 +17,7 @@ import { toApplication } from '../../lib/client-library/remedies.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { clientOptions } from '../support/doors/library-door.ts';
+import { eventually } from '../support/processes/eventually.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { startTestSimulator } from '../support/remote/simulator.ts';
 
@@ -62,10 +63,10 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     return {
       ...options,
       apiKey: KEY,
-      fetch: (async (input, init) => {
-        sent.push(`${init?.method ?? 'GET'} ${new URL(String(input)).pathname}`);
-        return below?.(input, init);
-      }) as typeof fetch,
+      async fetch(url, init) {
+        sent.push(`${init?.method ?? 'GET'} ${new URL(url).pathname}`);
+        return below?.(url, init) ?? assert.fail('no network');
+      },
     };
   }
 
@@ -362,6 +363,23 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     });
     assert.equal(client.protection, undefined);
     await assert.rejects(client.verify(), VerificationError);
+  });
+
+  it('rejects after the replacement of a denied secret took longer than verificationTimeout, while it still runs', async () => {
+    const verificationTimeout = 1_000;
+    const client = open({ verificationTimeout });
+    await eventually('the first verification', () => client.verify().catch(() => false));
+    simulator.faults.set('attest-hang', true);
+    simulator.secrets.dropAll();
+    await assert.rejects(client.chat.completions.create(ask), {
+      status: 503,
+      code: 'not_ready',
+      message: /was not verified within 1 s/,
+    });
+    assert.equal(client.protection, undefined);
+    const { verdict, code, message } = await refusal(client);
+    assert.deepEqual([verdict.outcome, code], ['unavailable', 'not_ready']);
+    assert.match(message, /the service denied the secret, and is still being verified again$/);
   });
 
   it('rejects with an unavailable verdict if the service cannot be reached, and after close()', async () => {

@@ -52,6 +52,10 @@ async function chat(url: string): Promise<string> {
     .trim();
 }
 
+/** The first date that docs/client.md allows: workers of an earlier one refuse an option of fetch. */
+const [, COMPATIBILITY_DATE = assert.fail('the page names no date')] =
+  /compatibility date must be (\d{4}-\d\d-\d\d) or later/.exec(read('docs/client.md')) ?? [];
+
 /** The configuration of workerd for the worker that was bundled beside it. */
 const workerdConfig = ({ port, caPem }: { readonly port: number; readonly caPem: string }): string => `
 using Workerd = import "/workerd/workerd.capnp";
@@ -67,7 +71,7 @@ const config :Workerd.Config = (
 const main :Workerd.Worker = (
   modules = [(name = "worker", esModule = embed "worker.bundle.mjs")],
   bindings = [(name = "PRIVATEMODE_API_KEY", text = ${JSON.stringify(CANARY_KEY)})],
-  compatibilityDate = "2026-11-01"
+  compatibilityDate = "${COMPATIBILITY_DATE}"
 );
 `;
 
@@ -265,9 +269,10 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
   it('include the code blocks of docs/client.md, which run against a simulator', async () => {
     assert.deepEqual(
       BLOCKS.map(([language]) => language),
-      ['js', 'sh', 'js', 'js', 'sh', 'js'],
+      ['js', 'sh', 'js', 'js', 'sh', 'js', 'js'],
     );
-    const [chat, , sdk, verdict, , against] = BLOCKS.map(([, text]) => text) as [
+    const [chat, , sdk, verdict, , against, patient] = BLOCKS.map(([, text]) => text) as [
+      string,
       string,
       string,
       string,
@@ -295,6 +300,9 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
     assert.match(await write('node responses.mjs'), /^You said: Say it\. .*\s*$/);
     const print = 'console.log(verdict.outcome, Object.keys(client.protection).join());';
     assert.match(await block(chat, verdict + print), /accepted secretId,manifestSha256,attestedAt\n$/);
+
+    const list = 'console.log((await client.models.list()).object);';
+    assert.equal(await block(patient, list), 'list\n');
 
     await writeTrustAnchors(join(packed.project, 'sim'), await sharedHardware());
     const here = against

@@ -46,6 +46,7 @@ export const PACKAGES: Readonly<Record<string, string>> = {
   next: '16.4.6',
   react: '19.3.1',
   'react-dom': '19.3.1',
+  undici: devDependencies['undici'] as string,
   workerd: `npm:${workerd}@1.20261117.1`,
   'node-first': `npm:${node}@22.0.0`,
   'node-newest': `npm:${node}@22.23.3`,
