@@ -90,6 +90,8 @@ interface Start extends Pick<ProxyEnvironment, 'env' | 'log'> {
   readonly opened: AsyncDisposableStack;
   readonly counters: Counters;
   readonly conditions: Conditions;
+  /** The certificates that outbound connections trust. */
+  readonly authorities: readonly string[];
   readonly outbound: Outbound;
   readonly key: ConfiguredKey;
   /** Adds to an error what its operator should know about it. */
@@ -116,13 +118,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const counters = createCounters();
   const conditions = createConditions({ log });
   opened.defer(() => conditions.close());
-  const outbound = createOutbound(env, config.connectTimeout);
+  const authorities = loadTrustStore(env);
+  const outbound = createOutbound(env, config.connectTimeout, authorities);
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   const named = (error: PrivatemodeError): PrivatemodeError =>
     withSimulatorHint(key.named(error), config, env);
   const start: Start = {
-    ...{ config, env, log, opened, counters, conditions, outbound, key, named },
+    ...{ config, env, log, opened, counters, conditions, authorities, outbound, key, named },
     serving: undefined,
   };
 
@@ -156,8 +159,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   };
   const server = await (config.workers > 1
     ? startWorkers({
-        ...shared,
-        count: config.workers,
+        ...{ ...shared, config, authorities },
         patience: config.shutdownGrace + WORKER_PATIENCE,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
@@ -379,13 +381,13 @@ async function openAdmin(
  * Opens the counts of the clients' requests and tokens, for all workers. They are kept in a Redis, or in the
  * memory of this process, which begins with the counts that were stored in the workspace.
  */
-async function openCounts({ config, env, log, counters, conditions }: Start): Promise<RequestCounts> {
+async function openCounts({ config, authorities, log, counters, conditions }: Start): Promise<RequestCounts> {
   const { workspace, limitsStore, limitsStoreFailure } = config;
   if (limitsStore !== undefined) {
     const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
     const store = `${urlHost(host)}:${port}`;
     return openRedisCounts({
-      ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: loadTrustStore(env) },
+      ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: authorities },
       connected: () => log.info({ store }, 'Connected to the store of the limits'),
       failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
       recovered: () => conditions.clear('limits_store_away'),

@@ -77,6 +77,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ],
   workers: [
     'errors',
+    'version',
     'crypto',
     'limits',
     'config',
@@ -104,9 +105,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'listener',
     'proxy',
-    'workers',
   ],
-  cli: ['errors', 'text', 'version', 'config', 'observe', 'commands'],
+  cli: ['errors', 'text', 'version', 'config', 'observe', 'commands', 'workers'],
 };
 
 /** Rooms that are functions of bytes: nothing of Node's network or file system, no logger. */

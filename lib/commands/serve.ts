@@ -14,7 +14,6 @@ import { createLogger, type Logger, type LogOutput, statusLine } from '../observ
 import { type RunningProxy, startProxy } from '../proxy.ts';
 import { printable } from '../text.ts';
 import { VERSION } from '../version.ts';
-import { runWorker } from '../workers/worker.ts';
 
 /**
  * Runs the proxy until it must stop. Resolves with 0 after SIGTERM or SIGINT, the --shutdown-delay and a
@@ -26,10 +25,9 @@ export async function run(
   warnings: readonly string[],
   io: { readonly stderr: LogOutput },
 ): Promise<number> {
-  const status = cluster.isWorker || config.logFormat === 'json' ? undefined : statusLine(io.stderr);
+  const status = config.logFormat === 'json' ? undefined : statusLine(io.stderr);
   const output = status ?? io.stderr;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
-  if (cluster.isWorker) return runWorker(config, log, process.env);
   log.info({ version: `v${VERSION}`, protocol: config.protocolVersion }, 'Privatemode encryption proxy');
   for (const warning of warnings) log.warn(warning);
 

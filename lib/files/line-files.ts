@@ -5,6 +5,7 @@
 import { randomInt } from 'node:crypto';
 import { type FileHandle, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { diskFailure } from './disk-failure.ts';
 import { openToRead } from './own-files.ts';
 
 /** A line of a file. */
@@ -169,8 +170,9 @@ const RETRY_FACTOR = 8;
  * Writes records in batches, so that no request waits for the disk. `write` stores all waiting records, and
  * resolves with the number of records that were lost since it last did, or with undefined if no record was
  * left to write: that says nothing of the disk. If it fails, it is called again later. `onFailure` is called
- * once until `write` has written, also if a batch takes longer than `patience` ms (default 10 s); then
- * `onRecovery` gets the number of lost records. `interval`: ms between two batches.
+ * once for a reason, also if a batch takes longer than `patience` ms (default 10 s), until another reason
+ * follows or `write` has written; then `onRecovery` gets the number of lost records. `interval`: ms between
+ * two batches.
  */
 export function writeInBatches(deps: {
   readonly interval: number;
@@ -179,27 +181,34 @@ export function writeInBatches(deps: {
   readonly onFailure: (reason: Error) => void;
   readonly onRecovery: (lost: number) => void;
 }) {
-  let failing = false;
+  /** Why records cannot be written, as reported last. */
+  let failure: string | undefined;
   let writing: Promise<void> = Promise.resolve();
   let timer: NodeJS.Timeout | undefined;
 
   function later(): void {
-    timer ??= setTimeout(flush, failing ? deps.interval * RETRY_FACTOR : deps.interval).unref();
+    timer ??= setTimeout(flush, failure === undefined ? deps.interval : deps.interval * RETRY_FACTOR).unref();
   }
   function fail(reason: Error): void {
-    if (!failing) deps.onFailure(reason);
-    failing = true;
+    const told = diskFailure('', reason);
+    if (told !== failure) deps.onFailure(reason);
+    failure = told;
   }
   async function write(): Promise<void> {
     const slow = Object.assign(new Error('the disk does not take them in time'), { code: 'ETIMEDOUT' });
-    const patience = setTimeout(fail, deps.patience ?? PATIENCE, slow).unref();
+    let isSlow = false;
+    const tooSlow = (): void => {
+      isSlow = true;
+      fail(slow);
+    };
+    const patience = setTimeout(tooSlow, deps.patience ?? PATIENCE).unref();
     try {
       const lost = await deps.write();
       if (lost === undefined) return;
-      if (failing) deps.onRecovery(lost);
-      failing = false;
+      if (failure !== undefined) deps.onRecovery(lost);
+      failure = undefined;
     } catch (error) {
-      fail(error as Error);
+      if (!isSlow) fail(error as Error); // else each batch of a dying disk would have two reasons
       later();
     } finally {
       clearTimeout(patience);

@@ -22,7 +22,7 @@ export interface CountRecord {
 
 export interface CountLogOptions {
   readonly workspace: string;
-  /** Called when counts cannot be written, once until they can be again. */
+  /** Called when counts cannot be written: once for a reason, until they can be again. */
   readonly onFailure: (reason: Error) => void;
   /**
    * Called when counts can be written again. `lost` requests of the last minute could not be kept; tokens

@@ -45,7 +45,8 @@ export interface RedisConnectionOptions {
   /** Called with a new connection before anybody else uses it. If it rejects, the connection is given up. */
   readonly prepare: (run: Run) => Promise<void>;
   /**
-   * Called when the server cannot be used, once until it can be again. `reason` repeats nothing of the URL.
+   * Called when the server cannot be used, and whenever the reason changes until it can be again. `reason`
+   * repeats nothing of the URL.
    */
   readonly failed: (reason: string) => void;
   /** Called when the server can be used again. */
@@ -88,12 +89,13 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   let current: { readonly client: Client; readonly lost: () => void } | undefined;
   /** The client that was made last, in use or not. */
   let attempted: Client | undefined;
-  let failing = false;
+  /** Why the server cannot be used, as reported last. */
+  let failure: string | undefined;
   let isFirst = true;
 
   function fail(reason: string): void {
-    if (!failing && !signal.aborted) failed(reason);
-    failing = true;
+    if (reason !== failure && !signal.aborted) failed(reason);
+    failure = reason;
   }
 
   /** Gives a connection up, if it is the one in use. */
@@ -136,8 +138,8 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
     current = { client, lost };
     if (isFirst) connected();
     isFirst = false;
-    if (failing) recovered();
-    failing = false;
+    if (failure !== undefined) recovered();
+    failure = undefined;
     return undefined;
   }
 

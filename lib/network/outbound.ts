@@ -16,13 +16,17 @@ import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './upstr
 export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
- * Creates the connections to the outside. Reads SSL_CERT_FILE, https_proxy and no_proxy (either case) from
- * `env`, once for all connections. The trust store becomes one secure context that all connections share,
+ * Creates the connections to the outside. Reads https_proxy and no_proxy (either case) from `env`, once for
+ * all connections. `authorities`: the certificates to trust, in PEM; those of `env` if not given. The trust store becomes one secure context that all connections share,
  * because parsing a system's authorities anew for each would cost more than the handshake. `connectTimeout`:
  * ms to a usable connection on the control path, and to a response of the HTTP proxy. Throws config_invalid.
  */
-export function createOutbound(env: Environment, connectTimeout: number) {
-  const secureContext = createSecureContext({ ca: [...loadTrustStore(env)] });
+export function createOutbound(
+  env: Environment,
+  connectTimeout: number,
+  authorities: readonly string[] = loadTrustStore(env),
+) {
+  const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
   const trusting = { secureContext, maxCachedSessions: 0 };
   const proxyFor = proxyFromEnvironment(env);

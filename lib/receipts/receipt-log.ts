@@ -29,7 +29,7 @@ export interface ReceiptLogOptions {
   readonly version: string;
   /** Name of the key that follows the one of the workspace. The first line of the chain announces it. */
   readonly nextKey?: string | undefined;
-  /** Called when receipts cannot be written for now: once, until they can be written again. */
+  /** Called when receipts cannot be written for now: once for a reason, until they can be written again. */
   readonly onFailure: (reason: Error) => void;
   /** Called when receipts can be written again. `lost`: how many could not be written. */
   readonly onRecovery: (lost: number) => void;

@@ -3,6 +3,7 @@
  * IPC channel of node:cluster with the structured clone algorithm, inside this machine and this user.
  */
 import { secretKey } from '#crypto/aead';
+import type { Config } from '../config/config.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import type { LimitedClient } from '../limits/limits.ts';
 import type { ConditionId, ConditionOptions } from '../observe/conditions.ts';
@@ -31,6 +32,12 @@ export interface News {
 
 /** The first message to a worker. */
 export interface Start {
+  /** The version of the primary: on disk, where the worker comes from, there may be another one by now. */
+  readonly version: string;
+  /** What the primary has read at its start; a worker reads none of these files again. */
+  readonly config: Config;
+  /** The certificates that outbound connections trust. */
+  readonly authorities: readonly string[];
   /** As for GatewayDeps. */
   readonly sharedSalt: string | undefined;
   /** As for GatewayServerDeps. */
@@ -103,7 +110,8 @@ export type ToPrimary =
   | Question
   | AtGate
   | { readonly type: 'listening'; readonly url: string; readonly port: number }
-  | { readonly type: 'failed'; readonly error: ErrorWire }
+  /** The worker could not start. `version`: its own. */
+  | { readonly type: 'failed'; readonly version: string; readonly error: ErrorWire }
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'spoils-cache' }
   | ConditionNews

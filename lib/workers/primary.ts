@@ -11,7 +11,8 @@ import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { AttestedSession } from '../session/session.ts';
-import type { News, Question, ToPrimary, ToWorker } from './messages.ts';
+import { VERSION } from '../version.ts';
+import type { News, Question, Start, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 import { watchMissingWorkers } from './missing-workers.ts';
 import { Questions } from './questions.ts';
@@ -20,8 +21,8 @@ import { createGateKeeper } from './remote-gate.ts';
 export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
-  extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'> {
-  readonly count: number;
+  extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'>,
+    Pick<Start, 'config' | 'authorities'> {
   readonly session: AttestedSession;
   readonly conditions: Pick<Conditions, 'set' | 'clear' | 'from'>;
   readonly observeOwnKey: (event: OwnKeyEvent) => void;
@@ -63,7 +64,8 @@ const LAST_MESSAGES = 1_000;
  * that kept the first worker from starting.
  */
 export async function startWorkers(deps: WorkerPoolDeps) {
-  const { count, session, key, salt, fd, log, receipts, gate } = deps;
+  const { config, authorities, session, key, salt, fd, log, receipts, gate } = deps;
+  const count = config.workers;
   const workers = new Map<Worker, Place>();
   const collections = new Questions<Collected | undefined>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
@@ -143,6 +145,13 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     missing.close();
   }
 
+  /** No worker listens, and none can ever listen again. */
+  function giveUp(error: PrivatemodeError): void {
+    if (closing) return;
+    stopForking();
+    deps.onPermanent?.(error);
+  }
+
   function fork(): void {
     if (closing) return;
     const bornAt = performance.now();
@@ -168,6 +177,9 @@ export async function startWorkers(deps: WorkerPoolDeps) {
     const conditions = deps.conditions.from(`worker ${worker.id}`);
     send(worker, {
       type: 'start',
+      version: VERSION,
+      config,
+      authorities,
       sharedSalt: salt.shared,
       fd,
       receiptInstance: receipts?.instance,
@@ -181,8 +193,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
         setUmask();
         noteListening();
         first.resolve(message);
-      } else if (message.type === 'failed') notStarted(errorFromWire(message.error), worker);
-      else if (message.type === 'receipt') receipts?.add(message.receipt);
+      } else if (message.type === 'failed') {
+        const error = errorFromWire(message.error);
+        notStarted(error, worker);
+        if (message.version !== VERSION && hasStarted && listening() === 0) giveUp(error);
+      } else if (message.type === 'receipt') receipts?.add(message.receipt);
       else if (message.type === 'done') place.isDone = true;
       else if (message.type === 'spoils-cache') warnOfSpoiltCache(log);
       else if (message.type === 'own-key') deps.observeOwnKey(message.event);
@@ -230,9 +245,7 @@ export async function startWorkers(deps: WorkerPoolDeps) {
         ? 'A worker ended, its streams are lost'
         : 'A worker ended before it listened';
       log.error(fields, what);
-      if (!isLast) return;
-      stopForking();
-      deps.onPermanent?.(socketClosed());
+      if (isLast) giveUp(socketClosed());
     });
     worker.on('error', (error) => {
       if (worker.process.pid !== undefined || !workers.has(worker)) return; // 'exit' reports its end

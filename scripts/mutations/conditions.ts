@@ -272,8 +272,8 @@ export const CONDITIONS: readonly Mutation[] = [
     file: 'lib/files/line-files.ts',
     edits: [
       {
-        find: 'setTimeout(fail, deps.patience ?? PATIENCE, slow)',
-        replace: 'setTimeout(() => {}, deps.patience ?? PATIENCE, slow)',
+        find: 'setTimeout(tooSlow, deps.patience ?? PATIENCE)',
+        replace: 'setTimeout(() => {}, deps.patience ?? PATIENCE)',
       },
     ],
     tests: [
@@ -282,6 +282,30 @@ export const CONDITIONS: readonly Mutation[] = [
         names: [
           'the writer of lines in batches reports a batch that is not written in time, and reports the recovery once it is written',
         ],
+      },
+    ],
+  },
+  {
+    defence: 'a disk that fails for another reason: its condition keeps the first one',
+    file: 'lib/files/line-files.ts',
+    edits: [{ find: 'if (told !== failure) deps', replace: 'if (failure === undefined) deps' }],
+    tests: [
+      {
+        file: 'test/files/line-files.test.ts',
+        names: [
+          'the writer of lines in batches reports a failure again when its reason changes, and no more often',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a store of the limits that fails for another reason: its condition keeps the first one',
+    file: 'lib/limits/redis-connection.ts',
+    edits: [{ find: 'if (reason !== failure && ', replace: 'if (failure === undefined && ' }],
+    tests: [
+      {
+        file: 'test/limits/redis-keys.test.ts',
+        names: ['a store that fails for another reason than before is reported with the new reason, once'],
       },
     ],
   },

@@ -304,6 +304,64 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a worker that cannot start: it neither says so nor ends',
+    file: 'lib/workers/worker.ts',
+    edits: [
+      {
+        find: "    send({ type: 'failed', version: VERSION, error",
+        replace: "    throw thrown;\n    send({ type: 'failed', version: VERSION, error",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/workers/worker.test.ts',
+        names: ['a worker that fails at any step of its start says why, and ends'],
+      },
+    ],
+  },
+  {
+    defence: 'a worker that replaces another: it reads the files of the settings again',
+    file: 'lib/workers/worker.ts',
+    edits: [{ find: ', config.connectTimeout, start.authorities)', replace: ', config.connectTimeout)' }],
+    tests: [
+      {
+        file: 'test/e2e/workers.test.ts',
+        names: [
+          'a proxy with --workers 2 whose files cannot be used any more replaces workers that end, and they use the settings and the key from its start',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an upgrade on disk: a worker of the new version takes the messages of the old one for its own',
+    file: 'lib/workers/worker.ts',
+    edits: [{ find: '    if (start.version !== VERSION) throw', replace: '    if (false) throw' }],
+    tests: [
+      {
+        file: 'test/workers/worker.test.ts',
+        names: [
+          'a worker of another version than its primary reads no more of its first message than the version, and says to restart',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'an upgrade on disk: the proxy stays without any worker, so no supervisor starts the new version',
+    file: 'lib/workers/primary.ts',
+    edits: [
+      { find: 'if (message.version !== VERSION && hasStarted', replace: 'if (hasStarted && !hasStarted' },
+    ],
+    tests: [
+      {
+        file: 'test/workers/primary.test.ts',
+        names: [
+          'the primary whose program was replaced on disk serves on while a worker listens, and ends when none does',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the last messages of a worker: those that wait for room in its channel are lost when it leaves',
     file: 'lib/workers/worker.ts',
     edits: [{ find: "=> send({ type: 'done' }, written)", replace: "=> written(send({ type: 'done' }))" }],

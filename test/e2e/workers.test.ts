@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/observe/verification-document.ts';
+import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { wrongInVerification } from '../support/doors/verification-schema.ts';
 import { createActivatedService } from '../support/processes/activated-service.ts';
 import { runCommand } from '../support/processes/command.ts';
@@ -295,6 +296,48 @@ describe('a proxy with --workers 2 whose workers end and cannot start again', { 
     await eventually('readiness', async () => (await readyz()) === '204 ');
     await eventually('both workers', async () => !(await conditions()).join().includes('workers_missing'));
     await line('All worker processes listen again');
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+  });
+});
+
+describe('a proxy with --workers 2 whose files cannot be used any more', { timeout: 600_000 }, () => {
+  it('replaces workers that end, and they use the settings and the key from its start', async (t) => {
+    const remote = await startRemote();
+    t.after(() => remote.close());
+    const file = (name: string, content: string | Uint8Array): string => {
+      const path = join(remote.directory, name);
+      writeFileSync(path, content);
+      return path;
+    };
+    const key = file('key.txt', CANARY_KEY);
+    const salt = file('salt.txt', 's'.repeat(32));
+    const authorities = file('authorities.pem', readFileSync(remote.env['SSL_CERT_FILE'] as string));
+    const flags = remote.flags.filter((flag) => !flag.startsWith('--api-key'));
+    const proxy = await startProxyProcess(
+      [
+        ...flags,
+        `--api-key=@${key}`,
+        '--disable-prompt-cache=false',
+        `--prompt-cache-salt=@${salt}`,
+        '--workers=2',
+        `--port=${await freePort()}`, // 0 would be another one for the new workers
+      ],
+      { ...remote.env, SSL_CERT_FILE: authorities },
+    );
+    t.after(() => proxy.stop('SIGKILL'));
+    for (const path of [key, salt, authorities, join(remote.directory, 'manifest.json')])
+      writeFileSync(path, '');
+    const first = proxy.children();
+    for (const pid of first) process.kill(pid, 'SIGKILL');
+    const body = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] });
+    const headers = { 'content-type': 'application/json', connection: 'close' };
+    await eventually('an answer of a new worker', async () => {
+      const init = { method: 'POST', headers, body };
+      const answer = await fetch(`${proxy.url}/v1/chat/completions`, init).catch(() => undefined);
+      await answer?.text();
+      assert.doesNotMatch(proxy.log(), /^Error: |could not start/m);
+      return answer?.status === 200 && / worker=[34] /.test(proxy.log());
+    });
     assert.equal(await proxy.stop('SIGTERM'), 0);
   });
 });

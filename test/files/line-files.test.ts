@@ -52,6 +52,18 @@ describe('the writer of lines in batches', { timeout: 600_000 }, () => {
     assert.deepEqual(told, ['ETIMEDOUT']);
   });
 
+  it('reports a failure again when its reason changes, and no more often', async (t) => {
+    const { batches, writes, told } = scene(t);
+    for (const code of ['ENOSPC', 'ENOSPC', 'EROFS', 'EROFS']) {
+      const flushed = batches.flush();
+      await Promise.resolve();
+      writes.at(-1)?.reject(errno(code));
+      await flushed;
+    }
+    batches.stop();
+    assert.deepEqual(told, ['ENOSPC', 'EROFS']);
+  });
+
   it('reports a recovery only after a batch that was written, and none after a batch without records', async (t) => {
     const { batches, writes, told } = scene(t);
     for (const end of ['fail', undefined, undefined, 0] as const) {

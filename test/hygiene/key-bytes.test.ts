@@ -13,6 +13,7 @@ import type { AttestedSession } from '../../lib/session/session.ts';
 import { judge } from '../../lib/verdict/judge.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
+import { configOf } from '../support/doors/config.ts';
 import { EPOCH } from '../support/doors/gateway.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
@@ -60,7 +61,7 @@ describe('key bytes', () => {
 
     const { log } = recordingLogger();
     const starting = startWorkers({
-      count: 1,
+      ...{ config: configOf('--workers=1'), authorities: [] },
       session,
       key: { value: () => undefined },
       salt: { shared: undefined },

@@ -156,3 +156,26 @@ describe('a reply of Redis to a script of the limits', { timeout: 600_000 }, () 
     });
   }
 });
+
+it('a store that fails for another reason than before is reported with the new reason, once', async (t) => {
+  const replies = ['-WRONGPASS invalid', '-WRONGPASS invalid', '-LOADING dataset', '+OK'];
+  const server = createServer((socket) => {
+    socket.on('error', () => {});
+    socket.once('data', () => socket.write(`${replies.shift() ?? '+OK'}\r\n`));
+  });
+  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening));
+  const told: string[] = [];
+  const { promise: recovered, resolve } = Promise.withResolvers<void>();
+  const connection = await openRedisConnection({
+    ...{ url: `redis://:p@127.0.0.1:${(server.address() as AddressInfo).port}`, ca: undefined },
+    prepare: async () => {},
+    failed: (reason) => told.push(reason.replace(/:.*/, '')),
+    recovered: resolve,
+  });
+  t.after(async () => {
+    await connection.close();
+    server.close();
+  });
+  await recovered;
+  assert.deepEqual(told, ['it replies with the error WRONGPASS', 'it replies with the error LOADING']);
+});

@@ -7,6 +7,7 @@ import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import { startWorkers, type WorkerPool } from '../../lib/workers/primary.ts';
+import { configOf } from '../support/doors/config.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -39,7 +40,8 @@ describe('a worker that cannot be forked', { timeout: 600_000 }, () => {
     const session = { current: () => undefined, facts: () => ({ ...facts, error: undefined }) };
     const start = async (): Promise<WorkerPool> => {
       const pool = await startWorkers({
-        ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: undefined } },
+        ...{ config: configOf('--workers=2'), authorities: [] },
+        ...{ session: session as unknown as AttestedSession, salt: { shared: undefined } },
         ...{ fd: undefined, patience: 5_000, key: { value: () => undefined }, observeOwnKey: () => {} },
         ...{ log, conditions, ...more },
       });

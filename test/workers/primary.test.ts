@@ -10,8 +10,10 @@ import { watchOwnKey } from '../../lib/observe/own-key.ts';
 import type { Collected } from '../../lib/observe/watch-requests.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
+import { VERSION } from '../../lib/version.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
+import { configOf } from '../support/doors/config.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 const FACTS: SessionFacts = {
@@ -24,6 +26,7 @@ const FACTS: SessionFacts = {
     error: undefined,
   },
 };
+const settings = (workers: number) => ({ config: configOf(`--workers=${workers}`), authorities: [] });
 /** What the pool reports to. */
 const told = (log: Logger = recordingLogger().log) => ({
   log,
@@ -43,7 +46,7 @@ it('the places of a worker that is gone are freed at once', async (t) => {
   const queue = createFairQueue(1);
   const starting = startWorkers({
     ...{
-      count: 1,
+      ...settings(1),
       session: session as unknown as AttestedSession,
       salt: { shared: undefined },
       fd: undefined,
@@ -86,7 +89,12 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS };
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
-      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{
+        ...settings(2),
+        session: session as unknown as AttestedSession,
+        salt: { shared: 's' },
+        fd: undefined,
+      },
       ...{ patience: 1, key: { value: () => undefined }, ...told(log) },
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
@@ -104,8 +112,14 @@ describe('the primary', () => {
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
     const starting = startWorkers({
-      ...{ count: 1, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
+      ...{
+        ...settings(1),
+        session: session as unknown as AttestedSession,
+        salt: { shared: 's' },
+        fd: undefined,
+      },
+      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
+      observeOwnKey: () => {},
     });
     const say = (message: object): boolean => worker.emit('message', message);
     say({ type: 'listening', url: '', port: 1 });
@@ -125,7 +139,8 @@ describe('the primary', () => {
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
     const starting = startWorkers({
-      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...settings(2),
+      ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
       ...{ patience: 1, key: { value: () => undefined }, log, conditions },
       observeOwnKey: watchOwnKey({ conditions }),
     });
@@ -147,7 +162,12 @@ describe('the primary', () => {
     const conditions = createConditions({ log });
     const queue = createFairQueue(1);
     const starting = startWorkers({
-      ...{ count: 2, session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{
+        ...settings(2),
+        session: session as unknown as AttestedSession,
+        salt: { shared: 's' },
+        fd: undefined,
+      },
       ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
       gate: createRequestGate({ counts: undefined, queue }),
     });
@@ -176,7 +196,7 @@ describe('the primary', () => {
     const conditions = createConditions({ log });
     const gaps: string[] = [];
     const starting = startWorkers({
-      ...{ count: 2, session, salt: { shared: 's' }, fd: undefined, patience: 1, log, conditions },
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, log, conditions },
       ...{ key: { value: () => undefined }, observeOwnKey: () => {} },
       receipts: { instance: 'i', add: () => {}, noteGap: () => void gaps.push('gap') },
     });
@@ -191,7 +211,10 @@ describe('the primary', () => {
     assert.deepEqual(held(), []);
     t.mock.timers.tick(1);
     assert.deepEqual(held(), [`warning ${MISSING}: 1 of 2 listen`]);
-    say(1, { type: 'failed', error: { code: 'config_invalid', message: 'it is wrong', remedy: 'mend it' } });
+    say(1, {
+      ...{ type: 'failed', version: VERSION },
+      error: { code: 'config_invalid', message: 'it is wrong', remedy: 'mend it' },
+    });
     assert.deepEqual(held(), [`warning ${MISSING}: 1 of 2 listen: config_invalid: it is wrong`]);
     assert.equal(conditions.list()[0]?.remedy, 'mend it');
     const { level, msg, worker, code, reason, remedy } =
@@ -223,12 +246,41 @@ describe('the primary', () => {
     assert.deepEqual(held(), []);
   });
 
+  it('whose program was replaced on disk serves on while a worker listens, and ends when none does', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const workers = workersThatFork(t);
+    const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
+    const permanent: string[] = [];
+    const starting = startWorkers({
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, ...told() },
+      key: { value: () => undefined },
+      onPermanent: ({ message }) => permanent.push(message),
+    });
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    await starting;
+    /** Ends a worker; the one in its place is of another version. */
+    const endAndReplace = (index: number): void => {
+      const next = workers.length;
+      workers[index]?.emit('exit', 1, null);
+      t.mock.timers.tick(10_000);
+      const error = { code: 'listen_failed', message: 'another version' };
+      workers[next]?.emit('message', { type: 'failed', version: '9.9.9', error });
+    };
+    endAndReplace(0);
+    assert.deepEqual(permanent, []);
+    endAndReplace(1);
+    assert.deepEqual(permanent, ['another version']);
+    workers.at(-1)?.emit('exit', 1, null);
+    t.mock.timers.tick(10_000);
+    assert.equal(workers.length, 4, 'it forks no more');
+  });
+
   it('notes a gap for a worker that ends with 0 without having sent everything, and waits for the last receipts of the others', async (t) => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const noted: unknown[] = [];
     const starting = startWorkers({
-      ...{ count: 2, session, salt: { shared: 's' }, fd: undefined, patience: 60_000, ...told() },
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 60_000, ...told() },
       key: { value: () => undefined },
       receipts: { instance: 'i', add: ({ id }) => noted.push(id), noteGap: () => void noted.push('gap') },
     });
@@ -266,7 +318,7 @@ describe('the primary', () => {
     } as unknown as AttestedSession;
     const ended: Collected[] = [];
     const starting = startWorkers({
-      ...{ count: 1, session, salt: { shared: undefined }, fd: undefined, patience: 1 },
+      ...{ ...settings(1), session, salt: { shared: undefined }, fd: undefined, patience: 1 },
       key: { value: () => undefined },
       ...told(),
       workerEnded: (last) => ended.push(last),
