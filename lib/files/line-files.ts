@@ -171,7 +171,8 @@ const RETRY_FACTOR = 8;
  * resolves with the number of records that were lost since it last did, or with undefined if no record was
  * left to write: that says nothing of the disk. If it fails, it is called again later. `onFailure` is called
  * once for a reason, also if a batch takes longer than `patience` ms (default 10 s), until another reason
- * follows or `write` has written; then `onRecovery` gets the number of lost records. `interval`: ms between two batches.
+ * follows or `write` has written; then `onRecovery` gets the number of lost records. `interval`: ms between
+ * two batches.
  */
 export function writeInBatches(deps: {
   readonly interval: number;
