@@ -20,7 +20,7 @@ import { Questions } from './questions.ts';
 import { createRemoteGate } from './remote-gate.ts';
 import { createRemoteSession } from './remote-session.ts';
 
-/** Sends to the primary. Calls `written` once the message is on its way, or lost ('disconnect' reports that). */
+/** Sends to the primary. Calls `written` once the message is on its way, or lost: see 'disconnect'. */
 function send(message: ToPrimary, written = (): void => {}): void {
   if (process.connected) process.send?.(message, undefined, {}, written);
   else written();
