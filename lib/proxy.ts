@@ -410,6 +410,17 @@ async function openCounts({ config, authorities, log, counters, conditions }: St
   return { ...createRequestCounts({ before, record: stored.add }), close: stored.close };
 }
 
+/** The loss of receipts with a worker that ended without its last messages. Perhaps it had none. */
+const LAST_OF_WORKER = {
+  of: 'workers', // a loss that is certain, and worse, stays beside it
+  message: 'perhaps some, with a worker that ended before it had handed over its last ones',
+  remedy:
+    'The log says how the worker ended; often the system killed it for want of memory. The chain of the receipts shows the gap.',
+  severity: 'warning',
+  lasts: DAY_MS,
+  fields: { lost: 'unknown' },
+} as const;
+
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 async function openReceipts({ config, log, counters, conditions }: Start): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
@@ -420,9 +431,11 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
     onLoss(lost) {
-      const unknown = lost === null ? ', and an unknown number with a worker that ended' : '';
-      const message = `${counters.receipts.lost} since the start${unknown}`;
-      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost: lost ?? 'unknown' } });
+      if (lost === null) conditions.set('receipts_lost', LAST_OF_WORKER.message, LAST_OF_WORKER);
+      else {
+        const message = `${counters.receipts.lost} since the start`;
+        conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
+      }
     },
     onUnpruned: ({ message: reason }) =>
       log.warn(

@@ -17,9 +17,10 @@ export type Outbound = ReturnType<typeof createOutbound>;
 
 /**
  * Creates the connections to the outside. Reads https_proxy and no_proxy (either case) from `env`, once for
- * all connections. `authorities`: the certificates to trust, in PEM; those of `env` if not given. The trust store becomes one secure context that all connections share,
- * because parsing a system's authorities anew for each would cost more than the handshake. `connectTimeout`:
- * ms to a usable connection on the control path, and to a response of the HTTP proxy. Throws config_invalid.
+ * all connections. `authorities`: the certificates to trust, in PEM; default: those that `env` names. They
+ * become one secure context that all connections share, because parsing a system's authorities anew for each
+ * would cost more than the handshake. `connectTimeout`: ms to a usable connection on the control path, and to
+ * a response of the HTTP proxy. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,

@@ -162,11 +162,11 @@ export const CONDITIONS = {
     remedy: WORKSPACE,
   },
   receipts_lost: {
-    severities: ['critical'],
+    severities: ['critical', 'warning'],
     begins: 'Receipts were lost',
     ends: 'No receipts were lost for a day',
     meaning:
-      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing.',
+      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing. Warning if a worker ended before it had handed over its last ones: perhaps it had none.',
     remedy: 'Repair the disk of --workspace; if every request needs a receipt, stop the proxy until then.',
   },
   receipts_key_changed: {

@@ -19,7 +19,7 @@ import { Questions } from './questions.ts';
 import { createRemoteGate } from './remote-gate.ts';
 import { createRemoteSession } from './remote-session.ts';
 
-/** Sends to the primary. Calls `written` when the message is on its way, or lost, which 'disconnect' reports. */
+/** Sends to the primary. Calls `written` once the message is on its way, or lost: see 'disconnect'. */
 function send(message: ToPrimary, written = (): void => {}): void {
   if (process.connected) process.send?.(message, undefined, {}, written);
   else written();
@@ -79,7 +79,7 @@ interface WorkerParts {
   readonly env: Environment;
 }
 
-/** Serves the applications as `start` says, and reads the messages of the primary. Resolves once it listens. */
+/** Serves the applications as `start` says, and reads further messages. Resolves once it listens. */
 async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerParts): Promise<void> {
   const { config } = start;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output: stderr });
