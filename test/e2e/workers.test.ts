@@ -332,7 +332,8 @@ describe('a proxy with --workers 2 whose files cannot be used any more', { timeo
     const body = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] });
     const headers = { 'content-type': 'application/json', connection: 'close' };
     await eventually('an answer of a new worker', async () => {
-      const init = { method: 'POST', headers, body };
+      // A connection that the primary hands to a worker which is dying gets no answer.
+      const init = { method: 'POST', headers, body, signal: AbortSignal.timeout(2_000) };
       const answer = await fetch(`${proxy.url}/v1/chat/completions`, init).catch(() => undefined);
       await answer?.text();
       assert.doesNotMatch(proxy.log(), /^Error: |could not start/m);
