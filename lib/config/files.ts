@@ -74,7 +74,9 @@ function validSalt(salt: string, isUtf8: boolean, what: string): string {
   const forbidden = /[@/\\\0]/.exec(salt)?.[0];
   if (forbidden === undefined) return salt;
   const shown = forbidden === '\0' ? 'a NUL' : `"${forbidden}"`;
-  throw invalid(`${what} contains ${shown}; a salt must not contain @, /, \\ or NUL`);
+  throw invalid(
+    `${what} contains ${shown}; a salt has none of @, /, \\ and NUL (openssl rand -hex 32 makes one)`,
+  );
 }
 
 /** A manifest has about 6 KB. */

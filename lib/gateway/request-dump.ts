@@ -20,8 +20,8 @@ const REDACTED = '[redacted]';
  * credential.
  */
 const CREDENTIAL_WORDS = /auth|key|token|secret|passw|pwd|cookie|credential|session|signature|^sig$|jwt/i;
-/** Names of quotas, and of the public id in a receipt. They contain such a word but hold no credential. */
-const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-secret-id$/i;
+/** Names of quotas, and of what the proxy itself says. They contain such a word but hold no credential. */
+const NO_CREDENTIALS = /^(?:x|anthropic)-ratelimit-|^privatemode-proxy-(?:secret-id|unauthenticated)$/i;
 /** A value that begins like this is a credential, in any header. */
 const SCHEME = /^\s*(Bearer|Basic)\s/i;
 

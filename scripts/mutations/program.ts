@@ -888,6 +888,19 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'a salt whose bytes Node has replaced: two salts become one',
+    file: 'lib/config/files.ts',
+    edits: [{ find: "!text.includes('\\ufffd')", replace: 'true' }],
+    tests: [
+      {
+        file: 'test/config/salt.test.ts',
+        names: [
+          'prompt cache salts a literal with what Node made of bytes that are no UTF-8 is refused, and the error does not quote it',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'a redirect of the control path: a key may go elsewhere',
     file: 'lib/network/control-call.ts',
     edits: [

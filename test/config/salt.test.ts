@@ -23,7 +23,7 @@ describe('prompt cache salts', () => {
     ['129 characters', bytes(129), ['129 characters', 'at most 128']],
     ['129 characters beyond the basic plane', '\u{1F600}'.repeat(129), ['129 characters']],
     ['an @', `${bytes(32)}@`, ['"@"']],
-    ['a /', `${bytes(32)}/`, ['"/"']],
+    ['a /', `${bytes(32)}/`, ['"/"', 'openssl rand -hex 32']],
     ['a \\', `${bytes(32)}\\`, ['"\\"']],
     ['a NUL', `${bytes(32)}\0`, ['a NUL']],
     ['half a surrogate pair', `${bytes(32)}\ud800`, ['not valid UTF-8']],

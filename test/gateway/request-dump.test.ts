@@ -120,6 +120,7 @@ describe('request dumps', () => {
       ['X-RateLimit-Limit-Tokens', '9'] as const,
     ],
     ['anthropic-ratelimit-tokens-limit', '9'],
+    ['privatemode-proxy-unauthenticated', 'true'],
     ['Privatemode-Proxy-Secret-Id', 'id='],
     ['X-Design', 'sig'],
     ['Referer', 'https://chat.example/?page=2'],

@@ -31,6 +31,11 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     'serviceAccount: this chart has none',
     'serviceAccountName',
   ],
+  'the image that the values of the vendor pin': [
+    { image: { image: 'ghcr.io/edgelesssys/privatemode/privatemode-proxy@sha256:0' } },
+    'image.image',
+    'Leave it out',
+  ],
   'preStopSeconds of earlier versions': [{ preStopSeconds: 5 }, 'set shutdownDelaySeconds'],
   'a network policy that closes the port of the limits store': [
     {

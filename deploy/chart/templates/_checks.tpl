@@ -13,6 +13,10 @@
 {{- end }}
 {{- end }}
 
+{{- if contains "edgelesssys/" (.Values.image.image | default "") }}
+{{- $problems = append $problems "image.image names the image of the vendor's program, which knows few of the flags that this chart sets. Leave it out, or name an image of this program." }}
+{{- end }}
+
 {{- if include "privatemode-proxy.singleWriter" . }}
 {{- if .Values.autoscaling.enabled }}
 {{- $problems = append $problems (printf "autoscaling.enabled: the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or switch autoscaling off." $config.workspace.volumeClaimName $config.workspace.accessMode) }}
