@@ -140,6 +140,17 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the author key of an AMD guest: an owner may have signed an ID block of his own',
+    file: 'lib/attestation/snp/report-checks.ts',
+    edits: [{ find: 'finding((signerInfo & 1) === 0,', replace: 'finding(true,' }],
+    tests: [
+      {
+        file: 'test/attestation/snp/forged-evidence.test.ts',
+        names: ['a report of SEV-SNP is refused with an author key'],
+      },
+    ],
+  },
+  {
     defence: 'the firmware of AMD: a committed version may be above the one that runs',
     file: 'lib/attestation/snp/report-checks.ts',
     edits: [

@@ -247,7 +247,7 @@ describe('a mistake on the command line', () => {
     ],
     [
       ['verify', '--api-key=k', '--save=DIR/key.txt'],
-      '--save: DIR/key.txt cannot be written: EEXIST: a file stands where a directory is needed; name a directory',
+      '--save: DIR/key.txt cannot be written: ENOTDIR: a file stands where a directory is needed; check the path',
     ],
     [
       ['verify', '--api-key=k', '--save=DIR/key.txt/below'],
