@@ -31,7 +31,7 @@ const LIMITS = { maxBytes: 1024 * 1024, timeout: 30_000 };
 
 interface ManagedManifestDeps {
   readonly call: ControlCall;
-  /** E.g. `https://cdn.confidential.cloud`, with or without a slash at its end. */
+  /** E.g. `https://cdn.confidential.cloud`, with or without a slash or `/privatemode/v2` at its end. */
   readonly cdnBaseUrl: string;
   readonly now?: () => number;
 }
@@ -41,7 +41,7 @@ interface ManagedManifestDeps {
  * (docs/protocol/inference.md 1).
  */
 export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedManifestDeps): ManifestSource {
-  const base = `${cdnBaseUrl.replace(/\/+$/, '')}/privatemode/v2/manifest.json`;
+  const base = `${cdnBaseUrl.replace(/(?:\/privatemode\/v2)?\/*$/, '')}/privatemode/v2/manifest.json`;
   const { host } = new URL(base);
   const unavailable = (
     why: string,

@@ -65,8 +65,9 @@ describe('managed manifest', () => {
       asked.push(request);
       return { status: 200, headers: {}, body: Buffer.from('{"a":1}\n') };
     };
-    for (const base of ['https://cdn.example', 'https://cdn.example/']) {
-      assert.deepEqual(await managed(call, base).newest(), Buffer.from('{"a":1}\n'));
+    // The reference takes the address with the path.
+    for (const path of ['', '/', '/privatemode/v2', '/privatemode/v2/']) {
+      assert.deepEqual(await managed(call, `https://cdn.example${path}`).newest(), Buffer.from('{"a":1}\n'));
     }
     for (const { url, maxBytes, timeout } of asked) {
       assert.equal(url, 'https://cdn.example/privatemode/v2/manifest.json?t=1234567890123');
