@@ -447,9 +447,13 @@ async function openReceipts({ config, log, counters, conditions }: Start): Promi
   });
   const { instance, publicKey } = opened;
   if (opened.isKeyChanged)
-    conditions.set('receipts_key_changed', `${config.workspace}/receipts named another public key`, {
-      lasts: DAY_MS,
-    });
+    conditions.set(
+      'receipts_key_changed',
+      `${config.workspace}/receipts named another public key, or has receipts whose public key is not in its keys`,
+      {
+        lasts: DAY_MS,
+      },
+    );
   log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
   return opened;
 }

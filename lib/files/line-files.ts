@@ -5,7 +5,6 @@
 import { randomInt } from 'node:crypto';
 import { type FileHandle, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { diskFailure } from './disk-failure.ts';
 import { openToRead } from './own-files.ts';
 
 /** A line of a file. */
@@ -190,9 +189,10 @@ export function writeInBatches(deps: {
     timer ??= setTimeout(flush, failure === undefined ? deps.interval : deps.interval * RETRY_FACTOR).unref();
   }
   function fail(reason: Error): void {
-    const told = diskFailure('', reason);
-    if (told !== failure) deps.onFailure(reason);
-    failure = told;
+    // The code, because a message may name another temporary file each time.
+    const { code = reason.message } = reason as NodeJS.ErrnoException;
+    if (code !== failure) deps.onFailure(reason);
+    failure = code;
   }
   async function write(): Promise<void> {
     const slow = Object.assign(new Error('the disk does not take them in time'), { code: 'ETIMEDOUT' });

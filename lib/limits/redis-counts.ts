@@ -13,8 +13,8 @@ export interface RedisCountsOptions {
    */
   readonly onFailure: 'closed' | 'open';
   /**
-   * Called when the store cannot be used, once until it can be again. The URL and the password are neither in
-   * the error nor in the reason.
+   * Called when the store cannot be used, and whenever the reason changes until it can be again. The URL and
+   * the password are neither in the error nor in the reason.
    */
   readonly failed: (error: PrivatemodeError, reason: string) => void;
   /** Called when the store can be used again. */

@@ -37,7 +37,8 @@ export async function drain(
   let last: NodeJS.Timeout | undefined;
   const endResponses = (): void => {
     if (terminate.signal.aborted) return;
-    log.warn({ unfinished: active() }, 'The grace period is over, ending what is left');
+    const why = hurry?.aborted ? 'A second signal came' : 'The grace period is over';
+    log.warn({ unfinished: active() }, `${why}, ending what is left`);
     const message = 'the proxy was shut down before the response was complete';
     terminate.abort(new PrivatemodeError('shutting_down', message));
     last = setTimeout(() => listener.destroy(), FAREWELL);

@@ -288,7 +288,7 @@ export const CONDITIONS: readonly Mutation[] = [
   {
     defence: 'a disk that fails for another reason: its condition keeps the first one',
     file: 'lib/files/line-files.ts',
-    edits: [{ find: 'if (told !== failure) deps', replace: 'if (failure === undefined) deps' }],
+    edits: [{ find: 'if (code !== failure) deps', replace: 'if (failure === undefined) deps' }],
     tests: [
       {
         file: 'test/files/line-files.test.ts',
