@@ -106,7 +106,7 @@ const RUNTIME_LIMITS: Readonly<Record<string, readonly [ErrorCode, string]>> = {
 /** The error for a wait that the runtime ended; undefined if it ended none. */
 export function runtimeLimit(thrown: unknown): PrivatemodeError | undefined {
   const { code } = (causeOf(thrown) ?? {}) as { readonly code?: unknown };
-  const known = RUNTIME_LIMITS[String(code)];
+  const known = Object.hasOwn(RUNTIME_LIMITS, String(code)) ? RUNTIME_LIMITS[String(code)] : undefined;
   if (known === undefined) return undefined;
   const remedy =
     'Set the option fetch to one that waits longer, as "Runtimes" in the README of privatemode-ai shows.';

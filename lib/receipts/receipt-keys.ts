@@ -40,12 +40,16 @@ const KEY_NAME = /^([0-9a-f]{64})\.pem$/;
 
 /**
  * The private key of the workspace; makes one if there is none. Two processes that begin at once agree on one
- * key. `isChanged`: the directory named another public key until now; `former`: the name of that key. Whether
- * a rotation brought this one (docs/receipts.md, "The key"), only a chain says. Throws receipts_unavailable.
+ * key. `isNew`: the directory did not hold this key; `isChanged`: it named another public key until now;
+ * `former`: the name of that key. Whether a rotation brought this one (docs/receipts.md, "The key"), only a
+ * chain says. Throws receipts_unavailable.
  */
-export async function readOrMakeKey(
-  directory: string,
-): Promise<{ readonly key: KeyObject; readonly isChanged: boolean; readonly former: string | undefined }> {
+export async function readOrMakeKey(directory: string): Promise<{
+  readonly key: KeyObject;
+  readonly isNew: boolean;
+  readonly isChanged: boolean;
+  readonly former: string | undefined;
+}> {
   await requireOwnDirectory(directory);
   const path = join(directory, KEY_FILES.private);
   let key = await readKey(directory);
@@ -66,7 +70,7 @@ export async function readOrMakeKey(
   if (stored !== publicPem) await replace(join(directory, KEY_FILES.public), publicPem, 0o644);
   const others = (await namesOfKeys(directory)).length > 1;
   const isChanged = stored === undefined ? isNew && others : isOther;
-  return { key, isChanged, former: before && keySha256(before) };
+  return { key, isNew, isChanged, former: before && keySha256(before) };
 }
 
 /** The private key of the workspace; undefined if there is none. Throws receipts_unavailable. */

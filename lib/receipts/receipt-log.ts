@@ -147,7 +147,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   try {
-    const { key, isChanged, former } = await readOrMakeKey(directory);
+    const { key, isNew, isChanged, former } = await readOrMakeKey(directory);
     const publicKey = createPublicKey(key);
     const name = keySha256(publicKey);
     const { found, announced, hasUnknown } = await beforeWriting(directory, readChains(directory));
@@ -180,11 +180,12 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       instance,
       counters: counters as Readonly<typeof counters>,
       /**
-       * Whether the directory named another public key before, which did not announce this one, or a chain
-       * names one that does not lie there.
+       * Whether the directory named another public key before, which did not announce this one, or this key is
+       * new there and a chain names one that does not lie there.
        */
       isKeyChanged:
-        hasUnknown || (isChanged && !(former !== undefined && announced.has(announcement(former, name)))),
+        (isNew && hasUnknown) ||
+        (isChanged && !(former !== undefined && announced.has(announcement(former, name)))),
       /** SubjectPublicKeyInfo in base64. */
       publicKey: publicKey.export({ type: 'spki', format: 'der' }).toString('base64'),
       /**
