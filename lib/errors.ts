@@ -286,6 +286,7 @@ export const ERRORS = {
       isFinal: true,
       operator:
         "Check the keys of this gateway for the service: that of --api-key, and a client's apiKey in the file of --clients; the client's token is fine.",
+      application: 'Your token is fine; tell the operator of the gateway.',
       developer: 'Your token is fine; tell the operator of this gateway.',
     },
     client_too_old: {

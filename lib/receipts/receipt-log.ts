@@ -180,8 +180,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       instance,
       counters: counters as Readonly<typeof counters>,
       /**
-       * Whether the directory named another public key before, which did not announce this one, or this key is
-       * new there and a chain names one that does not lie there.
+       * Whether the directory named another public key before, which did not announce this one, or this key
+       * is new there and a chain names one that does not lie there.
        */
       isKeyChanged:
         (isNew && hasUnknown) ||

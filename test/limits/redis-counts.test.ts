@@ -344,13 +344,15 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     await server.stop();
     await eventually('the failure', () => counts.events.length > 0);
     for (let i = 0; i < 5; i += 1) (await counts.admit(client)).release(1_000);
-    assert.deepEqual(counts.events.slice(1), Array(5).fill('uncounted'));
     const again = await startRedis(t, { port: server.port });
     await eventually('the recovery', () => counts.events.includes('recovered'));
     assert.deepEqual(await ask(again.url, 'KEYS', `*${client.name}*`), []);
     await counts.admit(client);
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
-    assert.equal(counts.events.length, 7, counts.events.join('\n'));
+    // A lost connection and a refused one are two reasons, if both came.
+    const failed = /^the store of the limits cannot be used: /;
+    const others = counts.events.filter((event) => !failed.test(event));
+    assert.deepEqual(others, [...Array(5).fill('uncounted'), 'recovered'], counts.events.join('\n'));
   });
 
   it('do not count tokens of yesterday after midnight when Redis comes back', async (t) => {
