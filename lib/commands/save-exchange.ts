@@ -15,7 +15,7 @@ import type { Verdict } from '../verdict/verdict.ts';
 /** Creates the directory before the first request; refuses one that is not empty. Throws config_invalid. */
 export function prepareSave(directory: string): void {
   const names = existsSync(directory) ? orRefuse(() => readdirSync(directory), unwritable(directory)) : [];
-  // Any other file would be one of the exchange for --saved, whose digest names them all.
+  // --saved takes every file in the directory for a part of the exchange, so there may be no other one.
   const [taken] = names;
   if (taken !== undefined) {
     throw invalid(
