@@ -87,11 +87,11 @@ export const ERRORS = {
       'Let the HTTP library write form and boundary, as curl -F model=MODEL -F file=@speech.wav does, and set no Content-Type yourself.',
     repeated_form_field: 'Send each form field once; the service keeps only the first value.',
     unsupported_response_format: 'Use response_format json or verbose_json.',
-    media_url_refused: 'Send media as data: or https: URLs the service accepts.',
+    media_url_refused: 'Send images as data: or https: URLs, and no URLs of audio or video.',
     hosted_tool_refused:
       'Leave the tool out; in Claude Code, deny WebSearch in the permissions of its settings.',
     invalid_path: 'Send the path in plain origin form, without dot segments or backslashes.',
-    ambiguous_header: 'Send Host, Authorization and Content-Length at most once.',
+    ambiguous_header: 'Send this header once.',
     invalid_host: 'Send the host name of the proxy, with its port, in the Host header.',
     malformed_request: 'Send valid HTTP/1.1 requests.',
   }),

@@ -163,7 +163,10 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         patience: config.shutdownGrace + WORKER_PATIENCE,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
-        workerEnded: (last) => watch?.metrics.keepTotals(last.metrics),
+        workerEnded({ metrics = [], traffic }) {
+          watch?.metrics.keepTotals(metrics);
+          watch?.traffic.keepRefused(traffic.refused);
+        },
       })
     : startGatewayServer(config, {
         ...{ ...shared, outbound, patience },
@@ -319,8 +322,8 @@ async function openAdmin(
     start.config;
   if (adminAddress === undefined && metricsAddress === undefined) return undefined;
   const startedAt = Date.now();
-  const collect = async (): Promise<readonly Collected[]> =>
-    start.serving !== undefined && 'collect' in start.serving ? start.serving.collect() : [];
+  const collect = async (withMetrics: boolean): Promise<readonly Collected[]> =>
+    start.serving !== undefined && 'collect' in start.serving ? start.serving.collect(withMetrics) : [];
   const watch = await watchRequests({
     counters,
     events: () => start.serving?.events() ?? 0,
@@ -331,7 +334,7 @@ async function openAdmin(
     serverAddress: apiEndpoint.host,
     maxBufferedBytes: workers > 1 ? 0 : maxBufferedBytes, // each worker shows its part
     clients: clients !== undefined,
-    ...(workers > 1 ? { others: async () => (await collect()).map(({ metrics }) => metrics) } : {}),
+    ...(workers > 1 ? { others: async () => (await collect(true)).map(({ metrics = [] }) => metrics) } : {}),
   });
   opened.defer(() => watch.traffic.close());
   const standing = (): Standing => {
@@ -339,7 +342,7 @@ async function openAdmin(
     return { ...found, error: found.error && named(found.error) };
   };
   const status = async (): Promise<StatusReport> => {
-    const collected = await collect();
+    const collected = await collect(false);
     const traffic = joinTraffic([watch.traffic.snapshot(), ...collected.map((each) => each.traffic)]);
     const serving = start.serving && 'clientsFile' in start.serving ? [start.serving.clientsFile()] : [];
     const files = [...serving, ...collected.map((each) => each.clientsFile)];

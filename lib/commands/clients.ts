@@ -168,11 +168,7 @@ function withTokens(
   // The value is not quoted: it may be the key itself, by mistake.
   if (key.apiKey !== undefined) {
     const keyPath = resolve(dirname(path), key.apiKey.slice(1));
-    if (!existsSync(keyPath))
-      throw invalid(
-        `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
-      );
-    readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');
+    checkKeyFile(keyPath, path);
   }
   if (file.clients.length > 0 && file.clients.every(hasKey) && !changed.file.clients.every(hasKey))
     throw invalid(
@@ -182,6 +178,25 @@ function withTokens(
     );
   return changed;
 }
+
+/**
+ * Throws config_invalid if the gateway could not use `keyPath` as the file of a key. Accepts a file that only
+ * the gateway's user may read. `path`: the clients file.
+ */
+function checkKeyFile(keyPath: string, path: string): void {
+  try {
+    readApiKey({ kind: 'file', path: keyPath }, undefined, '--api-key-file');
+  } catch (thrown) {
+    const { code = '' } = ((thrown as Error).cause ?? {}) as NodeJS.ErrnoException;
+    if (FORBIDDEN.includes(code)) return;
+    if (code !== 'ENOENT') throw thrown;
+    throw invalid(
+      `there is no file of the name that --api-key-file gives: write the path of a file, relative to the directory of ${path}`,
+    );
+  }
+}
+
+const FORBIDDEN: readonly string[] = ['EACCES', 'EPERM'];
 
 const hasKey = (client: Written['clients'][number]): boolean => client.apiKey !== undefined;
 

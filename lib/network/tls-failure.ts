@@ -78,7 +78,9 @@ export function describeTlsFailure(thrown: unknown, host = 'the server'): Privat
   const refused = `${what} that is refused: ${REFUSALS[code]}`;
   const clock = OUT_OF_TIME.get(code);
   if (clock === undefined) return untrusted(refused);
-  const advice = `Check the clock of this machine, which says ${new Date().toISOString()}`;
+  const [day, time = ''] = new Date().toISOString().split('T');
+  // To the hour, because the log has one line for as long as the message stays the same.
+  const advice = `Check the clock of this machine, which says ${day}, past ${time.slice(0, 2)}:00 UTC`;
   return untrusted(`${refused}. ${advice}`, { remedy: CLOCK_REMEDY, detail: { clock } });
 }
 

@@ -89,8 +89,9 @@ export class WarmConnections {
   /** ms since 1970; when a request last looked for outlived connections. */
   #lookedAt = 0;
   #failures = 0;
-  /** ms since 1970; no connection is opened before. */
-  #pausedUntil = 0;
+  /** ms since 1970; when a connection last failed, and for how many ms none is opened after that. */
+  #failedAt = 0;
+  #pause = 0;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(deps: WarmDeps) {
@@ -128,9 +129,8 @@ export class WarmConnections {
    * request; looks at the connections only if the last look is a second old.
    */
   dropOutlived(): void {
-    const now = Date.now();
-    if (now - this.#lookedAt < LOOK) return;
-    this.#lookedAt = now;
+    if (since(this.#lookedAt) < LOOK) return;
+    this.#lookedAt = Date.now();
     for (const socket of socketsIn(this.#deps.agent.freeSockets))
       if (this.#isOutlived(socket)) this.#drop(socket);
   }
@@ -172,7 +172,7 @@ export class WarmConnections {
     const wanted = Math.min(this.#deps.limit, Math.max(1, lately - inUse));
     const missing = wanted - (idle.length - overdue.length);
     if (missing <= 0) for (const socket of overdue) this.#drop(socket);
-    if (Date.now() >= this.#pausedUntil) {
+    if (since(this.#failedAt) >= this.#pause) {
       while (this.#opening < Math.min(missing, AT_ONCE)) void this.#launch();
     }
     this.#tendIn(LOOK);
@@ -193,7 +193,7 @@ export class WarmConnections {
     const newest = this.#peaks.at(-1);
     if (newest?.minute === now) newest.connections = Math.max(newest.connections, connections);
     else {
-      const lately = this.#peaks.filter(({ minute }) => minute >= now - LATELY);
+      const lately = this.#peaks.filter(({ minute }) => minute >= now - LATELY && minute < now);
       this.#peaks = [...lately, { minute: now, connections }];
     }
   }
@@ -203,7 +203,7 @@ export class WarmConnections {
   }
 
   #idleFor(socket: TLSSocket): number {
-    return Date.now() - (this.#idleSince.get(socket) ?? 0);
+    return since(this.#idleSince.get(socket) ?? 0);
   }
 
   #isOutlived(socket: TLSSocket): boolean {
@@ -239,8 +239,8 @@ export class WarmConnections {
   }
 
   #failed(): void {
-    const pause = Math.min(BACK_OFF.first * 2 ** this.#failures++, BACK_OFF.longest);
-    this.#pausedUntil = Date.now() + pause;
+    this.#pause = Math.min(BACK_OFF.first * 2 ** this.#failures++, BACK_OFF.longest);
+    this.#failedAt = Date.now();
   }
 
   #drop(socket: TLSSocket): void {
@@ -250,6 +250,15 @@ export class WarmConnections {
     // Otherwise the agent may hand it out until it hears of its end (docs/hazards.md 32).
     socket.emit('agentRemove');
   }
+}
+
+/**
+ * ms since that time, ms since 1970, on the clock that goes on while the machine sleeps. Infinity if that
+ * clock was set back: nobody knows how long it was.
+ */
+function since(time: number): number {
+  const ms = Date.now() - time;
+  return ms < 0 ? Number.POSITIVE_INFINITY : ms;
 }
 
 /** All connections in a table of an agent. */

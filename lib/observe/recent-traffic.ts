@@ -72,6 +72,10 @@ export function createTrafficLog(
     refuse(request: Pick<RefusedRequests, 'method' | 'path' | 'code'>): void {
       refused = joinRefused([{ ...request, count: 1, at: now() }, ...refused]);
     },
+    /** Adds the counts of a process that has ended, because they are counts since the start of the proxy. */
+    keepRefused(more: readonly RefusedRequests[]): void {
+      refused = joinRefused([...more, ...refused]);
+    },
     snapshot(): Traffic {
       sample();
       return { inFlight: inFlight(), seconds, finished, refused };

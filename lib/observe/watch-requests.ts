@@ -5,15 +5,16 @@
 import { type Counters, meanGapMs } from './counters.ts';
 import type { createMetrics, RequestObservation } from './metrics.ts';
 import { createTrafficLog } from './recent-traffic.ts';
+import type { Traffic } from './status-report.ts';
 
-/**
- * What one process reports about its requests: its metrics in the form that prom-client joins, its traffic,
- * and its clients file.
- */
-export type Collected = Awaited<ReturnType<Awaited<ReturnType<typeof watchRequests>>['collect']>> & {
+/** What one process reports about its requests: its traffic, and its clients file. */
+export interface Collected {
+  readonly traffic: Traffic;
+  /** Its metrics in the form that prom-client joins; absent if they were not asked for. */
+  readonly metrics?: readonly object[];
   /** SHA-256 of the clients file; undefined without --clients. */
   readonly clientsFile: string | undefined;
-};
+}
 
 /**
  * Starts to collect. The caller calls `observe` once per request, when the request is over. `events` returns
@@ -57,8 +58,13 @@ export async function watchRequests({
       };
       traffic.observe(finished, meanGapMs(stats));
     },
-    async collect() {
-      return { metrics: await metrics.snapshot(), traffic: traffic.snapshot() };
+    /**
+     * `withMetrics`: only for a scrape. prom-client begins a new measurement of the event loop with each
+     * snapshot, so one for the status page would hide a lag from the scrape after it.
+     */
+    async collect(withMetrics: boolean): Promise<Omit<Collected, 'clientsFile'>> {
+      const report = { traffic: traffic.snapshot() };
+      return withMetrics ? { ...report, metrics: await metrics.snapshot() } : report;
     },
   };
 }

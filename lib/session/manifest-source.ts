@@ -58,7 +58,7 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;
         throw unavailable(thrown.message, { cause: thrown });
       });
-      if (status !== 200) throw unavailable(`${host} answered with status ${status}`, { detail: { pause } });
+      if (status !== 200) throw unavailable(`${base} answered with status ${status}`, { detail: { pause } });
       const reason = whyNoManifest(body);
       if (reason !== undefined) throw unavailable(`what ${host} sent ${reason}`);
       return body;

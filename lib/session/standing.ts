@@ -178,9 +178,9 @@ export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title
  * its own clock.
  */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
-  const { until = Number.POSITIVE_INFINITY } = facts;
-  const outcome = clock.monotonic() < until ? {} : { last: 'none' as const, error: undefined };
-  const moment: Moment = { ...facts, ...outcome, secret: secretAt(facts.secret, clock) };
+  const secret = secretAt(facts.secret, clock);
+  const outcome = isOver(facts, secret, clock) ? { last: 'none' as const, error: undefined } : {};
+  const moment: Moment = { ...facts, ...outcome, secret };
   const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(moment)) as [
     StateName,
     StandingRow,
@@ -193,6 +193,14 @@ export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'mono
     ready: verified || awaitsKey,
   };
 }
+
+/** Whether `last` counts no more. A refused key counts as long as the secret that it cannot renew. */
+const isOver = (
+  { until, last }: SessionFacts,
+  secret: SecretState,
+  clock: Pick<Clock, 'monotonic'>,
+): boolean =>
+  until !== undefined && (clock.monotonic() >= until || (last === 'key-refused' && secret === 'expired'));
 
 function secretAt(secret: SessionFacts['secret'], clock: Pick<Clock, 'now' | 'monotonic'>): SecretState {
   if (secret === undefined) return 'none';

@@ -57,7 +57,7 @@ export type SessionNews =
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 
 type Order =
-  | { readonly type: 'collect'; readonly id: number }
+  | { readonly type: 'collect'; readonly id: number; readonly withMetrics: boolean }
   | { readonly type: 'reload' | 'announce-stop' | 'drain' | 'end-grace' };
 /**
  * The text of GET /verification. The primary makes it each time a worker asks: a worker that kept one would

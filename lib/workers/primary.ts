@@ -258,10 +258,10 @@ export async function startWorkers(deps: WorkerPoolDeps) {
   }
 
   /** If a worker does not respond in time, what it sent last stays. */
-  async function collectFrom([worker, place]: readonly [Worker, Place]): Promise<void> {
-    const ask = (id: number): void => send(worker, { type: 'collect', id });
+  async function collectFrom(worker: Worker, place: Place, withMetrics: boolean): Promise<void> {
+    const ask = (id: number): void => send(worker, { type: 'collect', id, withMetrics });
     const collected = await collections.ask(ask, AbortSignal.timeout(COLLECT_TIMEOUT)).catch(() => undefined);
-    place.last = collected ?? place.last;
+    if (collected !== undefined) place.last = { ...place.last, ...collected };
   }
 
   async function drain([worker, { over }]: readonly [Worker, Place]): Promise<void> {
@@ -293,11 +293,11 @@ export async function startWorkers(deps: WorkerPoolDeps) {
       for (const worker of workers.keys()) send(worker, { type: 'news', news: news() });
     },
     /**
-     * Collects the metrics and the traffic of every worker; takes a second at most. Leaves out a worker that
-     * ended meanwhile, because `workerEnded` got what it sent last.
+     * Collects the traffic of every worker, and with `withMetrics` its metrics; takes a second at most.
+     * Leaves out a worker that ended meanwhile, because `workerEnded` got what it sent last.
      */
-    async collect(): Promise<readonly Collected[]> {
-      await Promise.all([...workers].map(collectFrom));
+    async collect(withMetrics: boolean): Promise<readonly Collected[]> {
+      await Promise.all([...workers].map(([worker, place]) => collectFrom(worker, place, withMetrics)));
       return [...workers.values()].flatMap(({ last }) => last ?? []);
     },
     /** How many workers accept connections. */

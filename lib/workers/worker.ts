@@ -104,8 +104,9 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
       maxBufferedBytes: bufferedBytesOf(config),
       clients: config.clients !== undefined,
     }));
-  const collect = async (id: number): Promise<void> => {
-    const collected = watch && { ...(await watch.collect()), clientsFile: service?.clientsFile() };
+  const collect = async (id: number, withMetrics: boolean): Promise<void> => {
+    const report = await watch?.collect(withMetrics);
+    const collected = report && { ...report, clientsFile: service?.clientsFile() };
     send({ type: 'collected', id, collected });
   };
   const documents = new Questions<string>();
@@ -116,7 +117,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
         service?.sessionChanged();
       } else if (message.type === 'verification') documents.receive(message.id, message);
       else if (message.type === 'entered') gate?.receive(message);
-      else if (message.type === 'collect') void collect(message.id);
+      else if (message.type === 'collect') void collect(message.id, message.withMetrics);
       else if (message.type === 'reload') service?.reload();
       else if (message.type === 'announce-stop') {
         announced = true;

@@ -273,7 +273,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the state while a key is awaited: a failure of long ago counts for ever',
     file: 'lib/session/standing.ts',
-    edits: [{ find: 'clock.monotonic() < until ? {}', replace: 'until > 0 ? {}' }],
+    edits: [{ find: 'clock.monotonic() >= until ||', replace: 'clock.monotonic() < 0 ||' }],
     tests: [
       {
         file: 'test/session/standing.test.ts',

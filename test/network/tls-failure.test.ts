@@ -14,7 +14,7 @@ describe('a certificate or CRL outside its validity period', () => {
       assert.match(
         error?.message ?? '',
         new RegExp(
-          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-`,
+          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-\\d\\d-\\d\\d, past \\d\\d:00 UTC$`,
         ),
       );
       assert.equal(

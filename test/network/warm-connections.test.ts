@@ -547,6 +547,36 @@ describe('connections opened ahead, over time,', () => {
     });
   }
 
+  it('are not used, and are opened anew, after the clock was set back', async (t) => {
+    const { agent, connections, opened, alive, pass } = scene(t, 1);
+    connections.keep(true);
+    await pass(1);
+    const kept = new FakeSocket();
+    (agent.freeSockets as Record<string, unknown[]>)['service'] = [kept];
+    connections.idles(kept);
+    connections.dropOutlived();
+    t.mock.timers.setTime(Date.now() - 600_000);
+    connections.dropOutlived();
+    assert.equal(kept.writable, false, 'nobody knows how long it has idled');
+    assert.equal(connections.take(), undefined);
+    delete (agent.freeSockets as Record<string, unknown[]>)['service'];
+    await pass(2);
+    assert.deepEqual([opened.length, alive()], [2, 1]);
+  });
+
+  it('are retried in time if the clock is set back while the service is down', async (t) => {
+    const { connections, attempts, pass } = scene(t, 1, async () => {
+      throw new Error('down');
+    });
+    connections.keep(true);
+    await pass(60);
+    t.mock.timers.setTime(Date.now() - 600_000);
+    connections.keep(true); // starts its timer anew: a mocked one waits for the mocked clock
+    const before = attempts();
+    await pass(70);
+    assert.ok(attempts() > before, 'an hour without a connection');
+  });
+
   it('are not used if they are about to end', async (t) => {
     const { connections, opened, pass } = scene(t, 1);
     connections.keep(true);

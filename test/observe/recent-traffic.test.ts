@@ -91,6 +91,20 @@ describe('the traffic log', () => {
     traffic.close();
   });
 
+  it('keeps the refused requests of a worker that has ended', () => {
+    const { traffic } = scene();
+    traffic.refuse(UNKNOWN);
+    traffic.keepRefused([
+      { ...UNKNOWN, count: 5, at: 1_002_000 },
+      { ...UNKNOWN, method: 'GET', count: 2, at: 1_001_000 },
+    ]);
+    assert.deepEqual(traffic.snapshot().refused, [
+      { ...UNKNOWN, count: 6, at: 1_002_000 },
+      { ...UNKNOWN, method: 'GET', count: 2, at: 1_001_000 },
+    ]);
+    traffic.close();
+  });
+
   it('keeps the seconds in order when the clock is set back', () => {
     const { traffic, pass } = scene();
     traffic.observe(finished('a'), undefined);

@@ -80,7 +80,12 @@ describe('managed manifest', () => {
       const source = managed(async () => ({ status, headers: {}, body: Buffer.from('{}') }));
       await assert.rejects(
         source.newest(),
-        failsWith('manifest_unavailable', new RegExp(`status ${status}`)),
+        failsWith(
+          'manifest_unavailable',
+          new RegExp(
+            `: https://cdn\\.example/privatemode/v2/manifest\\.json answered with status ${status}$`,
+          ),
+        ),
       );
     }
   });

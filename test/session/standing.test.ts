@@ -65,6 +65,23 @@ describe('the state of the proxy', () => {
     });
   }
 
+  it('forgets that a key was refused once the secret that it could not renew ends by either clock', () => {
+    const facts = { closed: false, key: 'awaited', last: 'key-refused', confirmed: false } as const;
+    const error = new PrivatemodeError('api_key_rejected', 'refused');
+    const stateOf = (secret: SessionFacts['secret'], monotonic: number) =>
+      standingOf({ ...facts, error, until: 2_000, secret }, { now: () => 1_000, monotonic: () => monotonic });
+    assert.deepEqual(
+      [stateOf(SECRETS.good, 1_000).state, stateOf(SECRETS.good, 1_000).error],
+      ['not-renewable', error],
+    );
+    // The machine slept: only the wall clock went on.
+    assert.deepEqual(
+      [stateOf(SECRETS.expired, 1_000).state, stateOf(SECRETS.expired, 1_000).error],
+      ['awaiting-key', undefined],
+    );
+    assert.equal(stateOf(SECRETS.good, 2_000).state, 'awaiting-key');
+  });
+
   it('says that requests are tried exactly where a suspended secret is, and that none leaves only where none does', () => {
     for (const [last, confirmed] of MATRIX) {
       const isTried = ['none', 'ok', 'silent', 'key-refused', 'too-old'].includes(last);

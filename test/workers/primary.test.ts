@@ -301,13 +301,16 @@ describe('the primary', () => {
 
   it('reports what a worker last said if the worker does not answer within a second, and until its end', async (t) => {
     let answering = true;
+    let answers = 0;
     const worker = Object.assign(new EventEmitter(), {
       id: 1,
       isConnected: () => true,
       send(message: ToWorker, sent: () => void): void {
         sent();
         if (message.type !== 'collect' || !answering) return;
-        worker.emit('message', { type: 'collected', id: message.id, collected: { metrics: ['its own'] } });
+        answers += 1;
+        const report = { traffic: answers, ...(message.withMetrics ? { metrics: [answers] } : {}) };
+        worker.emit('message', { type: 'collected', id: message.id, collected: report });
       },
     });
     t.mock.method(cluster, 'setupPrimary', () => {});
@@ -326,14 +329,16 @@ describe('the primary', () => {
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;
     answering = false;
-    assert.deepEqual(await pool.collect(), [], 'it has said nothing yet');
+    assert.deepEqual(await pool.collect(true), [], 'it has said nothing yet');
     answering = true;
-    assert.deepEqual(await pool.collect(), [{ metrics: ['its own'] }]);
+    assert.deepEqual(await pool.collect(false), [{ traffic: 1 }], 'metrics that nobody asked for');
+    assert.deepEqual(await pool.collect(true), [{ traffic: 2, metrics: [2] }]);
+    assert.deepEqual(await pool.collect(false), [{ traffic: 3, metrics: [2] }]);
     answering = false;
-    assert.deepEqual(await pool.collect(), [{ metrics: ['its own'] }]);
-    const asked = pool.collect();
+    assert.deepEqual(await pool.collect(true), [{ traffic: 3, metrics: [2] }]);
+    const asked = pool.collect(true);
     worker.emit('exit', null, 'SIGKILL');
-    assert.deepEqual(ended, [{ metrics: ['its own'] }]);
+    assert.deepEqual(ended, [{ traffic: 3, metrics: [2] }]);
     assert.deepEqual(await asked, [], 'it would count twice');
     pool.announceStop();
   });
