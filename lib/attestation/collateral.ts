@@ -54,15 +54,24 @@ export interface SignedCollateral extends Obtained {
 
 /**
  * Wraps a source for one verification. Each question goes to the source once, or never if `allowed` is false.
- * Every rejection becomes collateral_unavailable, whatever the source rejects with.
+ * Every rejection becomes collateral_unavailable, whatever the source rejects with. Calls `arrived` for each
+ * answer.
  */
-export function askOnce(source: CollateralSource, allowed: boolean): CollateralSource {
+export function askOnce(
+  source: CollateralSource,
+  allowed: boolean,
+  arrived: () => void = () => {},
+): CollateralSource {
   const asked = new Map<string, Promise<unknown>>();
+  const noted = <T>(answer: T): T => {
+    arrived();
+    return answer;
+  };
   const once =
     <Args extends unknown[], T>(name: string, ask: (...args: Args) => Promise<T>) =>
     (...args: Args): Promise<T> => {
       const question = `${name} ${JSON.stringify(args)}`;
-      const pending = asked.get(question) ?? askSafely(allowed, () => ask(...args));
+      const pending = asked.get(question) ?? askSafely(allowed, () => ask(...args).then(noted));
       asked.set(question, pending);
       return pending as Promise<T>;
     };

@@ -1,5 +1,6 @@
 /**
- * The verdict itself: what the checks of the secret exchange, and errors of it, make of accepted evidence.
+ * The verdict itself: what the checks of the secret exchange, and errors of it, make of accepted evidence,
+ * and with which moment its dates are compared.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -10,7 +11,7 @@ import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
 import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
 import type { Verdict } from '../../lib/verdict/verdict.ts';
 import { syntheticInput } from '../support/evidence/attestation-vectors.ts';
-import { attestedBy } from '../support/evidence/snp-platform.ts';
+import { attestedBy, issueArkCrl, issueVcek } from '../support/evidence/snp-platform.ts';
 
 async function accepted(): Promise<Verdict> {
   const input = syntheticInput('synthetic_v158');
@@ -162,5 +163,75 @@ describe('a deployment whose manifest has no entry for the secret service', () =
       code: 'manifest_unsupported',
     });
     assert.deepEqual(asked, []);
+  });
+});
+
+describe('the moment of a verdict', () => {
+  const { now, ...input } = attestedBy({ vcek: null, crl: null });
+  const began = now.getTime();
+  const second = (ms: number): Date => new Date(ms - (ms % 1000));
+
+  /** The verdict on evidence without collateral. Each of AMD's two answers takes a second. */
+  async function attested(signedAt: (asked: number) => Date) {
+    let wall = began + 300;
+    const answers = new Map<'vcek' | 'crl', Uint8Array>();
+    async function signed(what: 'vcek' | 'crl', sign: (date: Date) => Uint8Array): Promise<Uint8Array> {
+      assert.ok(!answers.has(what), `asked again for ${what}`);
+      const answer = sign(signedAt(wall + 900));
+      answers.set(what, answer);
+      wall += 1000;
+      return answer;
+    }
+    const collateral = {
+      ...input.collateral,
+      amdVcek: () => signed('vcek', (notBefore) => issueVcek({ notBefore })),
+      amdCrl: async () => ({ crl: await signed('crl', (thisUpdate) => issueArkCrl({ thisUpdate })) }),
+    };
+    const control = {
+      attest: async () => input.document,
+      secret: () => Promise.reject(new Error('the end')),
+    };
+    let verdict: Verdict | undefined;
+    const hooks = {
+      onStep: () => {},
+      onEvidence: (judged: { readonly verdict: Verdict }) => {
+        verdict = judged.verdict;
+      },
+      onSecret: () => {},
+    };
+    let judged = 0;
+    const counted: typeof verify = (subject) => {
+      judged++;
+      return verify({ ...subject, secretFollows: false });
+    };
+    const clock = { now: () => wall, monotonic: () => 0 };
+    const deps = { ...input, collateral, control, clock, verify: counted };
+    await assert.rejects(attest(deps, hooks, { ...input, apiKey: 'key' }));
+    return { verdict: verdict as unknown as Verdict, answers, judged };
+  }
+
+  it('is when the last collateral arrived that was signed after the attestation began, also in the saved exchange', async () => {
+    const { verdict, answers } = await attested(second);
+    assert.equal(verdict.failure?.error.message, undefined);
+    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began], ['accepted', 2300]);
+    const saved = {
+      ...input.collateral,
+      amdVcek: async () => answers.get('vcek') as Uint8Array,
+      amdCrl: async () => ({ crl: answers.get('crl') as Uint8Array }),
+    };
+    const subject = { ...input, collateral: saved, at: verdict.at, secret: undefined };
+    const again = await judge({ ...subject, canBeOpened: async () => true });
+    assert.equal(again.outcome, 'accepted');
+  });
+
+  it('is when the evidence came if the collateral is older than that, so that it is judged once', async () => {
+    const { verdict, judged } = await attested(() => new Date('2026-11-01T00:00:00Z'));
+    assert.deepEqual([verdict.outcome, verdict.at.getTime() - began, judged], ['accepted', 300, 1]);
+  });
+
+  it('does not wait for collateral that is not valid when it arrives: it is refused, and asked for once', async () => {
+    const { verdict, answers, judged } = await attested((ms) => new Date(ms + 60_000));
+    assert.deepEqual([verdict.outcome, verdict.failure?.check?.id], ['rejected', 'snp.chain.validity']);
+    assert.deepEqual([[...answers.keys()], judged], [['vcek'], 2]);
   });
 });
