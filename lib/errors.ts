@@ -429,6 +429,8 @@ export interface FailureDetail {
   readonly clock?: 'early' | 'late' | undefined;
   /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
   readonly missingRoot?: string | undefined;
+  /** A newer manifest could not be fetched, under which the service may pass. */
+  readonly newestMissing?: true | undefined;
   /** Nothing shows that hardware signed the evidence that failed: it may come from anybody on the way. */
   readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */

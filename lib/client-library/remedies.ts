@@ -46,12 +46,14 @@ function verifiedRemedy(error: PrivatemodeError, given: VerifiedOptions): string
 }
 
 /**
- * The remedy to show. An error with a remedy of its own keeps it. If a network error caused it, that error's
- * remedy is shown instead of the table's: always for `not_ready`; for other errors if the cause has a remedy
- * of its own, as in a browser's page (CORS).
+ * The remedy to show. An error with a remedy of its own keeps it, unless it is that of its cause: then the
+ * cause decides. If a network error caused it, that error's remedy is shown instead of the table's: always
+ * for `not_ready`; for other errors if the cause has a remedy of its own, as in a browser's page (CORS).
  */
 function remedyOf({ code, remedy, cause }: PrivatemodeError): string {
-  if (remedy !== TABLE[code].remedies.operator) return remedy;
+  const isOwn = remedy !== TABLE[code].remedies.operator;
+  if (isOwn && cause instanceof PrivatemodeError && cause.remedy === remedy) return remedyOf(cause);
+  if (isOwn) return remedy;
   const { remedy: ours } = ERRORS[code];
   if (!(cause instanceof PrivatemodeError && cause.blame === 'network')) return ours;
   const better = remedyOf(cause);

@@ -5,7 +5,15 @@
  */
 import { PrivatemodeError } from '../errors.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
-import { accepted, confirmAt, isOwnFault, isRejected, rejected, type Verdicts } from './refusal.ts';
+import {
+  accepted,
+  confirmAt,
+  endedWith,
+  isOwnFault,
+  isRejected,
+  rejected,
+  type Verdicts,
+} from './refusal.ts';
 import {
   forcedBy,
   isOvertaken,
@@ -214,6 +222,7 @@ function failed(
   const next: SessionState = {
     ...state,
     running: undefined,
+    verdicts: endedWith(state.verdicts, error),
     key: dropped ? 'awaited' : key,
     outage: { failures, failedAt: at.now, error, permanent, isReported },
     unjudged: dropped
@@ -267,8 +276,9 @@ function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): 
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
   const heard = unjudgedBy(state, error);
   const until = heard?.as === 'silent' && state.key === 'awaited' ? at.monotonic + OFFER_COUNTS : undefined;
+  const next = { ...state, verdicts: endedWith(state.verdicts, error) };
   return only(
-    isAbout ? { ...state, unjudged: heard && { ...heard, until } } : state,
+    isAbout ? { ...next, unjudged: heard && { ...heard, until } } : next,
     tell({ type: 'offer-failed', message, error }),
     ...(permanent === undefined ? [] : [{ type: 'permanent', error: permanent } as const]),
   );

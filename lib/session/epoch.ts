@@ -4,7 +4,7 @@
  */
 import { sha256 } from '#crypto/digest';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
-import { asPrivatemodeError, type ErrorCode, type PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log/manifest-log.ts';
 import type { recordExchange } from '../verdict/saved-exchange.ts';
 import { verdictText } from '../verdict/verdict.ts';
@@ -71,6 +71,17 @@ const CURES: Readonly<Partial<Record<ErrorCode, 'time' | 'newer manifest'>>> = {
 /** Undefined: neither the next round nor a newer manifest is tried. */
 export const cureOf = ({ code }: PrivatemodeError) => CURES[code];
 
+/**
+ * The error of a failed validation, where the newest manifest could not be fetched. With it a mismatch may be
+ * over, unless no hardware vouches for the evidence; so then the remedy is that of the fetch.
+ */
+function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): PrivatemodeError {
+  const { code, detail } = error;
+  const { remedy } = code === 'manifest_mismatch' && !detail?.unvouched ? cause : error;
+  const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
+  return new PrivatemodeError(code, message, { cause, remedy, detail: { ...detail, newestMissing: true } });
+}
+
 interface Round {
   /** When the first round of this epoch began, on the monotonic clock. */
   readonly began: number;
@@ -83,7 +94,7 @@ interface Round {
  * Returns a function that makes an epoch with an API key. It tries up to three rounds, and throws what the
  * last round threw, or the signal's reason. It expects the manifest that was enforced last, so that renewals
  * do not depend on the CDN. If validation fails and the manifest is managed, it fetches the newest one, once,
- * and validates again.
+ * and validates again; if that cannot be fetched, it throws the error of the validation, which says so too.
  */
 export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: AbortSignal) => Promise<Epoch> {
   const { manifests, collateral, manifestLog, clock, random, observe, lifetimes = lifetimesOf() } = deps;
@@ -182,9 +193,9 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
         const isOutdated = rejections.has(error) || cureOf(error) === 'newer manifest';
         if (isOutdated && manifest !== undefined && !refetched) {
           refetched = true;
-          const published = await manifests.newest(signal).catch(() => {
+          const published = await manifests.newest(signal).catch((cause: unknown) => {
             signal.throwIfAborted();
-            throw error; // the CDN does not have the newest manifest, but the service failed the validation
+            throw withoutNewest(error, asPrivatemodeError(cause));
           });
           const changed = Buffer.compare(published, manifest) !== 0;
           const message = 'Validation failed, trying the newest manifest';

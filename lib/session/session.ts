@@ -382,7 +382,9 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   function notReady(what: string, cause: PrivatemodeError | undefined): PrivatemodeError {
     const why = cause === undefined ? '' : `: ${cause.message}`;
-    const remedy = cause?.code === 'manifest_mismatch' ? ROLLOUT_REMEDY : undefined;
+    const { unvouched, newestMissing } = cause?.detail ?? {};
+    const isRollout = cause?.code === 'manifest_mismatch' && !unvouched && !newestMissing;
+    const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
     return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
   }
 

@@ -486,6 +486,10 @@ describe('a client of the library', { timeout: 600_000 }, () => {
       remedy,
       /^Try again in a moment: a deployment is being replaced\. If it persists, report it to the publisher/,
     );
+    const untrusted = new PrivatemodeError('upstream_tls_untrusted', 'the CDN has an unknown authority');
+    const { remedy: ofCause } = untrusted;
+    const mismatch = new PrivatemodeError('manifest_mismatch', 'm', { cause: untrusted, remedy: ofCause });
+    assert.match(toApplication(mismatch).remedy, /^Have the runtime trust the CA/);
     const clock = new PrivatemodeError('attestation_failed', 'not yet valid', { remedy: CLOCK_REMEDY });
     assert.equal(toApplication(clock).remedy, CLOCK_REMEDY);
   });

@@ -189,6 +189,23 @@ describe('session without a configured key', () => {
     assert.equal(permanent.length, 1);
   });
 
+  it('shows with the error of a mismatch, found with the key of a client, that the newest manifest could not be fetched', async () => {
+    const { session, remote, clock } = sessionScene({ apiKey: undefined });
+    await session.acquire(offering('old'));
+    remote.onAttest = accepting('new');
+    await clock.advance(56 * MINUTE);
+    remote.deployed = 'B';
+    remote.onManifest = fails('manifest_unavailable', 'the CDN has gone');
+    const refused = assert.rejects(session.acquire(offering('new')), {
+      code: 'not_ready',
+      message: /the CDN has gone$/,
+    });
+    await clock.advance(30_000);
+    await refused;
+    const { code, message = '' } = session.standing().error ?? {};
+    assert.deepEqual([code, message.endsWith('the CDN has gone')], ['manifest_mismatch', true]);
+  });
+
   it('drops a kept key that the service no longer accepts, and renews with the key of the next request', async () => {
     const { session, remote, clock, events, permanent } = sessionScene({ apiKey: undefined });
     const first = await session.acquire(offering('old'));

@@ -689,13 +689,39 @@ describe('session with a managed manifest', () => {
     assert.equal(session.standing().state, 'verified');
   });
 
-  it('reports manifest_mismatch, not manifest_unavailable, if the newest manifest cannot be fetched', async () => {
-    const { session, remote, clock } = await ready();
-    remote.deployed = 'B';
-    remote.onManifest = fails('manifest_unavailable');
-    await clock.advance(46 * MINUTE);
-    assert.equal((session.standing().error as PrivatemodeError).code, 'manifest_mismatch');
-  });
+  for (const [what, authentic, remedy] of [
+    ['the remedy of the CDN', 'yes', 'Check that the manifest host can be reached.'],
+    ['to distrust evidence that no hardware vouches for', 'no', /^Do not trust the remote/],
+  ] as const) {
+    it(`reports manifest_mismatch, with the error of the CDN and ${what}, if the newest manifest cannot be fetched`, async () => {
+      const { session, remote, clock, events } = await ready();
+      remote.deployed = 'B';
+      remote.authentic = authentic;
+      remote.onManifest = fails('manifest_unavailable', 'the CDN has gone');
+      await clock.advance(56 * MINUTE);
+      const waiting = session.acquire(WAIT).catch((error: PrivatemodeError) => error);
+      await clock.advance(30_000);
+      const refused = (await waiting) as PrivatemodeError;
+      const logged = events.findLast(({ type }) => type === 'update-failed');
+      assert.ok(logged?.type === 'update-failed');
+      for (const error of [session.standing().error, logged.error]) {
+        assert.equal(error?.code, 'manifest_mismatch');
+        assert.match(
+          error.message,
+          /some\.check: .*; whether there is a newer manifest is unknown: the CDN has gone$/,
+        );
+        assert.match(error.remedy, new RegExp(remedy));
+      }
+      assert.equal(refused.code, 'not_ready');
+      assert.match(refused.message, /; whether there is a newer manifest is unknown: the CDN has gone$/);
+      assert.doesNotMatch(refused.remedy, /a deployment is replaced/);
+      remote.onManifest = () => {};
+      remote.authentic = 'yes';
+      await clock.advance(MINUTE);
+      const { code, message = '' } = session.standing().error ?? {};
+      assert.deepEqual([code, /newer manifest/.test(message)], ['manifest_mismatch', false]);
+    });
+  }
 
   it('asks the CDN for its first manifest until it answers, and attests only then', async () => {
     const { session, remote, clock, count } = sessionScene({

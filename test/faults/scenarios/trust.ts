@@ -166,7 +166,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       await eventually('the end of the epoch', () => secretId(s) === '');
       const { status, words } = await readiness(s);
       assert.equal(status, 503);
-      assert.match(words, /manifest/);
+      assert.match(words, /^[^:]+: manifest_mismatch: .*: the manifest cannot be fetched: .* status 503$/m);
       const waiting = s.ask();
       await delay(300);
       assert.equal(s.stack.simulator.counts['inference'], 1, 'a request left without an epoch');
