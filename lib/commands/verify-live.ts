@@ -20,7 +20,7 @@ import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';
 import { canBeOpened } from '../session/secret-exchange.ts';
 import { recordCollateral } from '../verdict/collateral-file.ts';
-import { endedBy, notJudged, rootsKind, type SecretMessages, withOpenRows } from '../verdict/judge.ts';
+import { completed, notJudged, rootsKind, type SecretMessages } from '../verdict/judge.ts';
 import type { SavedExchange } from '../verdict/saved-exchange.ts';
 import { foreignRoots, rootsFrom, type Verified } from '../verdict/text.ts';
 import type { Verdict } from '../verdict/verdict.ts';
@@ -130,7 +130,7 @@ async function askService(
     return { verdict: notJudged(cause, known), exchange: undefined };
   }
   const exchange = { ...asked, manifest, roots, secret, collateral: collateral.recorded() };
-  return { verdict: withOpenRows(endedBy(error, verdict)), exchange };
+  return { verdict: completed(error, verdict), exchange };
 }
 
 const STEPS: Readonly<Record<Step, string>> = {

@@ -55,6 +55,7 @@ export function sessionLog(
         return failed(event.error, message);
       case 'secret-judged':
         return count(counters.attestations, event.rejection === undefined ? 'accepted' : 'failed');
+      case 'secret-missing':
       case 'verdict':
         return; // a failed check fails the renewal, whose log line names the check
       case 'step':

@@ -6,8 +6,9 @@ import { sha256 } from '#crypto/digest';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log/manifest-log.ts';
+import { completed } from '../verdict/judge.ts';
 import type { recordExchange } from '../verdict/saved-exchange.ts';
-import { verdictText } from '../verdict/verdict.ts';
+import { type Verdict, verdictText } from '../verdict/verdict.ts';
 import { type AttestDeps, attest, type Step } from './attest.ts';
 import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
@@ -117,12 +118,14 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
   ): Promise<Epoch> {
     const asked = collateral.forVerdict();
     const recording = deps.recordExchange?.(asked);
+    let last: Verdict | undefined;
     const attested = await attest(
       { ...deps, collateral: recording?.source ?? asked },
       {
         onStep: (step) => observe({ type: 'step', message: STEPS[step] }),
         async onEvidence({ verdict, askedAt }) {
           const { failure, authentic } = verdict;
+          last = verdict;
           if (failure === undefined) return observe({ type: 'attested', message: attestedMessage, verdict });
           const { error } = failure;
           const rejection = { error, began, askedAt, newest, authentic };
@@ -134,6 +137,7 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
         },
         onSecret({ verdict, askedAt }) {
           const message = 'The signature on the secret was checked';
+          last = verdict;
           // The evidence was accepted under this manifest, so no newer one is missing.
           const authentic = 'yes' as const;
           const { error } = verdict.failure ?? {};
@@ -142,7 +146,18 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
         },
       },
       { apiKey, manifest, signal },
-    );
+    ).catch((thrown: unknown) => {
+      signal.throwIfAborted();
+      if (last === undefined || last.failure !== undefined) throw thrown;
+      const message = 'The secret exchange failed';
+      observe({
+        type: 'secret-missing',
+        message,
+        verdict: completed(asPrivatemodeError(thrown), last),
+        began,
+      });
+      throw thrown;
+    });
     const { verdict, secret, attestedAt, beganMonotonic } = attested;
     const manifestSha256 = verdict.manifestSha256 as string; // a manifest was given, so it has a digest
     const { appended, path } = await manifestLog.record(manifest, clock.now());

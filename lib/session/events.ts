@@ -35,6 +35,11 @@ export type SessionEvent = { readonly message: string } & (
    * fetched and no check failed for another reason. A later event reports the same again, as an error.
    */
   | { readonly type: 'rejected'; readonly verdict: Verdict; readonly rejection: Rejection }
+  /**
+   * No check failed, but the attestation gave no secret: the verdict with the error that ended it, as
+   * `verify` has it. `began`: as in `Rejection`. A later event reports the same again, as an error.
+   */
+  | { readonly type: 'secret-missing'; readonly verdict: Verdict; readonly began: number }
   /** The verdict on the evidence, with the checks of the secret exchange added at its end. */
   | { readonly type: 'secret-judged'; readonly verdict: Verdict; readonly rejection: Rejection | undefined }
   /**

@@ -175,9 +175,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
     outcome === 'unavailable' && isRejected(state.verdicts);
 
   const observe: Observer = (event) => {
-    const rejection = 'rejection' in event ? event.rejection : undefined;
-    if (rejection && isOvertaken(state, rejection.began, at())) return deps.observe(event);
-    if ('verdict' in event && !isSilence(event.verdict)) verdict = event.verdict;
+    const refused =
+      'rejection' in event ? event.rejection : event.type === 'secret-missing' ? event : undefined;
+    if (refused && isOvertaken(state, refused.began, at())) return deps.observe(event);
+    // What `attested` brings is accepted, but not whole: the checks of the secret follow.
+    if ('verdict' in event && event.type !== 'attested' && !isSilence(event.verdict)) verdict = event.verdict;
     if (event.type === 'attested') dispatch({ type: 'judged', what: 'evidence', rejection: undefined });
     if (event.type === 'rejected') dispatch({ type: 'judged', what: 'evidence', rejection: event.rejection });
     if (event.type === 'secret-judged')

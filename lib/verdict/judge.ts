@@ -115,6 +115,10 @@ export function endedBy(error: PrivatemodeError | undefined, verdict: Verdict): 
   return isOpen ? { ...verdict, outcome: 'unavailable' } : verdict;
 }
 
+/** As `endedBy`, with a row for each check of the secret exchange that was not made. */
+export const completed = (error: PrivatemodeError | undefined, verdict: Verdict): Verdict =>
+  withOpenRows(endedBy(error, verdict));
+
 /** How an error outside the checks ends a verdict. */
 const endOf = (error: PrivatemodeError): Pick<Verdict, 'outcome' | 'failure'> => ({
   outcome: outcomeOfError(error.code),

@@ -297,6 +297,19 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the verdict that is shown: evidence without a secret passes for a service that was accepted',
+    file: 'lib/session/session.ts',
+    edits: [{ find: "event.type !== 'attested' && !isSilence(", replace: '!isSilence(' }],
+    tests: [
+      {
+        file: 'test/session/session.test.ts',
+        names: [
+          'the start of a session gives no verdict that accepts while checks of the secret are missing; if it does not come, the verdict is unavailable, with a row for each of them',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the pause between renewals: requests under a good secret cut it short',
     file: 'lib/session/session.ts',
     edits: [{ find: 'clock.now() >= (state.due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' }],

@@ -97,6 +97,29 @@ describe('the start of a session', () => {
     assert.equal(count('attest'), 1);
   });
 
+  it('gives no verdict that accepts while checks of the secret are missing; if it does not come, the verdict is unavailable, with a row for each of them', async () => {
+    const before: unknown[] = [];
+    const { session, clock, remote, events } = sessionScene({
+      prepare: {
+        onSecret: () => {
+          before.push(session.lastVerdict()?.outcome);
+          fails('control_api_failed', 'status 503')();
+        },
+      },
+    });
+    await clock.advance(10_000);
+    assert.deepEqual(before.slice(0, 3), [undefined, 'unavailable', 'unavailable']);
+    const { outcome, failure, checks = [] } = session.lastVerdict() ?? {};
+    assert.deepEqual([outcome, failure?.error.message], ['unavailable', 'status 503']);
+    const made = checks.map(({ id, outcome }) => [id.split('.')[0], outcome].join(' '));
+    assert.deepEqual([...new Set(made)], ['some pass', 'mesh not-evaluated', 'secret not-evaluated']);
+    assert.equal(checks.length, 1 + 10);
+    assert.ok(events.some((event) => event.type === 'secret-missing'));
+    remote.onSecret = () => {};
+    await clock.advance(10_000);
+    assert.equal(session.lastVerdict()?.outcome, 'accepted');
+  });
+
   it('uses no secret until its manifest is logged', async () => {
     const { session, remote, clock } = sessionScene({
       prepare: { onRecord: fails('manifest_log_failed', 'the disk is full') },
