@@ -431,6 +431,8 @@ export interface FailureDetail {
   readonly missingRoot?: string | undefined;
   /** A newer manifest could not be fetched, under which the service may pass. */
   readonly newestMissing?: true | undefined;
+  /** The evidence has a form that a newer version of this program may understand. */
+  readonly newer?: true | undefined;
   /** Nothing shows that hardware signed the evidence that failed: it may come from anybody on the way. */
   readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */

@@ -47,9 +47,9 @@ export type Outcome = 'accepted' | 'rejected' | 'unsupported' | 'malformed';
 
 /**
  * Whether the hardware itself states what was judged (lib/attestation/authentic.ts). `unknown` counts as
- * `no`. It has three causes. The document lacks the certificate of the key that signed the report, and
- * nothing is fetched for this question. No root is pinned to which the key could chain. The nonce has a wrong
- * length.
+ * `no`. It has four causes. The document lacks the certificate of the key that signed the report, and nothing
+ * is fetched for this question. No root is pinned to which the key could chain. This program does not know
+ * the report's version. The nonce has a wrong length.
  */
 export type Authentic = 'yes' | 'no' | 'unknown';
 

@@ -30,6 +30,8 @@ const NOT_SHOWN =
 
 const BY_CODE: Readonly<Partial<Record<ErrorCode, Advice>>> = {
   attestation_failed: (circumstances, verdict) => {
+    const { check, error } = verdict.failure ?? {};
+    if (check?.detail?.newer && error) return error.remedy;
     if (circumstances.mode === 'offline') return distrustFiles(circumstances.atGiven, verdict);
     const proof = circumstances.saved
       ? 'Report it with the saved exchange'

@@ -146,6 +146,9 @@ const WHOEVER_SIGNED: ReadonlySet<ErrorCode> = new Set([
 export const NOT_AUTHENTIC_REMEDY =
   'Do not trust the remote: check its address and the network, and report it if both are right.';
 
+const NEWER_REMEDY =
+  'Update this program to its latest version, which may understand this evidence; do not trust the remote before it does.';
+
 /** The check that decided against acceptance, as an error with its code. */
 function failureOf(check: Check | undefined, authentic: Verdict['authentic']): Verdict['failure'] {
   if (check === undefined) {
@@ -158,7 +161,8 @@ function failureOf(check: Check | undefined, authentic: Verdict['authentic']): V
   if (doubt === undefined) {
     return { check, error: new PrivatemodeError(code, reason, { remedy: clockRemedy, detail }) };
   }
-  const remedy = (authentic === 'unknown' && clockRemedy) || NOT_AUTHENTIC_REMEDY;
+  const better = clockRemedy ?? (detail?.newer && NEWER_REMEDY);
+  const remedy = (authentic === 'unknown' && better) || NOT_AUTHENTIC_REMEDY;
   const options = { remedy, detail: { ...detail, unvouched: true } } as const;
   return { check, error: new PrivatemodeError(code, `${doubt}: ${reason}`, options) };
 }

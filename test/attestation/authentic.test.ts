@@ -90,6 +90,7 @@ const ROWS: readonly Row[] = [
     snp({ reportKey: generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey }),
     'no',
   ],
+  ['has a report of a version whose layout is not known', snp({ report: { version: 6 } }), 'unknown'],
   ['is signed by a VLEK', snp({ report: { signerInfo: 1 << 2 } }), 'unknown'],
   ['chains to no pinned root', snp({ roots: syntheticRoots('synthetic') }), 'no'],
   ['is of a product line that no root is pinned for', snp({ roots: MILAN_ONLY }), 'unknown'],

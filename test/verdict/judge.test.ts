@@ -5,8 +5,10 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { type Check, verify } from '../../lib/attestation/verify-evidence.ts';
+import { toApplication } from '../../lib/client-library/remedies.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { attest } from '../../lib/session/attest.ts';
+import { adviceFor } from '../../lib/verdict/advice.ts';
 import { SECRET_EXCHANGE_ROWS } from '../../lib/verdict/checks.ts';
 import { endedBy, evidenceVerdict, judge, withOpenRows, withSecretChecks } from '../../lib/verdict/judge.ts';
 import type { Verdict } from '../../lib/verdict/verdict.ts';
@@ -66,6 +68,25 @@ describe('the error of a verdict that rejects', () => {
       assert.equal(error?.remedy.startsWith('Check the clock of this machine'), authentic !== 'no');
       assert.equal(error?.detail?.clock, 'early');
     }
+  });
+});
+
+describe('an SEV-SNP report of version 6', () => {
+  it('is refused with the advice to update, and is not called a forgery', async () => {
+    const { now, ...input } = attestedBy({ report: { version: 6 } });
+    const subject = { ...input, at: now, secret: undefined };
+    const verdict = await judge({ ...subject, canBeOpened: async () => true });
+    const { error, check: failed } = verdict.failure ?? {};
+    assert.deepEqual([verdict.outcome, failed?.id], ['rejected', 'snp.report.version']);
+    assert.match(
+      error?.message ?? '',
+      /^nothing shows which hardware signed this evidence: snp\.report\.version:/,
+    );
+    const remedy = /^Update this program to its latest version, .* do not trust the remote before it does\.$/;
+    assert.match(error?.remedy ?? '', remedy);
+    assert.match(adviceFor(verdict, { mode: 'live', manifest: 'managed', saved: false }), remedy);
+    assert.match(adviceFor(verdict, { mode: 'offline', atGiven: false }), remedy);
+    assert.equal(toApplication(error as PrivatemodeError).remedy, error?.remedy);
   });
 });
 

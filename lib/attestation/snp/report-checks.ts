@@ -9,7 +9,8 @@ import { bits, type TcbParts, tcbAtMost, tcbParts, tcbText, tcbValue } from './p
 import { SNP_SIGNED_BYTES, serializeReport, signingKey } from './report.ts';
 import type { SnpSubject } from './vcek.ts';
 
-const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
+/** Versions with the layout of docs/protocol/attestation.md 6.2, by which the signed bytes are rebuilt. */
+export const SUPPORTED_VERSIONS: readonly number[] = [2, 3, 4, 5];
 const ECDSA_P384_SHA384 = 1;
 const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7: 'none' };
 
@@ -29,7 +30,10 @@ export const REPORT_ROWS = rowsFrom<SnpSubject>('attestation.md 6.2', {
   'snp.report.version': {
     title: 'Report version',
     expected: 'version 2, 3, 4 or 5',
-    judge: ({ report: { version } }) => finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
+    judge: ({ report: { version } }) => ({
+      ...finding(SUPPORTED_VERSIONS.includes(version), `version ${version}`),
+      detail: version > 5 ? { newer: true } : undefined,
+    }),
   },
   'snp.report.signature_algo': {
     title: 'Signature algorithm of the report',

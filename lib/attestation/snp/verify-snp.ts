@@ -10,7 +10,7 @@ import { matchMeasurement } from './launch-digest.ts';
 import { POLICY_ROWS } from './policy-checks.ts';
 import { type Product, productOf } from './product.ts';
 import { decodeSnpAttestation, familyModelStepping, type SnpAttestation, signingKey } from './report.ts';
-import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS } from './report-checks.ts';
+import { FIRMWARE_ROWS, REPORT_ROWS, SIGNATURE_ROWS, SUPPORTED_VERSIONS } from './report-checks.ts';
 import { obtainArkCrl, obtainVcek, readRoots, readVcekExtensions, type SnpSubject } from './vcek.ts';
 
 /** In the order in which they are reported. */
@@ -62,6 +62,8 @@ export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
         roots: attempt(() => readRoots(context.roots, product)),
       }),
     );
+    // The bytes that were signed cannot be rebuilt by the layout of another version.
+    if (!SUPPORTED_VERSIONS.includes(message.report.version)) return 'unknown';
     // Only VCEKs have roots here; a VCEK is signing key 0.
     if (first === undefined || signingKey(message.report) !== 0) return 'unknown';
     if (!allPass(await judgeReport(first))) return 'no';
