@@ -17,8 +17,9 @@ const OWNER_KEYS = [
   { key: 'WorkloadOwnerPubKeys', isKey: (der: Uint8Array) => publicKeyFromSpki(der).algorithm === 'ec' },
   { key: 'SeedshareOwnerPubKeys', isKey: (der: Uint8Array) => publicKeyFromPkcs1(der).algorithm === 'rsa' },
 ] as const;
+const MANDATORY = ['Policies', 'ReferenceValues'];
 const TOP_LEVEL_KEYS = [
-  ...['Policies', 'ReferenceValues', 'MinimumAPIVersion', 'WorkloadOwnerKeyDigests'],
+  ...[...MANDATORY, 'MinimumAPIVersion', 'WorkloadOwnerKeyDigests'],
   ...OWNER_KEYS.map(({ key }) => key),
 ];
 const POLICY_KEYS = ['SANs', 'WorkloadSecretID', 'Role'];
@@ -43,8 +44,8 @@ export function parseManifest(bytes: Uint8Array) {
 
 /**
  * Says why these bytes cannot be a manifest, as the end of a sentence about them; undefined if they may be
- * one. Without this check, an error page in place of a manifest would look like a service that runs under a
- * different manifest.
+ * one. Without this check, an error page or a JSON error in place of a manifest would look like a service
+ * that runs under a different manifest.
  */
 export function whyNoManifest(bytes: Uint8Array): string | undefined {
   const text = Buffer.from(bytes).toString('utf8');
@@ -52,11 +53,16 @@ export function whyNoManifest(bytes: Uint8Array): string | undefined {
   if (text.startsWith('\ufeff'))
     return 'begins with a byte order mark, which the manifest of the service does not have';
   if (/^\s*</.test(text)) return 'is an HTML page, most likely an error page, not a manifest';
+  let json: unknown;
   try {
-    JSON.parse(text);
-    if (/^\s*\{/.test(text)) return undefined;
+    json = JSON.parse(text);
   } catch {} // what cannot be parsed is no object either
-  return 'is not a JSON object: not a manifest';
+  if (typeof json !== 'object' || json === null || Array.isArray(json))
+    return 'is not a JSON object: not a manifest';
+  // A wrong letter case is for the checks of the manifest to refuse.
+  const names = new Set(Object.keys(json).map((name) => name.toLowerCase()));
+  const missing = MANDATORY.find((name) => !names.has(name.toLowerCase()));
+  return missing && `has no member ${missing}: not a manifest`;
 }
 
 function readPolicies(policies: JsonMembers): ReadonlyMap<string, PolicyEntry> {

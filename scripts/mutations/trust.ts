@@ -36,6 +36,19 @@ export const TRUST: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the fetched manifest: a JSON error counts as one, and the service as replaced',
+    file: 'lib/attestation/manifest.ts',
+    edits: [{ find: 'return missing && `', replace: 'return missing && undefined && `' }],
+    tests: [
+      {
+        file: 'test/session/manifest-source.test.ts',
+        names: [
+          'managed manifest is unavailable if the host sends something that cannot be a manifest, such as an error page',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the end of a process: a denial and the evidence of a rented machine end a pinned proxy',
     file: 'lib/session/decide.ts',
     edits: [

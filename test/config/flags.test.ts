@@ -8,7 +8,8 @@ import { FLAGS, LISTED } from '../../lib/config/flags.ts';
 import { configOf, parsed, refused } from '../support/doors/config.ts';
 
 const SALT = 'a-salt-of-exactly-thirty-two-by.';
-const FILES = { 'key.txt': 'sk-file\n', 'm.json': '{}', 'store.url': ' redis://:in-a-file@store:6380\n' };
+const MANIFEST = '{"Policies":{},"ReferenceValues":{}}';
+const FILES = { 'key.txt': 'sk-file\n', 'm.json': MANIFEST, 'store.url': ' redis://:in-a-file@store:6380\n' };
 
 const TABLE = new Map([
   ['claude-*', 'big'],

@@ -23,6 +23,7 @@ describe('a mistake on the command line', () => {
       'marked.json': '\ufeff{}',
       'list.json': '[]',
       'cut.json': '{"Policies":',
+      'package.json': '{"name":"privatemode-proxy"}',
     };
     for (const [name, content] of Object.entries(files)) writeFileSync(join(directory, name), content);
   });
@@ -189,6 +190,10 @@ describe('a mistake on the command line', () => {
     [
       ['--manifest-path=DIR/cut.json'],
       'the manifest file "DIR/cut.json" of --manifest-path is not a JSON object: not a manifest; fetch it again, and save it byte for byte as it was sent',
+    ],
+    [
+      ['--manifest-path=DIR/package.json'],
+      'the manifest file "DIR/package.json" of --manifest-path has no member Policies: not a manifest; fetch it again, and save it byte for byte as it was sent',
     ],
     [
       ['--manifest-path=DIR/marked.json'],

@@ -116,7 +116,7 @@ describe('a start that fails', { timeout: 600_000 }, () => {
   it('names the service that cannot be reached, what to check, and when it tries again', async () => {
     const flags = ['--listen-address=127.0.0.1', '--port=0', '--api-key=k', '--api-endpoint=localhost:1'];
     const manifest = join(workspace, 'manifest.json');
-    writeFileSync(manifest, '{}');
+    writeFileSync(manifest, '{"Policies":{},"ReferenceValues":{}}');
     const proxy = await startProxyProcess(
       [...flags, `--workspace=${workspace}`, `--manifest-path=${manifest}`],
       {},

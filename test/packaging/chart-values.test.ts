@@ -33,7 +33,7 @@ const merged = (levels: readonly Level[]) => ({
 const MOUNTED = {
   '/etc/privatemode-proxy/api-key/apiKey': 'a-key\n',
   '/etc/privatemode-proxy/prompt-cache-salt/promptCacheSalt': '0123456789abcdef0123456789abcdef',
-  '/etc/config/manifest.json': '{}',
+  '/etc/config/manifest.json': '{"Policies":{},"ReferenceValues":{}}',
   '/etc/privatemode-proxy/clients/team.json': '{"clients":[]}',
   '/etc/privatemode-proxy/limits-store/address': 'rediss://:password@redis.example:6380/0',
 };

@@ -2,11 +2,14 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { parseManifest } from '../../lib/attestation/manifest.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+const MANIFEST = '{"Policies":{},"ReferenceValues":{}}\n';
 
 const failsWith = (code: string, words: RegExp) => (error: unknown) => {
   assert.ok(error instanceof PrivatemodeError, String(error));
@@ -63,11 +66,11 @@ describe('managed manifest', () => {
     const asked: Parameters<ControlCall>[0][] = [];
     const call: ControlCall = async (request) => {
       asked.push(request);
-      return { status: 200, headers: {}, body: Buffer.from('{"a":1}\n') };
+      return { status: 200, headers: {}, body: Buffer.from(MANIFEST) };
     };
     // The reference takes the address with the path.
     for (const path of ['', '/', '/privatemode/v2', '/privatemode/v2/']) {
-      assert.deepEqual(await managed(call, `https://cdn.example${path}`).newest(), Buffer.from('{"a":1}\n'));
+      assert.deepEqual(await managed(call, `https://cdn.example${path}`).newest(), Buffer.from(MANIFEST));
     }
     for (const { url, maxBytes, timeout } of asked) {
       assert.equal(url, 'https://cdn.example/privatemode/v2/manifest.json?t=1234567890123');
@@ -90,6 +93,12 @@ describe('managed manifest', () => {
     }
   });
 
+  it('may have its members in another letter case, which the checks of the manifest refuse', async () => {
+    const body = Buffer.from('{"policies":{},"REFERENCEVALUES":{}}');
+    assert.equal(await managed(async () => ({ status: 200, headers: {}, body })).newest(), body);
+    assert.throws(() => parseManifest(body), failsWith('manifest_invalid', /Policies|policies/));
+  });
+
   it('is unavailable if the host sends something that cannot be a manifest, such as an error page', async () => {
     for (const [body, words] of [
       ['', /what cdn\.example sent is empty/],
@@ -97,6 +106,10 @@ describe('managed manifest', () => {
       ['<!doctype html><title>Down for maintenance</title>', /is an HTML page, most likely an error page/],
       ['{"Policies":{"aa', /is not a JSON object/],
       ['[{}]', /is not a JSON object/],
+      ['{}', /what cdn\.example sent has no member Policies: not a manifest$/],
+      ['{"error":{"message":"not found"}}', /has no member Policies/],
+      ['{"message":"Forbidden"}', /has no member Policies/],
+      ['{"Policies":{}}', /has no member ReferenceValues/],
       ['\ufeff{}', /begins with a byte order mark/],
     ] as const) {
       const source = managed(async () => ({ status: 200, headers: {}, body: Buffer.from(body) }));
