@@ -69,14 +69,14 @@ export async function verifyLive(
   const warning = experiment + foreignRoots('--unsafe-trust-roots', unsafeTrustRoots) + hinted;
   if (save === undefined) return { verdict, report, warning };
   const keep = async (): Promise<string> => {
-    if (exchange === undefined) return `Nothing was saved in ${save}: the service did not answer.\n`;
+    if (exchange === undefined) return `Nothing was saved in ${save}: there is no evidence to save.\n`;
     await saveExchange(save, exchange, verdict, subject);
     return `The exchange was saved in ${save}; README.txt there says how to verify it again.\n`;
   };
   return { verdict, report, warning, keep };
 }
 
-/** The exchange is undefined if the service did not respond. */
+/** The exchange is undefined if there is no evidence to judge. */
 async function askService(
   { protocolVersion, cdnBaseUrl, manifestPath, apiEndpoint, amdKdsUrl, intelPcsUrl }: Config,
   apiKey: string,

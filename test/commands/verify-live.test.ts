@@ -419,12 +419,20 @@ describe('verify of a live service', () => {
     );
   });
 
-  it('saves nothing if the service did not answer', async () => {
-    simulators.snp.faults.set('attest-status', 500);
-    const saved = join(directory, 'saved-nothing');
-    const { stderr } = await verify('snp', '--save', saved);
-    assert.match(stderr, /Nothing was saved in .*: the service did not answer\./);
-    assert.deepEqual(readdirSync(saved), []);
+  it('saves nothing if the service sends no evidence, and says no more than that, whatever it answered', async () => {
+    for (const [fault, value] of [
+      ['attest-status', 401],
+      ['attest-status', 503],
+      ['attest-reset', 1],
+      ['manifest-status', 503],
+    ] as const) {
+      simulators.snp.faults.clear();
+      simulators.snp.faults.set(fault, value);
+      const saved = join(directory, `saved-nothing-${fault}-${value}`);
+      const { stderr } = await verify('snp', '--save', saved);
+      assert.match(stderr, /^Nothing was saved in .*: there is no evidence to save\.$/m);
+      assert.deepEqual(readdirSync(saved), []);
+    }
   });
 
   it('exits with 40 and upstream_tls_untrusted if it lacks the CA of the host, and sends no request', async () => {
