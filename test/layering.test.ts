@@ -27,7 +27,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   pipeline: ['errors', 'crypto', 'envelope', 'api', 'network'],
   'responses-api': ['errors', 'crypto', 'pipeline'],
   verdict: ['errors', 'text', 'version', 'crypto', 'strict-json', 'attestation'],
-  'manifest-log': ['errors', 'files'],
+  'manifest-log': ['errors', 'files', 'strict-json'],
   session: ['errors', 'text', 'crypto', 'strict-json', 'attestation', 'network', 'manifest-log', 'verdict'],
   receipts: ['errors', 'files', 'verdict', 'manifest-log', 'session'],
   'http-rules': ['errors', 'api', 'envelope', 'network'],

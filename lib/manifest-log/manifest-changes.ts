@@ -4,6 +4,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { JsonNumber, JsonObject, type JsonValue, parseStrictJson } from '../strict-json.ts';
 import { LOG_LINE } from './manifest-log.ts';
 
 /** A manifest that was enforced, with what changed against the one before it in the log. */
@@ -39,9 +40,11 @@ export async function manifestHistory(workspace: string, most = 50): Promise<rea
   return manifests.toReversed().slice(0, most);
 }
 
-function parsed(bytes: Uint8Array): unknown {
+const LIMITS = { depth: 16, values: 20_000 };
+
+function parsed(bytes: Uint8Array): JsonValue | undefined {
   try {
-    return JSON.parse(Buffer.from(bytes).toString());
+    return parseStrictJson(bytes, LIMITS, (reason) => new SyntaxError(reason));
   } catch {
     return undefined;
   }
@@ -49,7 +52,7 @@ function parsed(bytes: Uint8Array): unknown {
 
 /**
  * One difference between two manifests. `path`: JSON pointer (RFC 6901); a value that is not there is
- * undefined.
+ * undefined. A number that a double does not hold exactly is its text, as a string.
  */
 export interface ManifestChange {
   readonly path: string;
@@ -74,14 +77,19 @@ const MOST_CHANGES = 500;
 /**
  * The differences between two JSON values, by JSON pointer (RFC 6901), at most MOST_CHANGES. They stand in
  * the order of the second value, removed members last. Objects are compared member by member, arrays element
- * by element, and everything else as a whole.
+ * by element, numbers by their text, and everything else as a whole.
  */
-export function manifestChanges(before: unknown, after: unknown): readonly ManifestChange[] {
+export function manifestChanges(before: JsonValue, after: JsonValue): readonly ManifestChange[] {
   return differences(before, after, '').slice(0, MOST_CHANGES);
 }
 
-function differences(before: unknown, after: unknown, path: string): ManifestChange[] {
-  if (Object.is(before, after)) return [];
+function differences(
+  before: JsonValue | undefined,
+  after: JsonValue | undefined,
+  path: string,
+): ManifestChange[] {
+  if (before === after) return [];
+  if (before instanceof JsonNumber && after instanceof JsonNumber && before.text === after.text) return [];
   const [left, right] = [members(before), members(after)];
   if (left === undefined || right === undefined || Array.isArray(before) !== Array.isArray(after)) {
     return [{ path, concerns: concernOf(path), ...known('before', before), ...known('after', after) }];
@@ -96,11 +104,24 @@ function differences(before: unknown, after: unknown, path: string): ManifestCha
   );
 }
 
-const members = (value: unknown): ReadonlyMap<string, unknown> | undefined =>
-  typeof value === 'object' && value !== null ? new Map(Object.entries(value)) : undefined;
+function members(value: JsonValue | undefined): ReadonlyMap<string, JsonValue> | undefined {
+  if (Array.isArray(value)) return new Map(Object.entries(value as readonly JsonValue[]));
+  return value instanceof JsonObject ? value : undefined;
+}
 
-const known = (name: 'before' | 'after', value: unknown): object =>
-  value === undefined ? {} : { [name]: value };
+const known = (name: 'before' | 'after', value: JsonValue | undefined): object =>
+  value === undefined ? {} : { [name]: plain(value) };
+
+/** The value as `JSON.parse` gives it, but for numbers that would become others. */
+function plain(value: JsonValue): unknown {
+  if (value instanceof JsonNumber) {
+    const number = Number(value.text);
+    return String(number) === value.text ? number : value.text;
+  }
+  if (value instanceof JsonObject)
+    return Object.fromEntries(Array.from(value, ([name, member]) => [name, plain(member)]));
+  return Array.isArray(value) ? value.map(plain) : value;
+}
 
 const concernOf = (path: string): ManifestChange['concerns'] =>
   CONCERNS.find(([pattern]) => pattern.test(path))?.[1] ?? 'other';

@@ -5,7 +5,16 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { manifestChanges, manifestHistory } from '../../lib/manifest-log/manifest-changes.ts';
 import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
+import { parseStrictJson } from '../../lib/strict-json.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+
+const changesOf = (before: string, after: string) => {
+  const [left, right] = [before, after].map((text) =>
+    parseStrictJson(Buffer.from(text), { depth: 16, values: 20_000 }, (reason) => new Error(reason)),
+  );
+  return manifestChanges(left ?? null, right ?? null);
+};
+const changes = (before: unknown, after: unknown) => changesOf(JSON.stringify(before), JSON.stringify(after));
 
 describe('the comparison of two manifests', () => {
   const before = {
@@ -59,12 +68,26 @@ describe('the comparison of two manifests', () => {
     ],
   ] as const;
   for (const [what, change, expected] of TABLE) {
-    it(`names ${what}`, () => assert.deepEqual(manifestChanges(before, { ...before, ...change }), expected));
+    it(`names ${what}`, () => assert.deepEqual(changes(before, { ...before, ...change }), expected));
   }
+
+  it('tells numbers apart that a double does not, and shows them as text, also inside of a value that was added', () => {
+    const vector = (text: string) => `{"ReferenceValues":{"MinimumMitigationVector":${text}}}`;
+    const [large, larger] = ['18446744073709551104', '18446744073709551615'];
+    const path = '/ReferenceValues/MinimumMitigationVector';
+    assert.deepEqual(changesOf(vector(larger), vector(large)), [
+      { path, concerns: 'tcb', before: larger, after: large },
+    ]);
+    assert.deepEqual(changesOf(vector(larger), vector(`"${larger}"`)).length, 1);
+    assert.deepEqual(changesOf(vector(larger), vector(larger)), []);
+    assert.deepEqual(changesOf('{}', `{"a":[{"b":${larger}}]}`), [
+      { path: '/a', concerns: 'other', after: [{ b: larger }] },
+    ]);
+  });
 
   it('stops after 500 changes', () => {
     const many = Object.fromEntries(Array.from({ length: 1000 }, (_, i) => [`m${i}`, i]));
-    assert.equal(manifestChanges({}, many).length, 500);
+    assert.equal(changes({}, many).length, 500);
   });
 });
 
