@@ -45,10 +45,12 @@ describe('the command line', () => {
     assert.match(stdout, /node_modules/);
   });
 
-  it('--version prints the version as the reference does', async () => {
-    const { code, stdout, ran } = await cli(['--version']);
-    assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
-  });
+  for (const flag of ['--version', '-v']) {
+    it(`${flag} prints the version as the reference does`, async () => {
+      const { code, stdout, ran } = await cli([flag]);
+      assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
+    });
+  }
 
   it('--version --verbose adds the versions of Node and OpenSSL, and --verbose alone is an error', async () => {
     const { code, stdout } = await cli(['--version', '--verbose']);

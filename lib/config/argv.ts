@@ -17,7 +17,6 @@ const NO_FILE =
 const LETTERS: Readonly<Record<string, string>> = {
   p: '--port',
   k: '--api-key',
-  v: '--version, or --log-level debug',
   c: '--clients; there is no file of settings',
   m: '--model-alias',
 };

@@ -198,7 +198,7 @@ const GROUPS = {
       help: 'Number of processes that share the port; auto starts one per processor.',
     }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
-    { name: 'version', ...PRINTS, help: 'Print the version.' },
+    { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
     {
       name: 'verbose',
       ...PRINTS,

@@ -225,7 +225,6 @@ describe('a mistake on the command line', () => {
     [['-p', '8080'], "unknown shorthand flag: 'p' (write --port)"],
     [['-k', 'sk-CANARY'], "unknown shorthand flag: 'k' (write --api-key)"],
     [['-x'], "unknown shorthand flag: 'x' (long flags take two dashes, and --help lists them)"],
-    [['-v'], "unknown shorthand flag: 'v' (write --version, or --log-level debug)"],
     [['verify', '-m', 'x'], "unknown shorthand flag: 'm' (write --model-alias)"],
     [['--api-key'], 'flag needs an argument: --api-key KEY|@FILE'],
     [
