@@ -141,7 +141,9 @@ export function createMetrics(options: {
   const addedHelp =
     'Time from the last byte of a request body until all of it has left encrypted; waits for a verified service included.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
-  const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
+  const durationHelp =
+    'Duration of an operation; error_type is the code of an error of the proxy, the status of an error of the service, service_error for its error in a stream, else empty.';
+  const duration = genAi('operation_duration_seconds', durationHelp, DURATIONS, 'error_type');
   const firstChunkHelp = 'Time to the first event of a stream.';
   const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
   const perChunkHelp = 'Mean time between the events of a stream; an event is one token or a few.';
@@ -203,7 +205,7 @@ export function createMetrics(options: {
         gen_ai_request_model: model,
         server_address: options.serverAddress,
       };
-      duration.observe({ ...labels, error_type: stats.error?.code ?? '' }, (endedAt - startedAt) / 1000);
+      duration.observe({ ...labels, error_type: errorType(observation) }, (endedAt - startedAt) / 1000);
       const { prompt: input, completion: output, cached } = stats.usage ?? {};
       const counts = { input, output, cached };
       for (const [type, count] of Object.entries(counts)) {
@@ -394,6 +396,13 @@ function scraped(
  */
 const isAuthenticSuccess = ({ outcome, status, stats }: RequestObservation): boolean =>
   outcome === 'answered' && status < 400 && stats.bytes.toRemote > 0;
+
+/** The label error_type: empty for a request without an error, also if its client left early. */
+function errorType({ outcome, status, stats }: RequestObservation): string {
+  if (stats.error !== undefined) return stats.error.code;
+  if (status >= 400) return String(status);
+  return outcome === 'service_error' ? outcome : '';
+}
 
 /**
  * Returns a function that limits the values of a label. It keeps the empty value and the first `most` values

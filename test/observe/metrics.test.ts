@@ -196,6 +196,18 @@ describe('metrics of requests', () => {
     );
   });
 
+  it('have the status of an error of the service in the label error_type, and service_error for one in a stream', async () => {
+    const { metrics } = setUp();
+    const refused = { ...REQUEST, status: 429, outcome: 'service_error' };
+    metrics.observe(refused);
+    metrics.observe({ ...refused, status: 200, stats: { ...STATS, modelError: true } });
+    metrics.observe(REQUEST);
+    const types = [...(await samples(metrics)).keys()].flatMap(
+      (name) => /^gen_ai_client_operation_duration_seconds_count.*error_type="(.*)"/.exec(name)?.[1] ?? [],
+    );
+    assert.deepEqual(types, ['429', 'service_error', '']);
+  });
+
   it('count a model name for which the service never answered under the label "other"', async () => {
     const { metrics } = setUp();
     const error = new PrivatemodeError('upstream_reset', 'closed');
