@@ -77,7 +77,8 @@ export const CLAUDE: Agent = {
     [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
     [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
   ],
-  firstRequest: 12_000,
+  // It compacts at 13,000 tokens and a response below the window. Its first request has about 12,400.
+  leastWindow: (output) => 30_000 + output,
   ownModel: 'claude-sonnet-4-5',
   goOn: ['--continue', 'claude alone sends the whole conversation to its own service.'],
 };

@@ -27,7 +27,7 @@ export const CODEX: Agent = {
     [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
     [/^--remote(?:=|$)/, ELSEWHERE],
   ],
-  firstRequest: 10_000,
+  leastWindow: () => 24_000, // its first request has about 9,850
   hasNoOutputLimit: true,
   goOn: [
     'resume --last',

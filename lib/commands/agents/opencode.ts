@@ -25,6 +25,7 @@ export const OPENCODE: Agent = {
   },
   args: () => [],
   refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
+  leastWindow: (output) => 10_000 + output, // its first request has about 7,700
   goOn: [
     '--continue',
     'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',
