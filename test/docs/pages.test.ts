@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperatorTables } from '../../scripts/operator-tables.ts';
+import { argumentsOf, settings } from '../applications/settings.ts';
 import { blocksOf } from '../packaging/support/install-blocks.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 
@@ -145,6 +146,13 @@ describe('the pages of docs', () => {
         row,
       );
     }
+  });
+
+  it('keep WebFetch of Claude Code from asking Anthropic about its hosts', () => {
+    const args = argumentsOf('claude', settings('Claude Code', 'sh', { url: '', model: 'm' }));
+    const given = JSON.parse(args[args.indexOf('--settings') + 1] as string);
+    assert.deepEqual(given, { skipWebFetchPreflight: true, permissions: { deny: ['WebSearch'] } });
+    assert.deepEqual(JSON.parse(settings('Claude Code', 'json', { url: '', model: 'm' })), given);
   });
 
   it('call a client tested only if the file of its test exists', () => {
