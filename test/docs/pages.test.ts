@@ -155,6 +155,14 @@ describe('the pages of docs', () => {
     assert.deepEqual(JSON.parse(settings('Claude Code', 'json', { url: '', model: 'm' })), given);
   });
 
+  it('tell Codex and opencode how large the context window of the model is', () => {
+    const place = { url: '', model: 'm' };
+    const [codex = ''] = settings('Codex CLI', 'toml', place).split('['); // in front of the first table
+    assert.match(codex, /^model_context_window = 131072$/m);
+    const opencode = JSON.parse(settings('opencode', 'json', place));
+    assert.deepEqual(opencode.provider.privatemode.models.m.limit, { context: 131_072, output: 32_000 });
+  });
+
   it('call a client tested only if the file of its test exists', () => {
     const rows = [...read('docs/agents.md').matchAll(/^\| .* \| `npm [^`]+` \(`([^`]+)`\) \|$/gm)];
     assert.ok(rows.length >= 4);
