@@ -272,7 +272,7 @@ async function openVerifiedSession(
       : undefined,
     observe(event) {
       isOpen = isPreliminary(event, isOpen);
-      const told = event.type === 'update-failed' ? { ...event, error: named(event.error) } : event;
+      const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
       setImmediate(() => {

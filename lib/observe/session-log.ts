@@ -10,8 +10,9 @@ import type { Logger, StatusOutput } from './log.ts';
 
 /**
  * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * With `forPeople`, a renewal that fails for the same reason as the one before gets a line without reason and
- * remedy, since an earlier line has them. Otherwise each line has all its fields.
+ * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the one before
+ * gets a line without reason and remedy, since an earlier line has them. Otherwise each line has all its
+ * fields.
  */
 export function sessionLog(
   log: Logger,
@@ -19,12 +20,13 @@ export function sessionLog(
   { forPeople = false }: { readonly forPeople?: boolean } = {},
 ): Observer {
   const session = log.child({ component: 'session' });
-  let lastReason: string | undefined;
-  function failed(error: PrivatemodeError, message: string): void {
+  /** By type of event: its last reason since the last secret. */
+  const told = new Map<SessionEvent['type'], string>();
+  function fieldsOnce(type: SessionEvent['type'], error: PrivatemodeError) {
     const reason = `${error.code} ${error.message}`;
-    const again = forPeople && reason === lastReason;
-    lastReason = reason;
-    session.error(again ? { code: error.code, reason: 'as before' } : fields(error), message);
+    const again = forPeople && reason === told.get(type);
+    told.set(type, reason);
+    return again ? { code: error.code, reason: 'as before' } : fields(error);
   }
   return (event) => {
     const { message } = event;
@@ -40,11 +42,11 @@ export function sessionLog(
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
-        return session.warn({ ...fields(event.error), changed: event.changed }, message);
+        return session.warn({ ...fieldsOnce(event.type, event.error), changed: event.changed }, message);
       case 'manifest-enforced':
         return session.info({ path: event.path, manifestSha256: event.manifestSha256 }, message);
       case 'epoch': {
-        lastReason = undefined;
+        told.clear();
         const { secretId, expiresAt } = event;
         return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
@@ -52,7 +54,7 @@ export function sessionLog(
         return session.debug({ ...fields(event.error), round: event.round }, message);
       case 'update-failed':
         if (event.permanent) return; // the composition root logs this error, and that the program ends
-        return failed(event.error, message);
+        return session.error(fieldsOnce(event.type, event.error), message);
       case 'secret-judged':
         return count(counters.attestations, event.rejection === undefined ? 'accepted' : 'failed');
       case 'verdict':

@@ -208,7 +208,7 @@ function failed(
     told.push(tell({ type: 'key-dropped', message }));
   }
   if (isNew) told.push({ type: 'permanent', error: permanent });
-  const message = failureMessage(error, retryIn);
+  const message = failureMessage(error, retryIn, confirms(state, began, retryIn, at));
   told.push(tell({ type: 'update-failed', message, error, retryIn, permanent: isNew }), WAKE);
   const isReported = isNew || outage?.isReported === true;
   const next: SessionState = {
@@ -320,6 +320,22 @@ function pauseAfter(
   const confirmed = confirmAt(verdicts);
   if (confirmed === undefined || began >= confirmed) return pause;
   return Math.min(pause, Math.max(0, confirmed - monotonic));
+}
+
+/**
+ * Whether the renewal in `retryIn` ms is the first that can confirm a rejection. `began`: when the last
+ * renewal began, on the monotonic clock.
+ */
+function confirms(
+  { verdicts }: SessionState,
+  began: number,
+  retryIn: number | undefined,
+  { monotonic }: Moment,
+): boolean {
+  const confirmed = confirmAt(verdicts);
+  return (
+    retryIn !== undefined && confirmed !== undefined && began < confirmed && confirmed - monotonic <= retryIn
+  );
 }
 
 /**
