@@ -46,6 +46,11 @@ const PREFIX = 'privatemode_proxy_';
  * once, so that names of models that do not exist use up no labels.
  */
 const MOST_MODELS = 100;
+/**
+ * Gauges of prom-client that `promtool check metrics` rejects, because only counters may end in _total. Each
+ * is the sum of another gauge, such as nodejs_active_handles, over its types.
+ */
+const MISNAMED = ['handles', 'requests', 'resources'].map((kind) => `nodejs_active_${kind}_total`);
 const GEN_AI_LABELS = [
   'gen_ai_operation_name',
   'gen_ai_provider_name',
@@ -98,6 +103,7 @@ export function createMetrics(options: {
   const registry = new Registry();
   const registers = [registry];
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
   exposeCounters(options.counters, registers);
   exposeErrors(options.counters, registers, options.clients === true);
   const now = options.now ?? Date.now;

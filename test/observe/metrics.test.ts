@@ -459,6 +459,14 @@ describe('metrics with several workers', () => {
 });
 
 describe('metrics of the process', () => {
+  it('end in _total only if they are counters, as promtool demands', async () => {
+    const text = await createMetrics({ ...ALONE, processMetrics: true }).render();
+    const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
+    assert.ok(types.some(([, name]) => name === 'nodejs_active_handles'));
+    const wrong = types.filter(([, name, type]) => name?.endsWith('_total') && type !== 'counter');
+    assert.deepEqual(wrong.map(String), []);
+  });
+
   it('have with workers the start time of the primary, which changes with each restart of the program', async () => {
     const NAME = 'process_start_time_seconds';
     const worker = {
