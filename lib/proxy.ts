@@ -52,11 +52,11 @@ import { type AttestedSession, createSession, type SessionDeps } from './session
 import type { Standing } from './session/standing.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
 import { VERSION } from './version.ts';
-import { startWorkers, type WorkerPool } from './workers/primary.ts';
+import { startWorkers } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
 export interface RunningProxy
-  extends Omit<GatewayServer, 'events' | 'clientsFile' | 'sessionChanged' | 'certificateEnds'> {
+  extends Pick<GatewayServer, 'url' | 'port' | 'reload' | 'announceStop' | 'endGrace' | 'close'> {
   readonly session: AttestedSession;
   /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
@@ -100,7 +100,7 @@ interface Start extends Pick<ProxyEnvironment, 'env' | 'log'> {
    * Serves the applications once it listens: the gateway of this process, or the workers. It is set last,
    * because it needs all the rest.
    */
-  serving: GatewayServer | WorkerPool | undefined;
+  serving: GatewayServer | undefined;
 }
 
 /**
@@ -301,10 +301,6 @@ async function openVerifiedSession(
   return { session, verification };
 }
 
-/** Whether a process accepts requests. */
-const isServed = (serving: Start['serving']): boolean =>
-  serving !== undefined && (!('listening' in serving) || serving.listening() > 0);
-
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
  * that is over, and of each worker that ends; undefined: neither listener is set.
@@ -323,7 +319,7 @@ async function openAdmin(
   if (adminAddress === undefined && metricsAddress === undefined) return undefined;
   const startedAt = Date.now();
   const collect = async (withMetrics: boolean): Promise<readonly Collected[]> =>
-    start.serving !== undefined && 'collect' in start.serving ? start.serving.collect(withMetrics) : [];
+    (await start.serving?.collect(withMetrics)) ?? [];
   const watch = await watchRequests({
     counters,
     events: () => start.serving?.events() ?? 0,
@@ -344,8 +340,7 @@ async function openAdmin(
   const status = async (): Promise<StatusReport> => {
     const collected = await collect(false);
     const traffic = joinTraffic([watch.traffic.snapshot(), ...collected.map((each) => each.traffic)]);
-    const serving = start.serving && 'clientsFile' in start.serving ? [start.serving.clientsFile()] : [];
-    const files = [...serving, ...collected.map((each) => each.clientsFile)];
+    const files = [start.serving?.clientsFile(), ...collected.map((each) => each.clientsFile)];
     const clientsFile = clients === undefined ? undefined : files.filter((each) => each !== undefined);
     const facts = {
       now: Date.now(),
@@ -361,7 +356,7 @@ async function openAdmin(
   };
   const shown = {
     metrics: watch.metrics,
-    readiness: () => ({ ...standing(), isServed: isServed(start.serving) }),
+    readiness: () => ({ ...standing(), isServed: (start.serving?.listening() ?? 0) > 0 }),
     status,
     verification: verification.document,
   };

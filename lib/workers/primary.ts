@@ -5,7 +5,7 @@
 import cluster, { type Worker } from 'node:cluster';
 import { isSea } from 'node:sea';
 import { PrivatemodeError } from '../errors.ts';
-import { type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
+import { type GatewayServer, type GatewayServerDeps, spoilWarning } from '../gateway-server.ts';
 import type { Conditions } from '../observe/conditions.ts';
 import type { OwnKeyEvent } from '../observe/own-key.ts';
 import type { Collected } from '../observe/watch-requests.ts';
@@ -17,8 +17,6 @@ import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 import { watchMissingWorkers } from './missing-workers.ts';
 import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
-
-export type WorkerPool = Awaited<ReturnType<typeof startWorkers>>;
 
 export interface WorkerPoolDeps
   extends Pick<GatewayServerDeps, 'key' | 'salt' | 'fd' | 'log' | 'verification' | 'gate'>,
@@ -63,7 +61,7 @@ const LAST_MESSAGES = 1_000;
  * the streams of one worker and nothing else. Resolves when the first worker listens. Throws the error
  * that kept the first worker from starting.
  */
-export async function startWorkers(deps: WorkerPoolDeps) {
+export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer> {
   const { config, authorities, session, key, salt, fd, log, receipts, gate } = deps;
   const count = config.workers;
   const workers = new Map<Worker, Place>();
@@ -288,24 +286,19 @@ export async function startWorkers(deps: WorkerPoolDeps) {
 
   return {
     ...{ url, port },
-    /** Sends the state of the session to all workers. Call this whenever that state may have changed. */
     sessionChanged(): void {
       for (const worker of workers.keys()) send(worker, { type: 'news', news: news() });
     },
-    /**
-     * Collects the traffic of every worker, and with `withMetrics` its metrics; takes a second at most.
-     * Leaves out a worker that ended meanwhile, because `workerEnded` got what it sent last.
-     */
-    async collect(withMetrics: boolean): Promise<readonly Collected[]> {
+    async collect(withMetrics) {
       await Promise.all([...workers].map(([worker, place]) => collectFrom(worker, place, withMetrics)));
+      // Not of a worker that ended meanwhile: `workerEnded` got what it sent last.
       return [...workers.values()].flatMap(({ last }) => last ?? []);
     },
-    /** How many workers accept connections. */
     listening,
-    /** This process sends no streams. */
+    // Each worker reports its own.
     events: () => 0,
-    /** Each worker shows its own. */
     certificateEnds: () => undefined,
+    clientsFile: () => undefined,
     reload(): void {
       for (const worker of workers.keys()) send(worker, { type: 'reload' });
     },
