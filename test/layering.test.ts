@@ -88,6 +88,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'observe',
     'receipts',
   ],
+  'open-admin': ['version', 'config', 'gateway', 'gateway-server', 'network', 'observe', 'session'],
+  'open-records': ['errors', 'version', 'config', 'files', 'limits', 'network', 'observe', 'receipts'],
   commands: [
     'errors',
     'text',

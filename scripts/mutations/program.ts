@@ -400,8 +400,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'workers that do not listen: the listener for operators says that the proxy is ready',
-    file: 'lib/proxy.ts',
-    edits: [{ find: 'isServed: (start.serving?.listening() ?? 0) > 0', replace: 'isServed: true' }],
+    file: 'lib/open-admin.ts',
+    edits: [{ find: 'isServed: (server()?.listening() ?? 0) > 0', replace: 'isServed: true' }],
     tests: [
       {
         file: 'test/e2e/workers.test.ts',
