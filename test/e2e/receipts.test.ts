@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { sortOf } from '../support/doors/receipts.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
@@ -370,12 +371,7 @@ describe('receipts of several workers', { timeout: 600_000 }, () => {
       { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
     );
     try {
-      const ask = (model: string, stream = false) =>
-        fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', connection: 'close' },
-          body: chat(model, { stream }),
-        });
+      const ask = (model: string, stream = false) => askChat(proxy, { model, stream });
       await Promise.all(Array.from({ length: 10 }, async () => (await ask('sim-echo')).text()));
       let asked = 10;
       await eventually('answers of both workers', async () => {

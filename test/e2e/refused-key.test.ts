@@ -8,6 +8,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -45,11 +46,7 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       );
       const { proxy, admin } = await startGateway(opened, remote, workers);
       const ask = async (): Promise<readonly [status: number, code: string | undefined]> => {
-        const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { authorization: 'Bearer token-of-ann', connection: 'close' },
-          body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-        });
+        const response = await askChat(proxy, { token: 'token-of-ann' });
         const { error } = (await response.json()) as { error?: { code: string } };
         return [response.status, error?.code];
       };
@@ -90,11 +87,7 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       writeFileSync(clients, JSON.stringify({ clients: [ann, bob] }));
       const { proxy, admin } = await startGateway(opened, remote, workers);
       const ask = async (name: string): Promise<number> => {
-        const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { authorization: `Bearer token-of-${name}`, connection: 'close' },
-          body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-        });
+        const response = await askChat(proxy, { token: `token-of-${name}` });
         await response.arrayBuffer();
         return response.status;
       };
