@@ -432,7 +432,7 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     const certificates = createCertificates();
     const listener = await listen(
       {
-        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, maxBodyBytes: 1, fd: undefined },
+        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined },
         clientCertificates: {
           cas: [TEAM.pem],
           take: certificates.take,
