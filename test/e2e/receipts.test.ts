@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { createHash, generateKeyPairSync } from 'node:crypto';
+import { generateKeyPairSync, hash } from 'node:crypto';
 import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
@@ -22,8 +22,7 @@ import { deploymentFlags } from '../support/remote/remote.ts';
 
 const [JQ, OPENSSL] = [program('jq'), program('openssl')];
 
-const sha256 = (bytes: string | Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
-const NOTHING = { sha256: sha256(''), bytes: 0 };
+const NOTHING = { sha256: hash('sha256', ''), bytes: 0 };
 
 interface Line {
   readonly [member: string]: unknown;
@@ -92,8 +91,8 @@ describe('receipts', { timeout: 600_000 }, () => {
     assert.ok(id !== '' && instance !== '');
     assert.deepEqual(said, {
       ...{ type: 'request', endpoint: 'chat', client: null, model: 'sim-echo', status: 200 },
-      request: { sha256: sha256(body), bytes: body.length },
-      response: { sha256: sha256(answer), bytes: answer.length, events: 0 },
+      request: { sha256: hash('sha256', body), bytes: body.length },
+      response: { sha256: hash('sha256', answer), bytes: answer.length, events: 0 },
       ...{ epoch: epoch(), outcome: 'complete', code: null },
     });
   });
@@ -105,7 +104,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
     assert.deepEqual([line['outcome'], line['code'], line['epoch']], ['complete', null, epoch()]);
     const { events, ...digest } = line['response'] as { events: number };
-    assert.deepEqual(digest, { sha256: sha256(answer), bytes: answer.length });
+    assert.deepEqual(digest, { sha256: hash('sha256', answer), bytes: answer.length });
     assert.equal(events, answer.toString().match(/^data: /gm)?.length);
   });
 
@@ -118,7 +117,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     });
     const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
     const { events, ...digest } = line['response'] as { events: number };
-    assert.deepEqual(digest, { sha256: sha256(answer), bytes: answer.length });
+    assert.deepEqual(digest, { sha256: hash('sha256', answer), bytes: answer.length });
     assert.equal(events, answer.match(/^data: /gm)?.length);
   });
 
@@ -200,7 +199,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     const line = await eventually('the receipt', () => linesIn(directory)[known]);
     assert.deepEqual(
       [line['outcome'], line['request']],
-      ['aborted', { sha256: sha256('{"model"'), bytes: 8 }],
+      ['aborted', { sha256: hash('sha256', '{"model"'), bytes: 8 }],
     );
   });
 

@@ -3,7 +3,7 @@
  * operator is told.
  */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -14,8 +14,6 @@ import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
-
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** A gateway for the clients in `clients.json` of the remote's directory; `admin`: the port of its status. */
 async function startGateway(opened: AsyncDisposableStack, remote: Remote, workers: number) {
@@ -42,7 +40,7 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       const clients = join(remote.directory, 'clients.json');
       writeFileSync(
         clients,
-        JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256('token-of-ann')] }] }),
+        JSON.stringify({ clients: [{ name: 'ann', tokens: [hash('sha256', 'token-of-ann')] }] }),
       );
       const { proxy, admin } = await startGateway(opened, remote, workers);
       const ask = async (): Promise<readonly [status: number, code: string | undefined]> => {
@@ -81,8 +79,8 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       const clients = join(remote.directory, 'clients.json');
       writeFileSync(join(remote.directory, 'ann.key'), 'revoked-key-of-ann');
       const [ann, bob] = [
-        { name: 'ann', tokens: [sha256('token-of-ann')], apiKey: '@ann.key' },
-        { name: 'bob', tokens: [sha256('token-of-bob')] },
+        { name: 'ann', tokens: [hash('sha256', 'token-of-ann')], apiKey: '@ann.key' },
+        { name: 'bob', tokens: [hash('sha256', 'token-of-bob')] },
       ];
       writeFileSync(clients, JSON.stringify({ clients: [ann, bob] }));
       const { proxy, admin } = await startGateway(opened, remote, workers);
