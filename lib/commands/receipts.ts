@@ -1,9 +1,9 @@
 /** `privatemode-proxy receipts verify` and `receipts rotate-key` (docs/receipts.md). */
-import { stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
+import { isDirectory } from '../files/make-directory.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { rotateReceiptKey } from '../receipts/receipt-log.ts';
@@ -68,12 +68,6 @@ async function rotateKey({ given, io: { stdout } }: Invocation): Promise<number>
   );
   return 0;
 }
-
-const isDirectory = (path: string): Promise<boolean> =>
-  stat(path).then(
-    (found) => found.isDirectory(),
-    () => false,
-  );
 
 function renderReport(report: ReceiptsReport, strict: boolean): string {
   const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;

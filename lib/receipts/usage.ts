@@ -274,7 +274,7 @@ const OUTCOMES: ReadonlySet<unknown> = new Set<ReceiptOutcome>([
 /** Characters in the name of a client or a model. The proxy takes no longer names. */
 const LONGEST_NAME = 256;
 
-const isCount = (value: unknown): boolean => value === null || isAmount(value);
+const isAmountOrNull = (value: unknown): boolean => value === null || isAmount(value);
 const isName = (value: unknown): boolean =>
   value === null || (typeof value === 'string' && value.length <= LONGEST_NAME);
 
@@ -286,6 +286,6 @@ function isSummable(line: ReceiptLine): boolean {
   const { client = null, model, tokens, outcome } = line;
   const hasTokens =
     tokens === null ||
-    (typeof tokens === 'object' && [tokens.in, tokens.out, tokens.cached ?? null].every(isCount));
+    (typeof tokens === 'object' && [tokens.in, tokens.out, tokens.cached ?? null].every(isAmountOrNull));
   return OUTCOMES.has(outcome) && hasTokens && isName(client) && isName(model);
 }

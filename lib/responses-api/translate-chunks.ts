@@ -3,6 +3,7 @@
  * begins and ends.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { malformed } from '../pipeline/decrypter.ts';
 import { createJsonIndex } from '../pipeline/json/json-index.ts';
 import { CustomInput, cutArguments } from './custom-input.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
@@ -30,8 +31,6 @@ import {
 const MAX_HELD = 128 * 1024 * 1024;
 /** What each piece of text adds to `held` beside its characters, in bytes. */
 const PIECE_COST = 64;
-
-export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');

@@ -3,11 +3,11 @@
  * request.
  */
 import type { PrivatemodeError } from '../errors.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
+import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
-import { ChatTranslation, malformed } from './translate-chunks.ts';
+import { ChatTranslation } from './translate-chunks.ts';
 import { RequestTranslation, type TranslatedRequest } from './translate-request.ts';
 import { ResponseStream } from './translate-stream.ts';
 

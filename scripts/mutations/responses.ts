@@ -763,7 +763,7 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'the Responses API: all items of a request are read in one turn',
     file: 'lib/responses-api/translate-request.ts',
-    edits: [{ find: 'const AT_A_TIME = 64 * 1024;', replace: 'const AT_A_TIME = 64 * 1024 * 1024;' }],
+    edits: [{ find: '].flatMap(piecesOf)', replace: ']' }],
     tests: [
       {
         file: 'test/responses-api/hostile-requests.test.ts',
