@@ -27,10 +27,10 @@ export function plainContentType(declared: string | undefined): string {
 const MOST_SHOWN = 1024 * 1024;
 
 /**
- * Reads the body of a plain error. If it is longer than 1 MiB, the rest is cut off and the connection ends.
- * Throws what reading the chunks throws.
+ * Reads the body of an error, as it came. If it is longer than 1 MiB, the rest is cut off and the connection
+ * ends. Throws what reading the chunks throws.
  */
-export async function readPlainError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
+export async function readError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of chunks) {
