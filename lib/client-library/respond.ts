@@ -3,7 +3,7 @@ import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { leftOutHeader, responseHeaders } from '../http-rules/headers.ts';
+import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
@@ -35,7 +35,7 @@ interface Asking {
 }
 
 /**
- * An error of the service whose text did not authenticate. It keeps the status and the hint for a retry;
+ * An error of the service whose text did not authenticate. It keeps the status, Retry-After and rate limits;
  * `cause` is the error that the application sees.
  */
 export class UnreadError extends Error {
@@ -47,8 +47,8 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    const retryAfter = headers.get('retry-after');
-    this.headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
+    const hints = Object.entries(remoteHeaders([...headers].flat(), { authenticated: false }));
+    this.headers = Object.fromEntries(hints.map(([name, value]) => [name, String(value)]));
   }
 }
 

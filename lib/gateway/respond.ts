@@ -5,7 +5,7 @@ import { errorEvent } from '../api/error-response.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { responseHeaders } from '../http-rules/headers.ts';
+import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
@@ -265,15 +265,14 @@ function respondForeign(
   respondUnread(exchange, upstream, foreign);
 }
 
-/** Gives the application the status and Retry-After of an error of the service, but not its text. */
+/** Gives the application the status, Retry-After and rate limits of an error that cannot be decrypted. */
 function respondUnread(
   exchange: ForwardedExchange,
   { response }: AttemptResponse,
   shown: PrivatemodeError,
 ): void {
   const status = response.statusCode as number;
-  const retryAfter = response.headers['retry-after'];
-  const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
+  const headers = remoteHeaders(response.rawHeaders, { authenticated: false });
   respondError(exchange, shown, { status, headers });
   count(exchange.deps.metrics.counters.responses, status);
 }

@@ -66,7 +66,7 @@ export class ForeignError extends PrivatemodeError {
 
 /**
  * The error to show in place of an error of the service whose text could not be decrypted. The response keeps
- * the status and the hint for a retry, not the text.
+ * the status, Retry-After and rate limits, not the text.
  */
 export function unreadError(failure: PrivatemodeError, status: number): PrivatemodeError {
   const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
