@@ -134,7 +134,7 @@ describe('the gateway, before it sends anything,', { concurrency: true }, () => 
     const anthropic = await ask(post('{', { headers, ...MESSAGES }));
     for (const answer of [openai, anthropic])
       assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
-    assert.match(openai.body, /^data: \{"error":.*\n\n$/);
+    assert.match(openai.body, /^event: error\ndata: \{"error":.*\n\n$/);
     assert.match(anthropic.body, /^event: error\ndata: .*\n\n$/);
   });
 });
