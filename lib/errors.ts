@@ -74,7 +74,8 @@ export const ERRORS = {
     invalid_plain_member:
       'Send a value that the API documents; this member is sent unencrypted, so no other is allowed.',
     missing_model: 'Name the model in the member or form field "model"; GET /v1/models lists them.',
-    invalid_model: 'Use a model name of at most 256 bytes without control characters.',
+    invalid_model:
+      'Use a model name of at most 256 bytes without control characters, and without blanks around it.',
     salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
     context_too_large: {
       operator:

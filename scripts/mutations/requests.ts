@@ -85,6 +85,26 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the model name: blanks around it, which the header of the same name loses',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
+    edits: [{ find: '/^ | $|[', replace: '/[' }],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: ['begins', 'ends'].map(
+          (where) =>
+            `a JSON request body is refused with a 400 as invalid_model if the model ${where} with a blank`,
+        ),
+      },
+      {
+        file: 'test/pipeline/encrypt-form.test.ts',
+        names: ['before', 'behind'].map(
+          (where) => `a form is refused with a 400 as invalid_model for a model with a blank ${where} it`,
+        ),
+      },
+    ],
+  },
+  {
     defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
     file: 'lib/pipeline/json/unencrypted-members.ts',
     edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
