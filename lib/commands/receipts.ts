@@ -63,8 +63,8 @@ async function rotateKey({ given, io: { stdout } }: Invocation): Promise<number>
     throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
   const { before, next } = await rotateReceiptKey({ workspace, version: VERSION });
   stdout.write(
-    `The key of ${directory} is ${next} now; the key before it, ${before}, has signed that this one follows.\n` +
-      'Keep a copy of public.pem elsewhere. A proxy that runs signs with the key before it until you restart it.\n',
+    `The key of ${directory} is now ${next}. The previous key, ${before}, has signed the new one as its successor.\n` +
+      'Keep a copy of public.pem elsewhere. A running proxy signs with the previous key until you restart it.\n',
   );
   return 0;
 }

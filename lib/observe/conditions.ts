@@ -24,7 +24,7 @@ const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy rea
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 const NONE_LEAVES =
-  'no request leaves, but under a secret that the service denied requests are tried, encrypted';
+  'no request leaves. Exception: if there is a secret that the service has denied, requests are still tried, encrypted under it';
 const RENEW = 'Put the renewed certificate into the file; the proxy reads it again by itself.';
 
 /**
@@ -64,7 +64,7 @@ export const CONDITIONS = {
   },
   service_unreachable: {
     severities: ['critical'],
-    begins: 'The verification of the service does not come to an end',
+    begins: 'The verification of the service cannot be completed',
     ends: 'The service can be verified again',
     meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
     remedy:

@@ -113,7 +113,7 @@ export function watchStanding({
   /** The last condition, until the log says that it is over. */
   let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
-    // After a rejection, the evidence was accepted; the secret that follows at once decides.
+    // `starting` after a rejection: the evidence was accepted, and the secret is judged next. Wait for that.
     if (state === 'starting' && open !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
     // Nothing is over while another condition takes the place, or while nobody knows.

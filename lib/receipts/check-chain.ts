@@ -24,10 +24,9 @@ export interface ReceiptFinding {
   readonly line: number;
   readonly message: string;
   /**
-   * Whether the check fails because of this finding. If the chain is complete, the check does not fail
-   * because of other lines among it, which the key has not signed. A gap also
-   * arises without tampering: the proxy was killed, the disk was full, or days were left out. So does a file
-   * with the name of a later day than its lines. Only a strict check fails because of these.
+   * Whether this finding makes the check fail. Lines that the key has not signed do not, as long as the chain
+   * is complete. A gap, and a file named for a later day than its lines, fail only a strict check, because
+   * they also arise without tampering: the proxy was killed, the disk was full, days were left out.
    */
   readonly fails: boolean;
 }

@@ -135,9 +135,9 @@ export async function replaceKey(
 }
 
 const NO_KEY_REMEDY =
-  'Put it back, or start the proxy, which makes another key; without the old one nothing can announce it.';
+  'Put it back, or start the proxy, which then makes a new key that no earlier key has announced.';
 const WRONG_KEY_REMEDY =
-  'Put the right one back, or take it away: the next start makes another key, which nothing then announces.';
+  'Put the right key back, or remove this one; the next start then makes a new key that no earlier key has announced.';
 
 /**
  * Keys that lie in the directory, to be tried on lines that name none: the current one, then the first in the

@@ -101,9 +101,9 @@ interface Kept {
 }
 
 /**
- * The exchanges to remove so that `most` of MOST_BYTES stay: the oldest. But anybody on the way can force a
- * verification every ten seconds, and the service can pad its evidence. So a day that has more than
- * DAY_SHARE loses its own, and leaves those to which the receipts of other days point.
+ * The exchanges to remove: the oldest, until no more than `most` exchanges and MOST_BYTES remain. But an
+ * attacker on the network can force a verification every ten seconds, and the service can pad its evidence.
+ * So a day above DAY_SHARE loses its own oldest first, and other days keep theirs.
  */
 export function surplus(exchanges: readonly Kept[], most = MOST_EXCHANGES): readonly Kept[] {
   const shareOf = (kept: readonly Kept[]): number =>
