@@ -430,7 +430,7 @@ export interface FailureDetail {
   readonly clock?: 'early' | 'late' | undefined;
   /** The hardware for which no trust root was given: a product line of AMD, or `tdx`. */
   readonly missingRoot?: string | undefined;
-  /** Nothing shows that hardware signed the evidence that failed: it may come from anybody on the way. */
+  /** Nothing shows that hardware signed the failed evidence: an attacker on the network may have sent it. */
   readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */
   readonly pause?: number | undefined;

@@ -187,9 +187,9 @@ const derive = (
 const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
 
 /**
- * The salt that replaces the one that a request brings: HKDF-SHA256 of the latter (`own`, its text in UTF-8),
- * salted with the shared salt, if any, with the client's name as context. Two clients that send the same salt
- * get different ones.
+ * The salt that replaces `own`, the salt that a request brings (its text in UTF-8): HKDF-SHA256 of `own`,
+ * with the shared salt, if there is one, as its salt and the client's name as context. Two clients that send
+ * the same salt get different ones.
  */
 const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
   derive(own, sharedSalt ?? '', 'request', name);

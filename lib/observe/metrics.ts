@@ -179,8 +179,9 @@ export function createMetrics(options: {
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
     /**
-     * Keeps the counters and histograms of a process that has ended, whose last snapshot `others` no longer
-     * returns. A total that goes back would look like a restart, and what is left of it like new events.
+     * Keeps the counters and histograms of a process that has ended and whose snapshot `others` no longer
+     * returns. Otherwise the totals would fall. Prometheus takes that for a restart, and would count the rest
+     * of each total as new events.
      */
     keepTotals(snapshot: readonly object[]): void {
       const totals = (snapshot as readonly { readonly type: string }[]).filter(({ type }) =>
@@ -364,9 +365,9 @@ function exposeBufferedBytes(counters: Counters, limit: number, registers: Regis
 }
 
 /**
- * How metrics of prom-client are joined over several processes where its own way would mislead alerts. It
- * leaves out the start time; that of this process shows that the program restarts. It takes the mean of the
- * lags, which hides a process that is overloaded among others that idle.
+ * How some metrics of several processes are joined, because the way of prom-client would mislead alerts.
+ * prom-client leaves out the start time; that of this process shows that the program restarts. prom-client
+ * takes the mean of the lags, which hides one overloaded process among idle ones.
  */
 const AGGREGATORS: readonly (readonly [names: RegExp, aggregator: 'first' | 'max'])[] = [
   [/^process_start_time_seconds$/, 'first'],

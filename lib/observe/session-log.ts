@@ -10,9 +10,9 @@ import type { Logger, StatusOutput } from './log.ts';
 
 /**
  * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the one before
- * gets a line without reason and remedy, since an earlier line has them. Otherwise each line has all its
- * fields.
+ * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the previous one
+ * gets a line without that reason and its remedy, because an earlier line has both. Otherwise each line has
+ * all its fields.
  */
 export function sessionLog(
   log: Logger,
@@ -89,9 +89,9 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
 };
 
 /**
- * Whether the verdict that was reported last may be replaced within the same renewal, because there may be a
- * newer manifest: after a deployment was replaced, it passes under that one. `before`: what this function
- * said of the event before.
+ * Whether the same renewal may still replace the verdict that was reported last, because there may be a newer
+ * manifest, under which a new deployment passes. `before`: what this function returned for the previous
+ * event.
  */
 export function isPreliminary(event: SessionEvent, before: boolean): boolean {
   if (event.type === 'rejected') return !event.rejection.newest;
@@ -115,10 +115,10 @@ export function watchStanding({
   /** The last condition, until the log says that it is over. */
   let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
-    // After a rejection, the evidence was accepted; the secret that follows at once decides.
+    // `starting` after a rejection: the evidence was accepted, and the secret is judged next. Wait for that.
     if (state === 'starting' && open !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
-    // Nothing is over while another condition takes the place, or while nobody knows.
+    // Without a log line: only a verified state shows that a condition is over (below).
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);
     if (holds !== undefined) {
       const message = error === undefined ? title : `${error.code}: ${error.message}`;
@@ -139,10 +139,11 @@ const fields = ({ code, message, remedy }: PrivatemodeError) => ({ code, reason:
 const PATIENCE = 3_000;
 
 /**
- * Logs once when the proxy is ready. While that takes longer than 3 s it also says what the proxy waits for:
- * on a terminal with a line that counts the seconds since the start, otherwise with one log line for each
- * thing. A failure has a log line of its own, and another wait for the same thing has none. On a terminal the
- * ready line is short and for people. `statusPage`: the address of the status page, if there is one.
+ * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for:
+ * on a terminal in a line that counts the seconds since the start, otherwise in one log line for each thing,
+ * which is not repeated when the proxy waits for the same thing again. Failures have log lines of their own.
+ * On a terminal the ready line is short and for people. `statusPage`: the address of the status page, if
+ * there is one.
  */
 export function reportStart({
   log,

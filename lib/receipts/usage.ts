@@ -91,7 +91,8 @@ const DAY_MS = 24 * 3_600_000;
 /**
  * Sums the receipts of directories. Reads them as a stream, so that memory does not grow with them. Checks no
  * signature: `receipts verify` does that. A line counts once: the numbers of an instance rise from file to
- * file, in the order of their days, and a line whose number does not is left out. Throws receipts_unreadable.
+ * file, in the order of their days, so a line whose number does not rise is left out. Throws
+ * receipts_unreadable.
  */
 export async function sumUsage(
   directories: readonly string[],

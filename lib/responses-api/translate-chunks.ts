@@ -127,9 +127,9 @@ const membersText = (members: object): string => JSON.stringify(members).slice(1
 const NONE = 'null';
 
 /**
- * The arguments that no delta has sent yet, which then count as sent: `piece`, and before the first delta all
- * of them. Empty while the arguments may still become NONE. Later arguments are not read: V8 joins all their
- * pieces anew for each reading.
+ * Returns the arguments that no delta has sent yet, and counts them as sent: all arguments before the first
+ * delta, then `piece` alone. Returns nothing while the arguments may still become NONE. After the first delta
+ * it does not read `args`, because V8 would join all its pieces anew for each reading.
  */
 function unsent(call: Call, piece: string): string {
   if (call.sent === 0 && NONE.startsWith(call.args)) return '';

@@ -466,7 +466,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
     file: 'lib/observe/verification-document.ts',
-    edits: [{ find: "['snp.report_data', 'tdx.policy.report_data']", replace: '[]' }],
+    edits: [{ find: 'null> = NONCE_DIGESTS', replace: 'null> = new Set()' }],
     tests: [
       {
         file: 'test/observe/verification-document.test.ts',

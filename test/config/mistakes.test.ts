@@ -406,7 +406,7 @@ describe('a mistake on the command line', () => {
       ['clients', 'new', 'a', '--requestsPerMinute', '5'],
     ],
     [
-      'unexpected argument "B": every setting is a flag that starts with --; names stand before all flags, several of them behind new only, and none behind list; the file is given as --clients FILE; limits, models and expiry of a client go into the file, ' +
+      'unexpected argument "B": every setting is a flag that starts with --; give NAME before all flags (new takes several, revoke one, list none), and the file as --clients FILE; limits, models and expiry of a client go into the file, ' +
         'beside its tokens (docs/clients-file.md)',
       ['clients', 'revoke', 'a', 'B'],
     ],

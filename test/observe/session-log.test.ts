@@ -321,7 +321,7 @@ describe('the state of the session among the conditions', () => {
   it('is not logged as over when a condition of another state replaces it', () =>
     assert.deepEqual(passing('key-refused', 'unreachable', 'verified').lines, [
       'ERROR The service refuses the API key, so it cannot be verified',
-      'ERROR The verification of the service does not come to an end',
+      'ERROR The verification of the service cannot be completed',
       'INFO The service can be verified again',
     ]));
 
@@ -375,7 +375,7 @@ describe('the state of the session among the conditions', () => {
     ]);
     assert.deepEqual(passing('rejected', 'starting', 'unreachable', 'verified', 'starting').lines, [
       'ERROR The service is rejected',
-      'ERROR The verification of the service does not come to an end',
+      'ERROR The verification of the service cannot be completed',
       'INFO The service can be verified again',
       'INFO Not verified yet. The service is being verified. Requests wait.',
     ]);
