@@ -275,11 +275,24 @@ function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): 
 }
 
 /**
- * The error, if neither time nor a newer manifest changes it and no accepted secret lives; else undefined. A
- * secret lives until its end by either clock: a wall clock that is set back ends none. A 401 for a key that a
- * client brought concerns that client alone, and no 401 counts after a verdict that rejects the service. A
- * mismatch with a given manifest has to come from the hardware, twice: anybody on the way can send foreign
- * evidence.
+ * Whether neither waiting nor a newer manifest cures a failure. `isConfigured`: whether the operator's key
+ * failed. A mismatch with a given manifest has to come from the hardware, twice: anybody on the way can send
+ * foreign evidence.
+ */
+const isHopeless = (
+  { kind, verdicts }: SessionState,
+  { code }: PrivatemodeError,
+  isConfigured: boolean,
+): boolean =>
+  isOwnFault(code, kind) ||
+  (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
+  (code === 'api_key_rejected' && isConfigured);
+
+/**
+ * Returns the error if it is permanent: no accepted secret lives, and neither waiting nor a newer manifest
+ * helps. A secret lives until either clock has passed its end; setting the wall clock back does not end it. A
+ * 401 for a key that a client brought concerns that client alone, and no 401 counts after a verdict that
+ * rejects the service.
  */
 function permanentCause(
   state: SessionState,
@@ -287,14 +300,11 @@ function permanentCause(
   at: Moment,
   isConfigured: boolean,
 ): PrivatemodeError | undefined {
-  const { kind, secret, verdicts } = state;
+  const { secret, verdicts } = state;
   if (secret !== undefined && livesAt(secret, at)) return undefined;
-  const { code } = error;
-  if (isOwnFault(code, kind)) return error;
-  if (code === 'api_key_rejected' && isConfigured && !isRejected(verdicts)) return error;
-  return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches
-    ? (verdicts.refusal ?? error)
-    : undefined;
+  if (!isHopeless(state, error, isConfigured)) return undefined;
+  if (error.code === 'api_key_rejected' && isRejected(verdicts)) return undefined;
+  return error.code === 'manifest_mismatch' ? (verdicts.refusal ?? error) : error;
 }
 
 /** ms for which a host that failed wants no request. */
@@ -302,22 +312,19 @@ const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (err
 
 /**
  * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random, but no less than
- * a host wants. If waiting cures nothing, it is 60 s from the first failure on. The next renewal begins no
+ * a host wants. After a hopeless failure it is 60 s from the first failure on. The next renewal begins no
  * later than the moment at which a rejection can be confirmed, because clients wait to hear of that.
  */
 function pauseAfter(
-  { kind, key, verdicts }: SessionState,
+  state: SessionState,
   { began, failures, error }: { began: number; failures: number; error: PrivatemodeError },
   { monotonic, random }: Moment,
 ): number {
-  const { code } = error;
-  const isHopeless =
-    isOwnFault(code, kind) ||
-    (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
-    (code === 'api_key_rejected' && key === 'configured');
-  const full = isHopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
+  const full = isHopeless(state, error, state.key === 'configured')
+    ? LONGEST_BACKOFF
+    : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
   const pause = Math.max(full * (0.5 + random / 2), wantedPause(error));
-  const confirmed = confirmAt(verdicts);
+  const confirmed = confirmAt(state.verdicts);
   if (confirmed === undefined || began >= confirmed) return pause;
   return Math.min(pause, Math.max(0, confirmed - monotonic));
 }

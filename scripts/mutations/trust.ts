@@ -915,8 +915,8 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/decide.ts',
     edits: [
       {
-        find: "return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches",
-        replace: "return kind === 'static' && code === 'manifest_mismatch'",
+        find: "code === 'manifest_mismatch' && verdicts.mismatches)",
+        replace: "code === 'manifest_mismatch')",
       },
     ],
     tests: [
