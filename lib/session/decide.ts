@@ -4,13 +4,13 @@
  * and with the keys of clients.
  */
 import { PrivatemodeError } from '../errors.ts';
+import type { Moment } from './clock.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
+import { livesAt } from './lifetimes.ts';
 import { accepted, confirmAt, isOwnFault, isRejected, rejected, type Verdicts } from './refusal.ts';
 import {
   forcedBy,
   isOvertaken,
-  livesAt,
-  type Moment,
   type SecretTerm,
   type SessionState,
   secretInForce,
@@ -35,12 +35,16 @@ export type Happening =
       readonly number: number | undefined;
       readonly secret: Omit<SecretTerm, 'madeAt' | 'suspended'>;
     }
-  /** A renewal failed. `began`: when it began, on the monotonic clock. */
+  /**
+   * A renewal failed. `began`: when it began, on the monotonic clock. `random`: 0 ≤ x < 1, spreads
+   * the beginnings of renewals.
+   */
   | {
       readonly type: 'failed';
       readonly number: number;
       readonly began: number;
       readonly error: PrivatemodeError;
+      readonly random: number;
     }
   /** A renewal ended without a result, because the runtime ended what it ran in. */
   | { readonly type: 'lost'; readonly number: number }
@@ -60,6 +64,8 @@ export type Happening =
   | { readonly type: 'rest' }
   | { readonly type: 'ending' }
   | { readonly type: 'closed'; readonly reason: PrivatemodeError };
+
+type Failure = Extract<Happening, { type: 'failed' }>;
 
 /** One thing that the session has to do. It does the effects of a decision in their order. */
 export type Effect =
@@ -191,16 +197,13 @@ function made(
   );
 }
 
-function failed(
-  state: SessionState,
-  { began, error }: Extract<Happening, { type: 'failed' }>,
-  at: Moment,
-): Decision {
+function failed(state: SessionState, failure: Failure, at: Moment): Decision {
+  const { began, error } = failure;
   const { key, outage } = state;
   const failures = (outage?.failures ?? 0) + 1;
   const dropped = error.code === 'api_key_rejected' && key !== 'configured';
   const permanent = permanentCause(state, error, at, key === 'configured');
-  const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, error }, at);
+  const retryIn = dropped ? undefined : pauseAfter(state, failure, failures, at);
   const isNew = permanent !== undefined && outage?.isReported !== true;
   const told: Effect[] = [];
   if (dropped) {
@@ -317,8 +320,9 @@ const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (err
  */
 function pauseAfter(
   state: SessionState,
-  { began, failures, error }: { began: number; failures: number; error: PrivatemodeError },
-  { monotonic, random }: Moment,
+  { began, error, random }: Failure,
+  failures: number,
+  { monotonic }: Moment,
 ): number {
   const full = isHopeless(state, error, state.key === 'configured')
     ? LONGEST_BACKOFF

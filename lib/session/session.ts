@@ -5,21 +5,13 @@
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
-import { Alarm, pause } from './clock.ts';
+import { Alarm, type Moment, momentOf, pause } from './clock.ts';
 import { decide, type Happening, HURRY_INTERVAL } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
-import {
-  factsOf,
-  forcedBy,
-  isOvertaken,
-  type Moment,
-  newSession,
-  secretInForce,
-  suspendedSecret,
-} from './state.ts';
+import { factsOf, forcedBy, isOvertaken, newSession, secretInForce, suspendedSecret } from './state.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -124,7 +116,7 @@ interface Renewal {
  * or as soon as a client brings a key.
  */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock, random, host = 'the remote' } = deps;
+  const { clock, host = 'the remote' } = deps;
   let state = newSession(deps.manifests.kind);
   let heldKey = '';
   let newest: Epoch | undefined;
@@ -145,7 +137,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     dispatch({ type: rests ? 'rest' : 'due' });
   });
 
-  const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
+  const at = (): Moment => momentOf(clock);
 
   /** Lets `decide` take in what happened, and carries out the effects. */
   function dispatch(happening: Happening): void {
@@ -199,7 +191,8 @@ export function createSession(deps: SessionDeps): AttestedSession {
       } catch (thrown) {
         if (signal.aborted) return;
         renewal = undefined;
-        dispatch({ type: 'failed', number, began, error: asPrivatemodeError(thrown) });
+        const error = asPrivatemodeError(thrown);
+        dispatch({ type: 'failed', number, began, error, random: deps.random() });
       } finally {
         abort.abort();
       }

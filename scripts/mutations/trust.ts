@@ -8,8 +8,8 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/state.ts',
     edits: [
       {
-        find: 'secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;',
-        replace: 'secret !== undefined && isUsableAt(secret, at) ? secret : undefined;',
+        find: "secretAt(secret, at) === 'good' ? secret : undefined;",
+        replace: "['good', 'suspended'].includes(secretAt(secret, at)) ? secret : undefined;",
       },
     ],
     tests: [
@@ -215,7 +215,12 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the end of a secret: a wall clock that is set back keeps it in use',
     file: 'lib/session/lifetimes.ts',
-    edits: [{ find: ' && clock.monotonic() < term.expiresMonotonic', replace: '' }],
+    edits: [
+      {
+        find: 'now < expiresAt && monotonic < expiresMonotonic',
+        replace: 'now < expiresAt',
+      },
+    ],
     tests: [
       {
         file: 'test/session/session.test.ts',
@@ -273,7 +278,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the state while a key is awaited: a failure of long ago counts for ever',
     file: 'lib/session/standing.ts',
-    edits: [{ find: 'clock.monotonic() >= until ||', replace: 'clock.monotonic() < 0 ||' }],
+    edits: [{ find: 'monotonic >= until ||', replace: 'monotonic < 0 ||' }],
     tests: [
       {
         file: 'test/session/standing.test.ts',
