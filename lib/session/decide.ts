@@ -93,25 +93,25 @@ export const HURRY_INTERVAL = 5_000;
 export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
   switch (happening.type) {
     case 'configured':
-      return configured(state, at);
+      return onConfigured(state, at);
     case 'judged':
-      return only({ ...state, verdicts: judged(state, happening, at) });
+      return only({ ...state, verdicts: verdictsAfter(state, happening, at) });
     case 'made':
-      return made(state, happening, at);
+      return onMade(state, happening, at);
     case 'failed':
-      return happening.number === state.running ? failed(state, happening, at) : only(state);
+      return happening.number === state.running ? onFailed(state, happening, at) : only(state);
     case 'lost':
-      return happening.number === state.running ? lost(state) : only(state);
+      return happening.number === state.running ? onLost(state) : only(state);
     case 'offer-failed':
-      return offerFailed(state, happening.error, at);
+      return onOfferFailed(state, happening.error, at);
     case 'denied':
-      return denied(state, happening.secretId, at);
+      return onDenied(state, happening.secretId, at);
     case 'overdue':
-      return suspended(state, happening.secretId, at);
+      return suspend(state, happening.secretId, at);
     case 'authenticated':
-      return authenticated(state, happening.secretId, at);
+      return onAuthenticated(state, happening.secretId, at);
     case 'awaited':
-      return awaited(state, at);
+      return onAwaited(state, at);
     case 'due':
       return begin(state);
     case 'rest':
@@ -149,7 +149,7 @@ function begin(state: SessionState): Decision {
  * The configured key is new: gives up a renewal that runs with the old key, and begins a renewal at once if
  * one is needed.
  */
-function configured(state: SessionState, at: Moment): Decision {
+function onConfigured(state: SessionState, at: Moment): Decision {
   const outage = state.outage && { ...state.outage, permanent: undefined, isReported: false };
   const next: SessionState = { ...state, key: 'configured', outage };
   const isNeeded =
@@ -160,7 +160,7 @@ function configured(state: SessionState, at: Moment): Decision {
   return followedBy(only(anew, { type: 'abandon', reason }, WAKE), begin);
 }
 
-function judged(
+function verdictsAfter(
   { verdicts, kind }: SessionState,
   { what, rejection }: Extract<Happening, { type: 'judged' }>,
   { monotonic }: Moment,
@@ -170,7 +170,7 @@ function judged(
     : rejected(verdicts, what, rejection, { now: monotonic, kind });
 }
 
-function made(
+function onMade(
   state: SessionState,
   { number, secret }: Extract<Happening, { type: 'made' }>,
   { monotonic }: Moment,
@@ -197,7 +197,7 @@ function made(
   );
 }
 
-function failed(state: SessionState, failure: Failure, at: Moment): Decision {
+function onFailed(state: SessionState, failure: Failure, at: Moment): Decision {
   const { began, error } = failure;
   const { key, outage } = state;
   const failures = (outage?.failures ?? 0) + 1;
@@ -227,12 +227,12 @@ function failed(state: SessionState, failure: Failure, at: Moment): Decision {
     due: retryIn === undefined ? undefined : at.now + retryIn,
   };
   return followedBy(only(next, ...told), (after) =>
-    after.denied === undefined ? only(after) : suspended(after, after.denied, at),
+    after.denied === undefined ? only(after) : suspend(after, after.denied, at),
   );
 }
 
 /** Gives up a renewal that is lost: should it come back, its result changes nothing. The next may begin. */
-function lost(state: SessionState): Decision {
+function onLost(state: SessionState): Decision {
   const reason = new PrivatemodeError('not_ready', 'the verification was lost');
   return only({ ...state, running: undefined }, { type: 'abandon', reason });
 }
@@ -264,7 +264,7 @@ const OFFER_COUNTS = 600_000;
  * The attestation with a client's key failed. This says something about the service only if that key is not
  * at fault, and if no secret is in force, as after another client's key has just made one.
  */
-function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
+function onOfferFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
@@ -338,10 +338,10 @@ function pauseAfter(
  * one a moment after the first: it suspends the secret if the first renewal failed, and does nothing if the
  * first renewal made a new secret.
  */
-function denied(state: SessionState, secretId: string, at: Moment): Decision {
+function onDenied(state: SessionState, secretId: string, at: Moment): Decision {
   const forced = forcedBy(state, at);
   if (forced === 'made') return only(state);
-  if (forced === 'failed') return suspended(state, secretId, at);
+  if (forced === 'failed') return suspend(state, secretId, at);
   const next = { ...state, denied: secretId };
   if (state.running !== undefined) return only(next);
   const message = 'The service does not know the secret any more';
@@ -354,7 +354,7 @@ function denied(state: SessionState, secretId: string, at: Moment): Decision {
  * but it is not deleted, because anybody on the way can write a denial. The next secret ends the suspension,
  * and so does a response that authenticates.
  */
-function suspended(state: SessionState, secretId: string, at: Moment): Decision {
+function suspend(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret } = state;
   if (secret === undefined || secretInForce(state, at)?.secretId !== secretId) return only(state);
   const message = 'The secret is suspended: the service denies it, and could not be verified again';
@@ -367,7 +367,7 @@ function suspended(state: SessionState, secretId: string, at: Moment): Decision 
  * A response authenticated, so the service knows the secret: a suspension ends. No response takes back a
  * verdict that rejects the service.
  */
-function authenticated(state: SessionState, secretId: string, at: Moment): Decision {
+function onAuthenticated(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret, verdicts } = state;
   if (secret === undefined || isRejected(verdicts)) return only(state);
   if (suspendedSecret(state, at)?.secretId !== secretId) return only(state);
@@ -380,7 +380,7 @@ function authenticated(state: SessionState, secretId: string, at: Moment): Decis
  * A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure, or as
  * long after it as a host wants.
  */
-function awaited(state: SessionState, { now }: Moment): Decision {
+function onAwaited(state: SessionState, { now }: Moment): Decision {
   if (state.running !== undefined) return only(state);
   const { failures = 0, failedAt = 0, error } = state.outage ?? {};
   const soonest = failedAt + Math.max(HURRY_INTERVAL, wantedPause(error));
