@@ -6,10 +6,18 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
 import { Alarm, type Moment, momentOf, pause } from './clock.ts';
-import { decide, type Happening, HURRY_INTERVAL } from './decide.ts';
+import { decide, type Happening } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
+import {
+  errorAfterDenial,
+  hideVerdict,
+  notReady,
+  notReplaced,
+  permanentAt,
+  refusalOf,
+} from './request-errors.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
 import { factsOf, forcedBy, isOvertaken, newSession, secretInForce, suspendedSecret } from './state.ts';
 
@@ -93,8 +101,6 @@ const FORCED_TIMEOUT = 30_000;
  * With `onDemand` it waits for FORCED_TIMEOUT, because the renewal may end with it.
  */
 const REFUSED_PATIENCE = 5_000;
-const ROLLOUT_REMEDY =
-  'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
 
 /**
  * ms between two signs of life of a renewal, and ms without one after which it counts as lost. After a pause
@@ -116,7 +122,7 @@ interface Renewal {
  * or as soon as a client brings a key.
  */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock, host = 'the remote' } = deps;
+  const { clock, host = 'the remote', onDemand = false } = deps;
   let state = newSession(deps.manifests.kind);
   let heldKey = '';
   let newest: Epoch | undefined;
@@ -132,7 +138,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
   /** Whether a request has come since the alarm last began a renewal. */
   let isUsed = false;
   const alarm = new Alarm(clock, () => {
-    const rests = deps.onDemand && !isUsed && waiting.size === 0;
+    const rests = onDemand && !isUsed && waiting.size === 0;
     isUsed = false;
     dispatch({ type: rests ? 'rest' : 'due' });
   });
@@ -245,10 +251,6 @@ export function createSession(deps: SessionDeps): AttestedSession {
 
   const hasKey = (): boolean => state.key !== 'awaited';
 
-  /** The error with which requests are refused at once, until the session hears something else. */
-  const refusal = (): PrivatemodeError | undefined =>
-    state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
-
   /** `changed` resolves at the next change. Whoever no longer waits for it calls `forget`. */
   function change(): { readonly changed: Promise<void>; readonly forget: () => void } {
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -301,28 +303,11 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const error = asPrivatemodeError(thrown);
       if (error.blame === 'client' || closed.aborted) throw error;
       const due = confirmAt(state.verdicts);
-      if (due === undefined || began >= due) throw refusal() ?? unjudged(error);
+      if (due === undefined || began >= due) throw refusalOf(state) ?? hideVerdict(host, error);
       await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
     } finally {
       forget();
     }
-  }
-
-  /** Hides the failed check behind not_ready: clients get its code only once the service is refused. */
-  const unjudged = (error: PrivatemodeError): PrivatemodeError =>
-    error.blame === 'attestation' && error.status === 400 ? notReady('was not verified', error) : error;
-
-  /**
-   * The error that requests get at once because waiting does not help. With `onDemand` perhaps no renewal has
-   * begun since, so it counts for a moment only, unless the given manifest is at fault, which does not
-   * change.
-   */
-  function permanentNow(): PrivatemodeError | undefined {
-    const { permanent, failedAt = 0 } = state.outage ?? {};
-    if (permanent === undefined || !deps.onDemand) return permanent;
-    const isFresh = Math.abs(clock.now() - failedAt) < HURRY_INTERVAL;
-    const stays = state.kind === 'static' && isOwnFault(permanent.code, state.kind);
-    return isFresh || stays ? permanent : undefined;
   }
 
   async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
@@ -330,14 +315,14 @@ export function createSession(deps: SessionDeps): AttestedSession {
       const epoch = current();
       if (epoch !== undefined) return epoch;
       closed.throwIfAborted();
-      const permanent = permanentNow();
+      const permanent = permanentAt(state, clock.now(), onDemand);
       if (permanent !== undefined) {
         // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
         // stays.
         if (!isOwnFault(permanent.code, state.kind)) dispatch({ type: 'awaited' });
         throw permanent;
       }
-      const refused = refusal();
+      const refused = refusalOf(state);
       if (refused !== undefined && waited) throw refused;
       const chance = nextChance(offeredKey, ended);
       chance.catch(() => {}); // it also rejects once nobody waits for it
@@ -345,7 +330,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       else {
         if (hasKey() && renewal === undefined) throw refused; // the last renewal was a moment ago
         waited = true;
-        await Promise.race([chance, pause(clock, deps.onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
+        await Promise.race([chance, pause(clock, onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
       }
       ended.throwIfAborted();
     }
@@ -364,7 +349,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
     const done = new AbortController();
     const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
     const late = pause(clock, ms, ended, 'waiting').then(() => {
-      throw refusal() ?? notReady(`was not verified within ${ms / 1000} s`, state.outage?.error);
+      throw refusalOf(state) ?? notReady(host, `was not verified within ${ms / 1000} s`, state.outage?.error);
     });
     try {
       return await Promise.race([work(ended), late]);
@@ -373,15 +358,10 @@ export function createSession(deps: SessionDeps): AttestedSession {
     }
   }
 
-  function notReady(what: string, cause: PrivatemodeError | undefined): PrivatemodeError {
-    const why = cause === undefined ? '' : `: ${cause.message}`;
-    const remedy = cause?.code === 'manifest_mismatch' ? ROLLOUT_REMEDY : undefined;
-    return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
-  }
-
   /**
-   * The suspended epoch, if no verdict speaks against it: an accepted verdict made its secret, and silence
-   * takes nothing back. A response that authenticates under it ends the suspension.
+   * The suspended epoch, unless the last verdict rejected the service. Its secret came from an accepted
+   * verdict, and a failed renewal without a verdict does not undo that. A response that authenticates under
+   * it ends the suspension.
    */
   const worthTrying = (): Epoch | undefined =>
     !isRejected(state.verdicts) && suspendedSecret(state, at()) ? newest : undefined;
@@ -401,20 +381,6 @@ export function createSession(deps: SessionDeps): AttestedSession {
     if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
     throw error;
   }
-
-  /**
-   * The error of a request whose denied secret could not be replaced: why the service is refused, or
-   * not_ready.
-   */
-  function errorAfterDenial(thrown: unknown): PrivatemodeError {
-    const error = asPrivatemodeError(thrown);
-    const isTold =
-      error.code === 'not_ready' || error.code === 'client_too_old' || error.blame === 'attestation';
-    return isTold ? error : denied(error);
-  }
-
-  const denied = (cause: PrivatemodeError | undefined): PrivatemodeError =>
-    notReady('does not know the secret any more, and could not be verified again', cause);
 
   return {
     start() {
@@ -438,7 +404,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       closed.throwIfAborted();
       const forced = forcedBy(state, at());
       dispatch({ type: 'denied', secretId });
-      if (forced === 'failed') throw refusal() ?? denied(state.outage?.error);
+      if (forced === 'failed') throw refusalOf(state) ?? notReplaced(host, state.outage?.error);
       if (forced === 'made')
         throw new PrivatemodeError('secret_denied', `${host} denies a secret that it was given a moment ago`);
       try {
@@ -446,7 +412,7 @@ export function createSession(deps: SessionDeps): AttestedSession {
       } catch (thrown) {
         closed.throwIfAborted();
         dispatch({ type: 'overdue', secretId });
-        throw errorAfterDenial(thrown);
+        throw errorAfterDenial(host, thrown);
       }
     },
     authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
