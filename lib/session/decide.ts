@@ -1,7 +1,7 @@
 /**
  * Decides what a session does next: one pure function of the state of the session, of what happened, and of
- * the time. The state holds no keys and no secrets. lib/session/session.ts deals with the requests that wait
- * and with the keys of clients.
+ * the time. The state holds no keys and no secrets. lib/session/renewals.ts carries it out, and holds these;
+ * lib/session/waiting.ts deals with the requests that wait.
  */
 import { PrivatemodeError } from '../errors.ts';
 import type { Moment } from './clock.ts';
@@ -36,8 +36,8 @@ export type Happening =
       readonly secret: Omit<SecretTerm, 'madeAt' | 'suspended'>;
     }
   /**
-   * A renewal failed. `began`: when it began, on the monotonic clock. `random`: 0 ≤ x < 1, spreads
-   * the beginnings of renewals.
+   * A renewal failed. `began`: when it began, on the monotonic clock. `random`: 0 ≤ x < 1, by which the next
+   * one begins sooner or later.
    */
   | {
       readonly type: 'failed';

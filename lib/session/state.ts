@@ -78,6 +78,9 @@ export const newSession = (kind: ManifestSource['kind']): SessionState => ({
   ...{ due: undefined, denied: undefined, closed: undefined },
 });
 
+/** Whether the session has a key, configured or kept. */
+export const hasKey = ({ key }: SessionState): boolean => key !== 'awaited';
+
 /**
  * ms between two renewals that denials may force. A denial is not authenticated: anybody on the way can write
  * one.

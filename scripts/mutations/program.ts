@@ -604,11 +604,11 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'requests without a key: each stays in memory',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [
       {
         find: '    if (offeredKey === undefined) {\n',
-        replace: '    if (offeredKey === undefined) {\n      change();\n',
+        replace: '    if (offeredKey === undefined) {\n      requests.change();\n',
       },
     ],
     tests: [
@@ -1216,7 +1216,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a denied secret: a request waits for its replacement for longer than its caller has',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [{ find: 'within(timeoutMs, undefined', replace: 'within(FORCED_TIMEOUT, undefined' }],
     tests: [
       {
@@ -1685,8 +1685,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: it comes to rest while a request waits',
-    file: 'lib/session/session.ts',
-    edits: [{ find: '!isUsed && waiting.size === 0', replace: '!isUsed' }],
+    file: 'lib/session/renewals.ts',
+    edits: [{ find: '!requests.haveCome && !requests.areWaiting', replace: '!requests.haveCome' }],
     tests: [
       {
         file: 'test/session/session.test.ts',

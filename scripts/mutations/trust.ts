@@ -303,8 +303,10 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the pause between renewals: requests under a good secret cut it short',
-    file: 'lib/session/session.ts',
-    edits: [{ find: 'clock.now() >= (state.due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' }],
+    file: 'lib/session/waiting.ts',
+    edits: [
+      { find: 'clock.now() >= (state().due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' },
+    ],
     tests: [
       {
         file: 'test/session/session.test.ts',
@@ -316,7 +318,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a lost renewal: every later request waits for it',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched !== renewal' }],
     tests: [
       {
@@ -330,7 +332,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a slow renewal: it passes for lost, and never ends',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched === renewal' }],
     tests: [
       {
@@ -343,7 +345,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a lost renewal: its secret is used if it comes back',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'if (!signal.aborted) use(epoch, number);', replace: 'use(epoch, number);' }],
     tests: [
       {
