@@ -19,8 +19,8 @@ const CONFIRM_AFTER = 6_000;
  * CONFIRM_AFTER apart, the second one under the newest manifest. A fault of the manifest itself
  * (`isOwnFault`) refuses it at once. Only a verdict ends that, silence does not; after a rejected secret,
  * only an accepted secret does. A mismatch with a fetched manifest refuses nothing, because service and CDN
- * differ for a moment while a deployment is rolled out. A verdict for which nothing is missing but collateral
- * refuses nothing either, because it proves nothing.
+ * differ for a moment while a deployment is rolled out. Nor does a verdict that lacks only collateral: it
+ * proves nothing.
  */
 export interface Verdicts {
   readonly last: Exclude<LastOutcome, 'silent' | 'key-refused' | 'too-old'>;

@@ -602,11 +602,11 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'requests without a key: each stays in memory',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [
       {
         find: '    if (offeredKey === undefined) {\n',
-        replace: '    if (offeredKey === undefined) {\n      change();\n',
+        replace: '    if (offeredKey === undefined) {\n      requests.change();\n',
       },
     ],
     tests: [
@@ -618,7 +618,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: an error of an hour ago refuses every request',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/request-errors.ts',
     edits: [{ find: 'return isFresh || stays ? permanent : undefined;', replace: 'return permanent;' }],
     tests: [
       {
@@ -1214,7 +1214,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a denied secret: a request waits for its replacement for longer than its caller has',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [{ find: 'within(timeoutMs, undefined', replace: 'within(FORCED_TIMEOUT, undefined' }],
     tests: [
       {
@@ -1683,8 +1683,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: it comes to rest while a request waits',
-    file: 'lib/session/session.ts',
-    edits: [{ find: '!isUsed && waiting.size === 0', replace: '!isUsed' }],
+    file: 'lib/session/renewals.ts',
+    edits: [{ find: '!requests.haveCome && !requests.areWaiting', replace: '!requests.haveCome' }],
     tests: [
       {
         file: 'test/session/session.test.ts',
