@@ -10,9 +10,9 @@ import type { Logger, StatusOutput } from './log.ts';
 
 /**
  * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the previous one
- * gets a line without that reason and its remedy, because an earlier line has both. Otherwise each line has
- * all its fields.
+ * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the previous
+ * one gets a line without that reason and its remedy, because an earlier line has both. Otherwise each line
+ * has all its fields.
  */
 export function sessionLog(
   log: Logger,
