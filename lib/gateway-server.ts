@@ -105,7 +105,9 @@ export async function startGatewayServer(
   const clients = await clientsOf(config, { ...shared, conditions }, front);
   let closing = false;
   const models = createModelLists(config, {
-    ...{ outbound, log, conditions },
+    outbound,
+    log,
+    conditions,
     key: () => (closing || shared.session.current() === undefined ? undefined : shared.key.value()),
   });
   const { upstream, connections } = connectUpstream(config, outbound);
@@ -182,7 +184,12 @@ export function connectUpstream(
   const { connections } = agent;
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
-    ...{ ...apiEndpoint, agent, connections, freshAgent, connectTimeout, firstByteTimeout },
+    ...apiEndpoint,
+    agent,
+    connections,
+    freshAgent,
+    connectTimeout,
+    firstByteTimeout,
   });
   return { upstream, connections };
 }

@@ -73,8 +73,13 @@ export async function openAdmin(
       clientsFile,
     };
     return statusReport({
-      ...{ version: VERSION, protocol: config.protocolVersion, ...facts },
-      ...{ session, standing: standing(), counters, instance },
+      version: VERSION,
+      protocol: config.protocolVersion,
+      ...facts,
+      session,
+      standing: standing(),
+      counters,
+      instance,
     });
   };
   const shown = {

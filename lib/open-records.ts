@@ -44,7 +44,9 @@ export async function openCounts(
     const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
     const store = `${urlHost(host)}:${port}`;
     return openRedisCounts({
-      ...{ url: limitsStore, onFailure: limitsStoreFailure, ca: authorities },
+      url: limitsStore,
+      onFailure: limitsStoreFailure,
+      ca: authorities,
       connected: () => log.info({ store }, 'Connected to the store of the limits'),
       failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
       recovered: () => conditions.clear('limits_store_away'),
@@ -84,7 +86,9 @@ export async function openReceipts(
   { log, counters, conditions }: RecordsDeps,
 ): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
-    ...{ workspace: config.workspace, version: VERSION, counters: counters.receipts },
+    workspace: config.workspace,
+    version: VERSION,
+    counters: counters.receipts,
     onFailure(error) {
       const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
       conditions.set('receipts_waiting', diskFailure(resolve(config.workspace), error), { remedy });

@@ -105,7 +105,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const report = reportStart({ log, status, statusPage });
   opened.defer(() => report.close());
   const { session, standing, verification } = await openVerifiedSession(config, {
-    ...{ ...environment, key, named, outbound, conditions, opened },
+    ...environment,
+    key,
+    named,
+    outbound,
+    conditions,
+    opened,
     server: () => serving,
     observers: [
       sessionLog(log, counters, { forPeople: config.logFormat === 'text' }),
@@ -119,20 +124,34 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   opened.defer(() => session.close());
   session.start();
   const watch = await openAdmin(config, {
-    ...{ session, standing, verification, counters, conditions, log, opened },
+    session,
+    standing,
+    verification,
+    counters,
+    conditions,
+    log,
+    opened,
     server: () => serving,
     instance: receipts?.instance,
   });
 
   const shared = {
-    ...{ session, key, gate, receipts, conditions, fd, log },
+    session,
+    key,
+    gate,
+    receipts,
+    conditions,
+    fd,
+    log,
     observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
     verification: config.exposeVerification ? verification.text : undefined,
   };
   const server = await (config.workers > 1
     ? startWorkers({
-        ...{ ...shared, config, authorities },
+        ...shared,
+        config,
+        authorities,
         patience: config.shutdownGrace + WORKER_PATIENCE,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
@@ -142,7 +161,9 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         },
       })
     : startGatewayServer(config, {
-        ...{ ...shared, outbound, patience },
+        ...shared,
+        outbound,
+        patience,
         metrics: { counters, observe: watch?.observe ?? (() => {}) },
       }));
   opened.defer(() => server.close());
@@ -170,7 +191,10 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   opened.defer(() => keyWatch?.close());
   const running = opened.move();
   return {
-    ...{ url, port, session, counters },
+    url,
+    port,
+    session,
+    counters,
     reload() {
       server.reload();
       void keyWatch?.reload();

@@ -341,7 +341,9 @@ function readFile(path: string): {
   // Other flags of the proxy decide which clients need tokens and keys; this command does not know those
   // flags.
   const entries = parseClientsFile(bytes, {
-    ...{ needsKeys: false, tokensOptional: true, name: `--clients ${path}` },
+    needsKeys: false,
+    tokensOptional: true,
+    name: `--clients ${path}`,
   });
   return { bytes, file: JSON.parse(bytes.toString()) as Written, entries };
 }
@@ -440,7 +442,9 @@ const USAGE = {
 function renderHelp(word = ''): string {
   const [known] = (['new', 'list', 'revoke'] as const).filter((each) => each === word);
   const about = {
-    ...{ new: `${ABOUT.new} ${WAITS} ${NAMES}`, list: ABOUT.list, revoke: `${ABOUT.revoke} ${WAITS}` },
+    new: `${ABOUT.new} ${WAITS} ${NAMES}`,
+    list: ABOUT.list,
+    revoke: `${ABOUT.revoke} ${WAITS}`,
     all: `Who may use the gateway (--clients). new: ${ABOUT.new} list: ${ABOUT.list} revoke: ${ABOUT.revoke} ${WAITS} ${NAMES}`,
   };
   return helpPage(about[known ?? 'all'], known === undefined ? Object.values(USAGE) : [USAGE[known]], [

@@ -132,7 +132,10 @@ export function configuredKey({
     }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable'>) {
       if (source?.kind !== 'file' || first === undefined) return undefined;
       return watchApiKey({
-        ...{ path: source.path, current: first, onError, onUsable },
+        path: source.path,
+        current: first,
+        onError,
+        onUsable,
         onKey(next) {
           value = next;
           readAt = new Date();

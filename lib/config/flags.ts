@@ -9,7 +9,9 @@ import * as values from './values.ts';
 const old = (name: string): FlagAlias => ({ name, deprecated: true });
 
 const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', why: string): Flag => ({
-  ...{ name, type, help: 'Retired.' },
+  name,
+  type,
+  help: 'Retired.',
   retired: { how, why },
 });
 

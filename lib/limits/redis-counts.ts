@@ -276,7 +276,11 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   }
 
   const connection = await openRedisConnection({
-    ...{ url: options.url, ca: options.ca, prepare, recovered, connected },
+    url: options.url,
+    ca: options.ca,
+    prepare,
+    recovered,
+    connected,
     failed: (reason) => failed(unavailable(reason), reason),
   });
   const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
@@ -289,7 +293,10 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     if (!ids?.delete(id)) return;
     if (ids.size === 0) running.delete(client);
     const sent: Promise<void> = sendRelease(connection.run, {
-      ...{ client, id, day: today(), how: 'end' },
+      client,
+      id,
+      day: today(),
+      how: 'end',
       tokens: tokens > 0 ? Math.min(Math.trunc(tokens), MOST_TOKENS) : 0,
     })
       .catch(() => {})

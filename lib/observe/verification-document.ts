@@ -69,7 +69,9 @@ function inRfc3339(facts: EpochFacts): NonNullable<VerificationDocument['epoch']
   const { attestedAt, renewAt, expiresAt } = facts;
   return {
     ...facts,
-    ...{ attestedAt: iso(attestedAt), renewAt: iso(renewAt), expiresAt: iso(expiresAt) },
+    attestedAt: iso(attestedAt),
+    renewAt: iso(renewAt),
+    expiresAt: iso(expiresAt),
   };
 }
 

@@ -210,7 +210,13 @@ type Summed = Pick<
 
 /** A request that was refused and only counted, as a receipt. It came when the count began, or soon after. */
 const refusedRequest = (time: string, { client }: RefusalCount): Summed => ({
-  ...{ time, client, model: null, durationMs: 0, tokens: null, epoch: null, outcome: 'refused' },
+  time,
+  client,
+  model: null,
+  durationMs: 0,
+  tokens: null,
+  epoch: null,
+  outcome: 'refused',
 });
 
 const KEYS: Readonly<Record<UsageKey, (receipt: Summed) => string | null>> = {

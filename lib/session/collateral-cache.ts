@@ -96,7 +96,8 @@ function signedJson(
 ): Kind {
   const signed = (fetched: Fetched) => read({ ...fetched, body: textOf(fetched.body) }).value;
   return {
-    ...{ name, chainHeader },
+    name,
+    chainHeader,
     expiry: (fetched) => signed(fetched).nextUpdate.getTime(),
     issued: (fetched) => signed(fetched).issueDate.getTime(),
   };

@@ -109,7 +109,10 @@ export function rejected(
     before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= CONFIRM_AFTER);
   const told = mismatches && isMismatch ? withPinRemedy(error) : error;
   return {
-    ...{ last, error, mismatch, mismatches },
+    last,
+    error,
+    mismatch,
+    mismatches,
     refusal: isConfirmed ? told : before.refusal,
     evidence: before.evidence,
     secret: before.secret,
@@ -140,7 +143,8 @@ function lastOf(
  */
 const withPinRemedy = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeError =>
   new PrivatemodeError(code, message, {
-    ...{ cause, detail },
+    cause,
+    detail,
     remedy:
       'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, read what changed (docs/manifests.md), then replace the file and restart the proxy.',
   });

@@ -224,5 +224,10 @@ const withoutKey = ({
   expiresAt,
   expiresMonotonic,
 }: Epoch) => ({
-  ...{ secretId, manifestSha256, attestedAt, renewAt, expiresAt, expiresMonotonic },
+  secretId,
+  manifestSha256,
+  attestedAt,
+  renewAt,
+  expiresAt,
+  expiresMonotonic,
 });

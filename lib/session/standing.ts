@@ -189,7 +189,13 @@ export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'mono
   const meaning = row.triesSuspended && secret === 'suspended' ? TRIED : row.meaning;
   const awaitsKey = facts.key === 'awaited' && !facts.closed && !verified;
   return {
-    ...{ state, verified, tone, title, meaning, awaitsKey, error: factsNow.error },
+    state,
+    verified,
+    tone,
+    title,
+    meaning,
+    awaitsKey,
+    error: factsNow.error,
     ready: verified || awaitsKey,
   };
 }

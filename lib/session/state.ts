@@ -74,8 +74,13 @@ export const newSession = (kind: ManifestSource['kind']): SessionState => ({
   forcedAt: Number.NEGATIVE_INFINITY,
   madeSince: false,
   ending: false,
-  ...{ secret: undefined, outage: undefined, unjudged: undefined, running: undefined },
-  ...{ due: undefined, denied: undefined, closed: undefined },
+  secret: undefined,
+  outage: undefined,
+  unjudged: undefined,
+  running: undefined,
+  due: undefined,
+  denied: undefined,
+  closed: undefined,
 });
 
 /** Whether the session has a key, configured or kept. */
@@ -122,7 +127,10 @@ export function factsOf({ ending, closed, key, secret, verdicts, unjudged }: Ses
   const last: LastOutcome = isBad ? verdicts.last : (unjudged?.as ?? verdicts.last);
   return {
     closed: ending || closed !== undefined,
-    ...{ key, secret, last, until: isBad ? undefined : unjudged?.until },
+    key,
+    secret,
+    last,
+    until: isBad ? undefined : unjudged?.until,
     confirmed: verdicts.refusal !== undefined,
     error: verdicts.refusal ?? (isBad ? verdicts.error : unjudged?.error),
   };

@@ -164,7 +164,8 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer>
   });
 
   return {
-    ...{ url, port },
+    url,
+    port,
     sessionChanged(): void {
       for (const worker of workers) worker.sendNews();
     },
