@@ -74,7 +74,8 @@ export const ERRORS = {
     invalid_plain_member:
       'Send a value that the API documents; this member is sent unencrypted, so no other is allowed.',
     missing_model: 'Name the model in the member or form field "model"; GET /v1/models lists them.',
-    invalid_model: 'Use a model name of at most 256 bytes without control characters.',
+    invalid_model:
+      'Use a model name of at most 256 bytes without control characters, and without blanks around it.',
     salt_too_short: 'Use a cache_salt of at least 32 bytes, or leave it out.',
     context_too_large: {
       operator:
@@ -433,7 +434,7 @@ export interface FailureDetail {
   readonly newestMissing?: true | undefined;
   /** The evidence has a form that a newer version of this program may understand. */
   readonly newer?: true | undefined;
-  /** Nothing shows that hardware signed the evidence that failed: it may come from anybody on the way. */
+  /** Nothing shows that hardware signed the failed evidence: an attacker on the network may have sent it. */
   readonly unvouched?: true | undefined;
   /** Seconds for which the host that failed wants no such request. */
   readonly pause?: number | undefined;
@@ -502,41 +503,4 @@ export const CLOCK_REMEDY =
 export function asPrivatemodeError(thrown: unknown): PrivatemodeError {
   if (thrown instanceof PrivatemodeError) return thrown;
   return new PrivatemodeError('internal', 'an internal error occurred', { cause: thrown });
-}
-
-/** A command that names the program which listens on `port`. */
-export const WHO_LISTENS = (port: number): string =>
-  process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
-
-/** Why a port cannot be opened, in words; EADDRINUSE comes with a command, see below. */
-const LISTEN_REFUSALS: Readonly<Record<string, string>> = {
-  EACCES: 'this user may not open this port; ports from 1024 on need no privilege',
-  EADDRNOTAVAIL: 'this machine does not have that address',
-  ENOTFOUND: 'that host name does not resolve',
-  EAI_AGAIN: 'that host name does not resolve now',
-};
-
-/** Why a socket cannot be opened in the file system, in words. */
-const SOCKET_REFUSALS: Readonly<Record<string, string>> = {
-  EACCES: 'that directory does not exist, or this user may not use it', // libuv gives this code for both
-  EEXIST: 'another file has that name; remove it, or choose another path',
-};
-
-/**
- * The error listen_failed for `where`, as `127.0.0.1 port 8080`. `at`: the port, or the path of a socket. If
- * another program has it, the message says how to find out which.
- */
-export function listenFailed(
-  where: string,
-  at: number | string,
-  cause: { readonly code?: string | undefined; readonly message?: string },
-): PrivatemodeError {
-  const reason = cause.code ?? cause.message ?? 'unknown';
-  const socket = typeof at === 'string';
-  const who = socket
-    ? `another program answers there, and this shows which: lsof ${at}`
-    : `another program has the port, and this shows which: ${WHO_LISTENS(at)}`;
-  const words = reason === 'EADDRINUSE' ? who : (socket ? SOCKET_REFUSALS : LISTEN_REFUSALS)[reason];
-  const message = `listening on ${where}: ${reason}${words === undefined ? '' : `; ${words}`}`;
-  return new PrivatemodeError('listen_failed', message, { cause });
 }

@@ -30,8 +30,9 @@ import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
+import type { Collected } from './observe/watch-requests.ts';
 
-/** The application side of the proxy, listening. */
+/** The application side of the proxy, listening: in this process, or in workers. */
 export interface GatewayServer {
   /** http(s)://ADDRESS:PORT, or unix:PATH */
   readonly url: string;
@@ -40,9 +41,19 @@ export interface GatewayServer {
   reload(): void;
   /** Called when the state of the session may have changed. */
   sessionChanged(): void;
-  /** How many events of streams the running requests have sent so far. */
+  /** How many processes accept connections. */
+  listening(): number;
+  /**
+   * Collects what each worker counted: its traffic, and with `withMetrics` its metrics; takes a second at
+   * most. Leaves out what this process counted, so the result is empty without workers.
+   */
+  collect(withMetrics: boolean): Promise<readonly Collected[]>;
+  /** How many events of streams the running requests of this process have sent so far. */
   events(): number;
-  /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
+  /**
+   * When the TLS certificate of this process, or one of its chain, expires, in ms since 1970; undefined
+   * without TLS.
+   */
   certificateEnds(): number | undefined;
   /**
    * From now on each response ends its connection, so that clients go elsewhere. This does not change
@@ -52,7 +63,7 @@ export interface GatewayServer {
   announceStop(): void;
   /** Ends the grace of `close` now. */
   endGrace(): void;
-  /** SHA-256 of the clients file in force; undefined without --clients. */
+  /** SHA-256 of the clients file that this process uses; undefined without --clients. */
   clientsFile(): string | undefined;
   /**
    * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
@@ -94,7 +105,9 @@ export async function startGatewayServer(
   const clients = await clientsOf(config, { ...shared, conditions }, front);
   let closing = false;
   const models = createModelLists(config, {
-    ...{ outbound, log, conditions },
+    outbound,
+    log,
+    conditions,
     key: () => (closing || shared.session.current() === undefined ? undefined : shared.key.value()),
   });
   const { upstream, connections } = connectUpstream(config, outbound);
@@ -135,6 +148,8 @@ export async function startGatewayServer(
       front.reload();
       void clients?.reload();
     },
+    listening: () => 1,
+    collect: async () => [],
     events: gateway.events,
     certificateEnds: front.certificateEnds,
     announceStop: () => listener.announceEnd(),
@@ -169,7 +184,12 @@ export function connectUpstream(
   const { connections } = agent;
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
-    ...{ ...apiEndpoint, agent, connections, freshAgent, connectTimeout, firstByteTimeout },
+    ...apiEndpoint,
+    agent,
+    connections,
+    freshAgent,
+    connectTimeout,
+    firstByteTimeout,
   });
   return { upstream, connections };
 }

@@ -5,7 +5,8 @@ import { text } from 'node:stream/consumers';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Config } from '../lib/config/config.ts';
-import { listenFailed, PrivatemodeError } from '../lib/errors.ts';
+import { PrivatemodeError } from '../lib/errors.ts';
+import { listenFailed } from '../lib/listen-failed.ts';
 import { VERSION } from '../lib/version.ts';
 import { type Ran, type RunOptions, runCommand } from './support/processes/command.ts';
 import { eventually } from './support/processes/eventually.ts';
@@ -45,10 +46,12 @@ describe('the command line', () => {
     assert.match(stdout, /node_modules/);
   });
 
-  it('--version prints the version as the reference does', async () => {
-    const { code, stdout, ran } = await cli(['--version']);
-    assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
-  });
+  for (const flag of ['--version', '-v']) {
+    it(`${flag} prints the version as the reference does`, async () => {
+      const { code, stdout, ran } = await cli([flag]);
+      assert.deepEqual([code, stdout, ran.length], [0, `privatemode-proxy version v${VERSION}\n`, 0]);
+    });
+  }
 
   it('--version --verbose adds the versions of Node and OpenSSL, and --verbose alone is an error', async () => {
     const { code, stdout } = await cli(['--version', '--verbose']);

@@ -41,9 +41,9 @@ export interface Credentials {
 
 /**
  * Finds the client that a request comes from. If there is an Authorization header, it alone decides which
- * token counts; `x-api-key` counts only without it. A certificate needs no token; a token that comes all the
- * same must belong to the same client. Beside a known token, a certificate that identifies no client does not
- * matter, unless it names several clients. Throws client_unknown if neither identifies a client, or if the
+ * token counts; `x-api-key` counts only without it. A client with a certificate needs no token; if it sends
+ * one, both must belong to the same client. With a known token, a certificate that identifies no client is
+ * ignored, unless it names several clients. Throws client_unknown if neither identifies a client, or if the
  * client has expired. Throws client_throttled instead if the address has failed too often lately. `now`: ms
  * since 1970.
  */
@@ -81,8 +81,8 @@ export function authenticate(
 }
 
 /**
- * Forms of tokens that were taken from the wrong place, and what the message says of each. Only the form
- * decides, so a client that guesses learns nothing.
+ * What the message says about an unknown token, by the form of that token. Only the form decides, so a client
+ * that guesses learns nothing.
  */
 const MISTAKEN: readonly (readonly [form: RegExp, problem: string])[] = [
   [

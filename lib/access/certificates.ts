@@ -89,9 +89,9 @@ function read(
 
 /**
  * The names that a certificate (DER) gives its owner: the alternative names of the kinds DNS, email and URI,
- * in this order. Only if it has no alternative names of any kind, its one common name. Reads the DER, since
- * the texts that Node makes of the names have quotes and separators: here nothing in a name can make two
- * names of it. Returns none if the certificate cannot be read.
+ * in this order. Only if it has no alternative names of any kind, its one common name. Reads the DER and not
+ * the texts that Node makes of the names: there, quotes and separators in a name could make two names of it.
+ * Returns none if the certificate cannot be read.
  */
 export function certificateNames(der: Uint8Array): readonly string[] {
   try {

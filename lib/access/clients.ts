@@ -2,10 +2,10 @@
 import { createHash, hkdfSync } from 'node:crypto';
 import { dirname, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { readApiKey } from '../config/api-key.ts';
+import { readKeyFile } from '../config/api-key.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { readSmall, watchFiles } from '../watch-files.ts';
+import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
 import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
@@ -142,7 +142,7 @@ async function readState(
   for (const { apiKeyFile } of entries) {
     if (apiKeyFile === undefined || keys.has(apiKeyFile)) continue;
     try {
-      keys.set(apiKeyFile, await readKey(resolve(dirname(path), apiKeyFile)));
+      keys.set(apiKeyFile, await readKeyFile(resolve(dirname(path), apiKeyFile), 'a client'));
       known?.keyFailed(apiKeyFile, undefined);
     } catch (thrown) {
       const old = before?.keys.get(apiKeyFile);
@@ -152,16 +152,6 @@ async function readState(
     }
   }
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
-}
-
-/** Reads a key file. Throws config_invalid, as for --api-key @FILE. */
-async function readKey(path: string): Promise<string> {
-  const read = await readSmall(path).catch((thrown: Error) => thrown);
-  const bytes = (): Buffer => {
-    if (read instanceof Error) throw read;
-    return read;
-  };
-  return readApiKey({ kind: 'file', path }, bytes, 'a client');
 }
 
 function clientsOf({ entries, keys }: State, { sharedSalt }: ClientsOptions): readonly Client[] {
@@ -197,9 +187,9 @@ const derive = (
 const clientSalt = (sharedSalt: string, name: string): string => derive(sharedSalt, '', 'client', name);
 
 /**
- * The salt that replaces the one that a request brings: HKDF-SHA256 of the latter (`own`, its text in UTF-8),
- * salted with the shared salt, if any, with the client's name as context. Two clients that send the same salt
- * get different ones.
+ * The salt that replaces `own`, the salt that a request brings (its text in UTF-8): HKDF-SHA256 of `own`,
+ * with the shared salt, if there is one, as its salt and the client's name as context. Two clients that send
+ * the same salt get different ones.
  */
 const mixedSalt = (sharedSalt: string | undefined, name: string, own: Uint8Array): string =>
   derive(own, sharedSalt ?? '', 'request', name);

@@ -160,7 +160,10 @@ export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'>
   { path: '/healthz', id: 'healthz', methods: ['GET'], versionless: false },
   { path: '/readyz', id: 'readyz', methods: ['GET'], versionless: false },
   {
-    ...{ path: '/verification', id: 'verification', methods: ['GET'], versionless: false },
+    path: '/verification',
+    id: 'verification',
+    methods: ['GET'],
+    versionless: false,
     optional: `${onAdminListener('/verification')}, or here with --expose-verification`,
   },
   { path: '/v1', id: 'api', methods: ['GET'], versionless: false },

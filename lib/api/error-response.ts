@@ -41,8 +41,8 @@ export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
   /**
-   * The client's Accept header; exactly `text/event-stream` gets the error as an event, except in the
-   * Responses API (docs/protocol/inference.md 11).
+   * The client's Accept header; exactly `text/event-stream` gets the error as an event with a name, except in
+   * the Responses API (docs/protocol/inference.md 11).
    */
   readonly accept?: string | undefined;
   /** The status that the response has in place of the error's own: that of an error of the service. */
@@ -88,7 +88,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
     return ['text/plain; charset=utf-8', Buffer.from(`${sentence(error, context.requestId)}\n`)];
   }
   if (context.accept === 'text/event-stream' && context.format !== 'responses')
-    return ['text/event-stream', errorEvent(error, context)];
+    return ['text/event-stream', eventOf(error, context, true)];
   return ['application/json', Buffer.from(JSON.stringify(errorObject(error, context)))];
 }
 
@@ -113,10 +113,11 @@ export const requestIdHeader = (of: Pick<ErrorContext, 'format' | 'requestId'>):
  * The error as one SSE event, for a stream that has begun: the OpenAI SDKs raise on a `data` object with a
  * member `error`, the Anthropic SDKs on `event: error`. Never followed by a terminal marker.
  */
-export function errorEvent(error: PrivatemodeError, context: ErrorContext): Buffer {
-  const event = context.format === 'anthropic' ? 'event: error\n' : '';
-  return Buffer.from(`${event}data: ${JSON.stringify(errorObject(error, context))}\n\n`);
-}
+export const errorEvent = (error: PrivatemodeError, context: ErrorContext): Buffer =>
+  eventOf(error, context, context.format === 'anthropic');
+
+const eventOf = (error: PrivatemodeError, context: ErrorContext, named: boolean): Buffer =>
+  Buffer.from(`${named ? 'event: error\n' : ''}data: ${JSON.stringify(errorObject(error, context))}\n\n`);
 
 function errorObject(error: PrivatemodeError, { format, requestId, status }: ErrorContext): object {
   const message = sentence(error, requestId);

@@ -146,9 +146,11 @@ const idOf = (entry: unknown): unknown => (entry as { id?: unknown } | null)?.id
 
 /** The entry of an alias in a list: that of its model, under the name of the alias. */
 const entryOf = (name: string, model: string, entries: readonly unknown[]): object => ({
-  ...{ object: 'model', created: 0 },
+  object: 'model',
+  created: 0,
   ...(entries.find((entry) => idOf(entry) === model) as object | undefined),
-  ...{ id: name, owned_by: `privatemode-proxy: alias of ${model}` },
+  id: name,
+  owned_by: `privatemode-proxy: alias of ${model}`,
 });
 
 function parsed(body: Uint8Array): Readonly<Record<string, unknown>> | undefined {

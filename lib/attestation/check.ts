@@ -19,7 +19,16 @@ export interface CheckDescription {
   readonly code?: ErrorCode;
   /** May be `not-applicable` in an accepted verdict. Every other check must pass. */
   readonly conditional?: true;
+  /** For code outside this folder that treats some checks alike: `checksAbout` lists them. */
+  readonly about?: CheckTopic;
 }
+
+/**
+ * `nonce digest`: the check compares a digest over the nonce. The others are about a revocation list, TCB
+ * info or QE identity. `collateral signature`: whether its vendor signed it. `collateral date`: the check
+ * fails once it has expired. `collateral signer`: both, by the certificate of its signer.
+ */
+export type CheckTopic = 'nonce digest' | 'collateral signature' | 'collateral date' | 'collateral signer';
 
 export interface Finding {
   readonly outcome: 'pass' | 'fail' | 'not-applicable';

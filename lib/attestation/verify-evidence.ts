@@ -12,6 +12,7 @@ import {
   attempt,
   type Check,
   type CheckDescription,
+  type CheckTopic,
   decisive,
   firstFailure,
   isRefuted,
@@ -43,6 +44,12 @@ export const CHECK_SECTIONS: readonly {
   { title: 'Mesh certificate', rows: MESH_ROWS },
   { title: 'Secret exchange', rows: SECRET_ROWS },
 ];
+
+/** The ids of all checks about one of these topics. */
+export function checksAbout(...topics: readonly CheckTopic[]): ReadonlySet<string> {
+  const rows = CHECK_SECTIONS.flatMap((section) => section.rows);
+  return new Set(rows.flatMap(({ id, about }) => (about && topics.includes(about) ? id : [])));
+}
 
 /** The verdict on evidence alone, before a secret is exchanged (lib/verdict/judge.ts). */
 export interface EvidenceVerdict {

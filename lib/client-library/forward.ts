@@ -7,7 +7,7 @@ import { type EndpointMatch, matchEndpoint } from '../api/match-endpoint.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
-import { readPlainError } from '../http-rules/unauthenticated.ts';
+import { readError } from '../http-rules/unauthenticated.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
 import { injectSalt } from '../pipeline/inject-salt.ts';
 import { createRequestBody, type RequestBody } from '../pipeline/request-body.ts';
@@ -141,10 +141,9 @@ async function exchange(
     // the session has suspended the secret of this epoch
     const isTrial = opened.current()?.secretId !== epoch.secretId;
     const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
-    const { status, headers } = attempt.response;
-    const mayDeny = cipher && mayAskForRetry(status, headers.get('privatemode-encrypted'));
+    const mayDeny = cipher && mayAskForRetry(attempt.response.status);
     const chunks = mayDeny && responseChunks(attempt, config.streamIdleTimeout).chunks;
-    return { ...attempt, isTrial, plainBody: chunks ? await readPlainError(chunks) : undefined };
+    return { ...attempt, isTrial, errorBody: chunks ? await readError(chunks) : undefined };
   });
   signal.throwIfAborted();
   const onAuthentic = (): void => {

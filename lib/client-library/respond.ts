@@ -3,7 +3,7 @@ import { errorEvent } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { leftOutHeader, responseHeaders } from '../http-rules/headers.ts';
+import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
@@ -19,9 +19,9 @@ import { toApplication } from './remedies.ts';
 import { responseChunks } from './response-chunks.ts';
 import type { FetchAttempt } from './send.ts';
 
-/** An attempt with its response. `plainBody`: the body, if it was read already to decide about a retry. */
+/** An attempt with its response. `errorBody`: the body as it came, if it was read to decide about a retry. */
 export interface FetchedAttempt extends FetchAttempt {
-  readonly plainBody: Uint8Array | undefined;
+  readonly errorBody: Uint8Array | undefined;
 }
 
 interface Asking {
@@ -35,7 +35,7 @@ interface Asking {
 }
 
 /**
- * An error of the service whose text did not authenticate. It keeps the status and the hint for a retry;
+ * An error of the service whose text did not authenticate. It keeps the status, Retry-After and rate limits;
  * `cause` is the error that the application sees.
  */
 export class UnreadError extends Error {
@@ -47,8 +47,8 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    const retryAfter = headers.get('retry-after');
-    this.headers = retryAfter === null ? {} : { 'retry-after': retryAfter };
+    const hints = Object.entries(remoteHeaders([...headers].flat(), { authenticated: false }));
+    this.headers = Object.fromEntries(hints.map(([name, value]) => [name, String(value)]));
   }
 }
 
@@ -67,7 +67,7 @@ export async function respond(
   attempt: FetchedAttempt,
   { match: { endpoint }, body, requestId, translator, onAuthentic }: Asking,
 ): Promise<Response> {
-  const { request, response, cipher, epoch, plainBody } = attempt;
+  const { request, response, cipher, epoch, errorBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
   const asked = body ?? NOTHING_ASKED;
   const streaming = endpoint.terminal !== undefined && asked.streaming;
@@ -94,9 +94,9 @@ export async function respond(
     ).map(([name, value]) => [name, String(value)]);
   if (!authenticated) {
     const marked = headers(plainContentType(head['content-type']));
-    const tooOld = plainBody && clientTooOld(plainBody, PROTOCOL_VERSION);
+    const tooOld = errorBody && clientTooOld(errorBody, PROTOCOL_VERSION);
     if (tooOld) throw tooOld;
-    if (plainBody !== undefined) return new Response(Uint8Array.from(plainBody), { status, headers: marked });
+    if (errorBody !== undefined) return new Response(Uint8Array.from(errorBody), { status, headers: marked });
     if (request.method === 'HEAD' || response.body === null) {
       attempt.abort();
       return new Response(null, { status, headers: marked });
@@ -105,7 +105,10 @@ export async function respond(
     const shown = status >= 400 ? await unlessTooOld(chunks) : chunks;
     return new Response(streamOf(shown, attempt.abort), { status, headers: marked });
   }
-  const source = responseChunks(attempt, config.streamIdleTimeout);
+  const source =
+    errorBody === undefined
+      ? responseChunks(attempt, config.streamIdleTimeout)
+      : { chunks: [errorBody], finish: () => {} };
   if (kind === 'encrypted-stream') {
     const decrypter = new EventDecrypter(endpoint, cipher, asked);
     const events = decrypted(
@@ -156,6 +159,12 @@ function unmarkedError(failure: PrivatemodeError, { status, headers }: Response)
   return new PrivatemodeError(foreign.code, message, { cause: foreign, remedy });
 }
 
+/** The body of a response: what responseChunks returns, or what was read already. */
+interface Source {
+  readonly chunks: AsyncIterable<Uint8Array> | readonly Uint8Array[];
+  readonly finish: () => void;
+}
+
 /**
  * Yields the plaintext that each chunk of a response completes, and calls `onAuthentic` once the whole
  * response has authenticated. If the response fails, it yields the bytes before the failure, then those that
@@ -163,7 +172,7 @@ function unmarkedError(failure: PrivatemodeError, { status, headers }: Response)
  * application's own reason.
  */
 async function* decrypted(
-  { chunks, finish }: ReturnType<typeof responseChunks>,
+  { chunks, finish }: Source,
   decrypter: Decrypter,
   onAuthentic: () => void,
   farewell?: (failure: PrivatemodeError) => Uint8Array,

@@ -34,11 +34,11 @@ export function newToken(): { readonly token: string; readonly digest: string } 
 const SETTINGS = FLAGS.filter((row) => row.name === 'clients');
 
 const API_KEY_FILE = setting('api-key-file', text('PATH', asWritten), {
-  help: 'For new: a file with the key of the service that the clients use. PATH is relative to the directory of the clients file, and goes into it as apiKey.',
+  help: 'For new: a file with the key of the service that the clients use. PATH is relative to the directory of the clients file, which gets it as apiKey.',
 });
 
 const BARE =
-  'names stand before all flags, several of them behind new only, and none behind list; the file is given as --clients FILE';
+  'give NAME before all flags (new takes several, revoke one, list none), and the file as --clients FILE';
 
 export const CLIENTS: Command = {
   flags: [...SETTINGS.map((row) => ({ ...row, bare: BARE })), API_KEY_FILE, ADMIN_ADDRESS, HELP],
@@ -257,9 +257,9 @@ const PATIENCE = 10_000;
 
 /**
  * Resolves once every process of the proxy uses the file with this SHA-256, or with one that `later` gives.
- * `later` is asked again and again: it gives the SHA-256 of what another command has written, if that still
- * has the change of this one. Throws config_invalid if a process uses neither in time, or if no proxy
- * responds.
+ * `later` is called repeatedly: it gives the SHA-256 of a file that another command has written meanwhile, if
+ * that file still has the change of this command. Throws config_invalid if a process uses neither in time, or
+ * if no proxy responds.
  */
 async function untilInForce(
   address: Address,
@@ -336,12 +336,14 @@ function readFile(path: string): {
   const bytes = Buffer.from(readNamedFile(`the file of --clients, ${path}`, path, readFileSync));
   if (bytes[0] === UNFINISHED)
     throw invalid(
-      `${path} was not written to its end. Where no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,
+      `${path} was not written to its end. If no other command is writing it, the whole text is in ${copyBeside(realpathSync(path))}: copy it back with cat`,
     );
   // Other flags of the proxy decide which clients need tokens and keys; this command does not know those
   // flags.
   const entries = parseClientsFile(bytes, {
-    ...{ needsKeys: false, tokensOptional: true, name: `--clients ${path}` },
+    needsKeys: false,
+    tokensOptional: true,
+    name: `--clients ${path}`,
   });
   return { bytes, file: JSON.parse(bytes.toString()) as Written, entries };
 }
@@ -386,8 +388,8 @@ async function change(
     throw (thrown as NodeJS.ErrnoException).syscall === undefined
       ? thrown
       : invalid(
-          `${path} cannot be written: ${(thrown as Error).message}. It needs to be writable, with its directory, for the user of this ` +
-            'command; of a file that a container got as a mount, change the original on the host',
+          `${path} cannot be written: ${(thrown as Error).message}. The user of this command must be able ` +
+            'to write to it and to its directory; if a container got the file as a mount, change the original on the host',
         );
   }
 }
@@ -440,7 +442,9 @@ const USAGE = {
 function renderHelp(word = ''): string {
   const [known] = (['new', 'list', 'revoke'] as const).filter((each) => each === word);
   const about = {
-    ...{ new: `${ABOUT.new} ${WAITS} ${NAMES}`, list: ABOUT.list, revoke: `${ABOUT.revoke} ${WAITS}` },
+    new: `${ABOUT.new} ${WAITS} ${NAMES}`,
+    list: ABOUT.list,
+    revoke: `${ABOUT.revoke} ${WAITS}`,
     all: `Who may use the gateway (--clients). new: ${ABOUT.new} list: ${ABOUT.list} revoke: ${ABOUT.revoke} ${WAITS} ${NAMES}`,
   };
   return helpPage(about[known ?? 'all'], known === undefined ? Object.values(USAGE) : [USAGE[known]], [

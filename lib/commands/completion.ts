@@ -42,8 +42,13 @@ const shown = (flags: readonly Flag[]): readonly Flag[] =>
 
 function parts(): ReadonlyMap<string, Part> {
   const commands = {
-    ...{ clients: CLIENTS, completion: COMPLETION, receipts: RECEIPTS, run: RUN },
-    ...{ status: STATUS, usage: USAGE, verify: VERIFY },
+    clients: CLIENTS,
+    completion: COMPLETION,
+    receipts: RECEIPTS,
+    run: RUN,
+    status: STATUS,
+    usage: USAGE,
+    verify: VERIFY,
   };
   const firstWords = ({ words = [] }: Command): string[] =>
     words.flatMap(([word = '']) => (/^[a-z]+$/.test(word) ? [word] : []));

@@ -6,6 +6,7 @@ import { parseDocument } from '../attestation/document.ts';
 import { DATE, JsonMembers } from '../attestation/json-members.ts';
 import { decodeSnpAttestation, SNP_EXTRA_CRL } from '../attestation/snp/report.ts';
 import { misplaced, unusable } from '../attestation/tdx/signed-json.ts';
+import { checksAbout } from '../attestation/verify-evidence.ts';
 import { parseCrl } from '../attestation/x509/crl.ts';
 import { parseStrictJson } from '../strict-json.ts';
 import type { StoredCollateral } from '../verdict/collateral-file.ts';
@@ -13,11 +14,7 @@ import { judge, type Subject } from '../verdict/judge.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 
 /** The checks that fail if collateral was valid once and has expired. */
-const OF_COLLATERAL: ReadonlySet<string> = new Set([
-  ...['snp.crl.available', 'snp.crl.current'],
-  ...['tdx.tcb_info.signer', 'tdx.tcb_info.dates', 'tdx.qe_identity.signer', 'tdx.qe_identity.dates'],
-  ...['tdx.root_crl.dates', 'tdx.pck_crl.dates'],
-]);
+const OF_COLLATERAL = checksAbout('collateral date', 'collateral signer');
 
 const LIMITS = { depth: 16, values: 64 * 1024 };
 const SECOND = 1000;

@@ -51,7 +51,7 @@ const homeOf = ({ HOME = '' }: Environment): string => (isAbsolute(HOME) ? HOME 
 
 /**
  * The directory for this program's files of one user. As the specification says, a relative path counts as
- * unset; so does such a home, which would be a place in the project.
+ * unset. So does a relative home, because it would lie in the project.
  */
 export function stateDirectory(env: Environment): string {
   const { XDG_STATE_HOME = '' } = env;

@@ -1,9 +1,9 @@
 /** `privatemode-proxy receipts verify` and `receipts rotate-key` (docs/receipts.md). */
-import { stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, list, setting, text, valuesOf } from '../config/setting.ts';
 import { beyondMonth, invalid, parsePath, wants } from '../config/values.ts';
+import { isDirectory } from '../files/make-directory.ts';
 import { checkReceipts, type ReceiptsReport } from '../receipts/check-receipts.ts';
 import { receiptsDirectory } from '../receipts/receipt-files.ts';
 import { rotateReceiptKey } from '../receipts/receipt-log.ts';
@@ -63,17 +63,11 @@ async function rotateKey({ given, io: { stdout } }: Invocation): Promise<number>
     throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
   const { before, next } = await rotateReceiptKey({ workspace, version: VERSION });
   stdout.write(
-    `The key of ${directory} is ${next} now; the key before it, ${before}, has signed that this one follows.\n` +
-      'Keep a copy of public.pem elsewhere. A proxy that runs signs with the key before it until you restart it.\n',
+    `The key of ${directory} is now ${next}. The previous key, ${before}, has signed the new one as its successor.\n` +
+      'Keep a copy of public.pem elsewhere. A running proxy signs with the previous key until you restart it.\n',
   );
   return 0;
 }
-
-const isDirectory = (path: string): Promise<boolean> =>
-  stat(path).then(
-    (found) => found.isDirectory(),
-    () => false,
-  );
 
 function renderReport(report: ReceiptsReport, strict: boolean): string {
   const { ok, instances, lines, requests, refused = {}, findings, customRoots = [] } = report;
@@ -92,7 +86,7 @@ function renderReport(report: ReceiptsReport, strict: boolean): string {
   const isOwn = used.some(({ source }) => source === 'directory');
   const names = used.map(({ sha256, source }) => `SHA-256 ${sha256}${ORIGINS[source]}`).join('; ');
   const checkedWith = isOwn
-    ? `! Checked with the key of this directory (${names}), which whoever can write there can replace: compare it with the copy that you kept, or name that with --public-key.`
+    ? `! Checked with the key of this directory (${names}). Whoever can write there can replace that key: compare it with the copy that you kept, or name that copy with --public-key.`
     : `Checked with the key of --public-key (${names}).`;
   const sound =
     customRoots.length > 0
@@ -105,7 +99,7 @@ function renderReport(report: ReceiptsReport, strict: boolean): string {
     ? held
     : `The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it.${
         isIncomplete
-          ? ' Lines are only missing: an instance that runs still, or was killed, leaves such gaps, and with --strict they fail.'
+          ? ' Only lines are missing: an instance that is still running, or was killed, leaves such gaps, and --strict counts them as failures.'
           : ''
       }`;
   const about = ok && instances > 0 ? [checkedWith] : [];

@@ -6,7 +6,7 @@ import { aliasIn } from '../api/model-aliases.ts';
 import { isPlainName } from '../api/model-watch.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
-import { type Agent, KEY, type Model } from './agents/agent.ts';
+import { type Agent, KEY, type Model, type ModelLimits } from './agents/agent.ts';
 import { probe } from './healthcheck.ts';
 import { getText, parsedJson } from './status.ts';
 
@@ -131,14 +131,17 @@ function windowIn(entry: Entry): number | undefined {
 /** Tokens. Claude Code and opencode ask for this many if nobody sets a limit. */
 const LONGEST_OUTPUT = 32_000;
 
+/** Tokens. To make room for an agent's first request, `run` limits responses to no fewer. */
+export const SHORTEST_OUTPUT = 4_000;
+
 /**
- * The limits of a model: a response may fill a quarter of the window, at most 32,000 tokens, unless `output`
- * is given.
+ * The limits of a model. A response may fill a quarter of the window, at most 32,000 tokens, and no more than
+ * the agent has room for.
  */
-const limitsOf = (context: number, output = Math.min(LONGEST_OUTPUT, Math.floor(context / 4))) => ({
-  context,
-  output,
-});
+const limitsOf = (context: number, { leastWindow = () => 0 }: Pick<Agent, 'leastWindow'>): ModelLimits => {
+  const room = Math.max(SHORTEST_OUTPUT, context - leastWindow(0));
+  return { context, output: Math.min(LONGEST_OUTPUT, Math.floor(context / 4), room) };
+};
 
 /**
  * The model of that name. Its context window is `given`, or else what the list states, or else what the proxy
@@ -148,7 +151,11 @@ export async function modelOf(
   url: string,
   name: string,
   { names, windows }: Listed,
-  { given, output }: { readonly given: number | undefined; readonly output: number | undefined },
+  {
+    agent,
+    given,
+    output,
+  }: { readonly agent: Agent; readonly given: number | undefined; readonly output: number | undefined },
 ): Promise<Model> {
   const ofAlias = async (): Promise<number | undefined> =>
     windowIn((await ask(`${url}/v1/models/${encodeURIComponent(name)}`)).body as Entry);
@@ -160,18 +167,18 @@ export async function modelOf(
     throw invalid(
       `--max-output has to be less than the context window of ${printable(name)}, which is ${context} tokens`,
     );
-  return { name, limits: limitsOf(context, output) };
+  return { name, limits: output === undefined ? limitsOf(context, agent) : { context, output } };
 }
 
 /** No honest service has a longer list, and a longer one would not fit into an environment variable. */
 const MOST_OFFERED = 100;
 
 /** The models that an agent offers to its user: the chosen one, and the listed ones with plain names. */
-export function offered(chosen: Model, { names, windows }: Listed): readonly Model[] {
+export function offered(chosen: Model, agent: Agent, { names, windows }: Listed): readonly Model[] {
   const others = new Set(names.filter((name) => name !== chosen.name && isPlainName(name)));
   const models = [...others].map((name) => {
     const window = windows.get(name);
-    return { name, limits: window === undefined ? undefined : limitsOf(window) };
+    return { name, limits: window === undefined ? undefined : limitsOf(window, agent) };
   });
   return [chosen, ...models].slice(0, MOST_OFFERED);
 }

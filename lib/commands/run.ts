@@ -26,7 +26,16 @@ import {
 } from './agents.ts';
 import { type Command, HELP, type Invocation } from './command.ts';
 import { makeStateDirectory, providerName, stateDirectory } from './provider-name.ts';
-import { demand, isCovered, modelOf, modelsOf, nameFor, offered, shown } from './run-models.ts';
+import {
+  demand,
+  isCovered,
+  modelOf,
+  modelsOf,
+  nameFor,
+  offered,
+  SHORTEST_OUTPUT,
+  shown,
+} from './run-models.ts';
 import { startRelay } from './run-relay.ts';
 
 const SETTINGS = [
@@ -38,7 +47,7 @@ const SETTINGS = [
     help: 'Tokens that a request and its response may have together. Not needed where GET /v1/models says it (max_model_len).',
   }),
   setting('max-output', integer('TOKENS', 1), {
-    help: 'Tokens that a response may have. If unset, a quarter of the context window, at most 32000. Codex has no such setting.',
+    help: 'Tokens that a response may have. If unset, a quarter of the context window, at most 32000, and fewer for claude in a window below 40000. Codex has no such setting.',
   }),
   setting('print', BOOLEAN, { help: 'Print the command instead of running it.' }),
 ] as const;
@@ -80,7 +89,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
   const listed = await modelsOf(url);
   const wanted = chosen ?? nameFor(agent, aliases, listed);
   const { names } = listed;
-  const model = await modelOf(url, wanted, listed, { given: contextWindow, output: maxOutput });
+  const model = await modelOf(url, wanted, listed, { agent, given: contextWindow, output: maxOutput });
   if (names.length > 0 && !names.includes(wanted) && !isCovered(aliases, wanted))
     io.stderr.write(
       `Warning: the service lists no model ${printable(wanted)}, so requests will probably fail: end ${name}, and give --model one of ${shown(names)}.\n`,
@@ -98,7 +107,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
   const file = await keptFile(agent, env, directory);
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const kept = hasOwnNames ? aliases : [];
-  const place = { model, models: offered(model, listed), aliases: kept, provider, file };
+  const place = { model, models: offered(model, agent, listed), aliases: kept, provider, file };
   if (print) {
     const { env: added, args } = commandOf(agent, { ...place, url }, env);
     const unset = Object.keys(env).flatMap((variable) => (REMOVED.test(variable) ? ['-u', variable] : []));
@@ -188,19 +197,17 @@ function commandOf(agent: Agent, at: Omit<Place, 'direct'>, env: Environment) {
   };
 }
 
-/** Tokens. A smaller context window leaves no room to work for an agent with a long first request. */
-const SMALL_WINDOW = 24_000;
-
 /** A warning about the context window; empty if there is none. */
-function aboutWindow(name: string, { firstRequest }: Agent, { name: model, limits }: Model): string {
+function aboutWindow(name: string, { leastWindow }: Agent, { name: model, limits }: Model): string {
   const which = printable(model);
   if (limits === undefined)
     return `Warning: the context window of ${which} is not known, so ${name} assumes one. If you know it, add --context-window TOKENS.\n`;
-  if (firstRequest === undefined || limits.context >= SMALL_WINDOW) return '';
-  return (
-    `Warning: the context window of ${which} has ${limits.context} tokens, and the first request of ${name} about ${firstRequest}. ` +
-    `Choose a model with at least ${SMALL_WINDOW}.\n`
-  );
+  const { context, output } = limits;
+  if (leastWindow === undefined || context >= leastWindow(output)) return '';
+  const least = leastWindow(Math.max(output, SHORTEST_OUTPUT));
+  // Only a --max-output can be too long for such a window.
+  const instead = context >= leastWindow(SHORTEST_OUTPUT) ? ', or leave out --max-output' : '';
+  return `Warning: the context window of ${which} has ${context} tokens, in which ${name} cannot work. Choose a model with at least ${least}${instead}.\n`;
 }
 
 const unseen = (name: string): string =>

@@ -65,9 +65,14 @@ export function savedIn(directory: string) {
     throw invalid(`--saved: ${directory} ${what}; ${instead}`);
   }
   return {
-    ...{ evidence: path('evidence'), nonce: path('nonce'), manifest: path('manifest') },
-    ...{ secretRequest: present('secret-request'), secretResponse: present('secret-response') },
-    ...{ collateral: present('collateral'), roots: present('roots'), at: timeIn(path('verdict')) },
+    evidence: path('evidence'),
+    nonce: path('nonce'),
+    manifest: path('manifest'),
+    secretRequest: present('secret-request'),
+    secretResponse: present('secret-response'),
+    collateral: present('collateral'),
+    roots: present('roots'),
+    at: timeIn(path('verdict')),
   };
 }
 

@@ -54,7 +54,8 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   stdout.write(render(report, directories.join(', ')));
   for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
   if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
-  // One directory may be empty, as that of a new gateway; one of several is a gateway that is not counted.
+  // A single directory may be empty, as of a new gateway. If one of several is empty, a gateway goes
+  // uncounted.
   const isWhole = directories.length === 1 || report.empty === undefined;
   return isWhole && report.lines.first === null ? EXIT_CODES.counted : EXIT_CODES.incomplete;
 }
@@ -72,7 +73,7 @@ function notesOn({ empty = [], lines: { unreadable, repeated, cutOff, first } }:
   const notes = empty.map((directory) => `There are no receipts in ${directory}.`);
   const uncounted: string[] = [];
   if (unreadable > 0) uncounted.push(`${plural(unreadable, 'line')} cannot be read`);
-  if (repeated > 0) uncounted.push(`${plural(repeated, 'line')} stood there before or out of order`);
+  if (repeated > 0) uncounted.push(`${plural(repeated, 'line')} came twice or out of order`);
   if (first !== null)
     notes.push(`Not counted: ${uncounted.join(', ')}; the first is ${first.file} line ${first.line}.`);
   if (cutOff > 0)

@@ -38,7 +38,9 @@ export async function verifyFiles(request: OfflineRequest, now: Date): Promise<V
       : '';
   const report = {
     mode: 'offline',
-    ...{ subject: `${evidence} (offline)`, manifestFrom: manifest, rootsFrom: rootsFrom(roots) },
+    subject: `${evidence} (offline)`,
+    manifestFrom: manifest,
+    rootsFrom: rootsFrom(roots),
     atGiven: at !== undefined,
   } as const;
   const unused: string[] = [];

@@ -58,7 +58,8 @@ export async function verifyLive(
   const subject = serviceUrl(apiEndpoint);
   const report = {
     mode: 'live',
-    ...{ subject, rootsFrom: rootsFrom(unsafeTrustRoots) },
+    subject,
+    rootsFrom: rootsFrom(unsafeTrustRoots),
     manifestFrom: manifestPath ?? `the newest one published at ${cdnBaseUrl}`,
     manifest: manifestPath === undefined ? 'managed' : 'static',
     saved: save !== undefined && exchange !== undefined,

@@ -50,6 +50,18 @@ export function readApiKey(
 }
 
 /**
+ * The key in a file that is followed. `of`: whose key it is, for messages. Throws config_invalid; the message
+ * quotes no part of the key.
+ */
+export async function readKeyFile(path: string, of?: string): Promise<string> {
+  const what = of === undefined ? keyFile(path) : `${keyFile(path)} of ${of}`;
+  const bytes = await readSmall(path).catch((thrown: unknown) => {
+    throw fileUnreadable(what, path, thrown);
+  });
+  return keyInFile(path, bytes);
+}
+
+/**
  * Says where the key comes from, for messages about a key that the service does not accept; never the key
  * itself. `setting`: the flag or variable that set it. `readAt`: when its file was read. `exists`: tells
  * whether there is a file of this name.
@@ -81,11 +93,7 @@ export function watchApiKey(options: {
 }): FileWatch {
   const { path, current: known, onKey: changed, onError: failed, onUsable: recovered } = options;
   const { pollMs: interval = POLL_MS } = options;
-  const refuse = (thrown: unknown): never => {
-    throw fileUnreadable(keyFile(path), path, thrown);
-  };
-  const read = async () => keyInFile(path, await readSmall(path).catch(refuse));
-  return watchFiles({ known, read, changed, failed, recovered, interval });
+  return watchFiles({ known, read: () => readKeyFile(path), changed, failed, recovered, interval });
 }
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
@@ -124,7 +132,10 @@ export function configuredKey({
     }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable'>) {
       if (source?.kind !== 'file' || first === undefined) return undefined;
       return watchApiKey({
-        ...{ path: source.path, current: first, onError, onUsable },
+        path: source.path,
+        current: first,
+        onError,
+        onUsable,
         onKey(next) {
           value = next;
           readAt = new Date();

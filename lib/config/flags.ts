@@ -9,7 +9,9 @@ import * as values from './values.ts';
 const old = (name: string): FlagAlias => ({ name, deprecated: true });
 
 const retired = (name: string, type: Flag['type'], how: 'ignored' | 'refused', why: string): Flag => ({
-  ...{ name, type, help: 'Retired.' },
+  name,
+  type,
+  help: 'Retired.',
   retired: { how, why },
 });
 
@@ -198,7 +200,7 @@ const GROUPS = {
       help: 'Number of processes that share the port; auto starts one per processor.',
     }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
-    { name: 'version', ...PRINTS, help: 'Print the version.' },
+    { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
     {
       name: 'verbose',
       ...PRINTS,

@@ -101,13 +101,13 @@ export function parseChoice<T extends string>(flag: string, text: string, choice
 }
 
 /**
- * Reads a level: a name in any case, or a slog number. Returns the pino number of the least severe level that
- * the log shows.
+ * Reads a level: a name in any case, or a slog number. A number above 8 counts as 8, so errors always show.
+ * Returns the pino number of the least severe level that the log shows.
  */
 export function parseLogLevel(flag: string, text: string): number {
-  const number = /^[+-]?\d{1,6}$/.test(text) ? Number(text) : Number.NaN;
+  const number = /^[+-]?\d{1,6}$/.test(text) ? Math.min(Number(text), 8) : Number.NaN;
   const level = LEVELS.findIndex((name, k) => name === text.toLowerCase() || number <= 4 * (k - 1));
-  const wanted = 'debug, info, warn, error, or a number up to 8 (-4 debug, 0 info, 4 warn, 8 error)';
+  const wanted = 'debug, info, warn, error, or a number (-4 debug, 0 info, 4 warn, 8 error)';
   if (level === -1) throw wants(flag, wanted, text);
   return 10 * (level + 2);
 }

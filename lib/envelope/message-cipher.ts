@@ -200,8 +200,8 @@ export function createRequestCipher(
   };
 
   /**
-   * Opens the short messages in the first `count` slots: those that the last `count` entries of `order`
-   * before `end` name.
+   * Opens the short messages in the first `count` slots. Slot k holds the message with index
+   * `order[end - count + k]`.
    */
   const openFilled = (order: readonly number[], end: number, count: number, opened: Buffer[]): void => {
     if (count === 0) return;

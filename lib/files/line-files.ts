@@ -166,12 +166,12 @@ const PATIENCE = 10_000;
 const RETRY_FACTOR = 8;
 
 /**
- * Writes records in batches, so that no request waits for the disk. `write` stores all waiting records, and
- * resolves with the number of records that were lost since it last did, or with undefined if no record was
- * left to write: that says nothing of the disk. If it fails, it is called again later. `onFailure` is called
- * once for a reason, also if a batch takes longer than `patience` ms (default 10 s), until another reason
- * follows or `write` has written; then `onRecovery` gets the number of lost records. `interval`: ms between
- * two batches.
+ * Writes records in batches, so that no request waits for the disk. `write` stores all waiting records.
+ * It resolves with how many records were lost since its last success; with undefined if there was nothing to
+ * write, which does not show that the disk works. After a failure it is called again later. `onFailure` is
+ * called for a failure, and for a batch that takes longer than `patience` ms (default 10 s), but only once
+ * for the same reason in a row. The next success calls `onRecovery` with the number of lost records.
+ * `interval`: ms between two batches.
  */
 export function writeInBatches(deps: {
   readonly interval: number;

@@ -39,7 +39,8 @@ const exists = (path: string): Promise<boolean> =>
     () => false,
   );
 
-const isDirectory = (path: string): Promise<boolean> =>
+/** Whether `path`, or what it links to, is a directory; false if nobody can tell. */
+export const isDirectory = (path: string): Promise<boolean> =>
   stat(path).then(
     (found) => found.isDirectory(),
     () => false,

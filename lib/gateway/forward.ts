@@ -32,8 +32,7 @@ const EPOCH_TIMEOUT = 30_000;
  * - `injectSalt` gives the body its cache salt and its shard key.
  * - `encryptStream` makes a stream that encrypts the body with the cipher of one attempt.
  * - `sendAttempt` chooses the headers that leave, sends one attempt and waits for the head of its response.
- *   It reads a plain 500 at once, because such an error may ask for a retry. `withOneRetry` calls it twice at
- *   most.
+ *   It reads a 500 at once, because such an error may ask for a retry. `withOneRetry` calls it twice at most.
  * - `respond` decrypts the response and writes it to the application. If the response breaks off after its
  *   head, `respond` itself breaks the connection; in a stream it writes an error event before that. If an
  *   encrypted error cannot be read to its end, `respond` shows its status without its text.

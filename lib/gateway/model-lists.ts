@@ -118,7 +118,10 @@ async function listModels(
     method: 'GET',
     url: `https://${urlHost(host)}:${port}/v1/models`,
     headers: requestHeaders({
-      ...{ rawHeaders: [], host: undefined, authorization: `Bearer ${key}`, protocolVersion },
+      rawHeaders: [],
+      host: undefined,
+      authorization: `Bearer ${key}`,
+      protocolVersion,
       requestId: newRequestId('proxy'),
     }),
     maxBytes: 1024 * 1024,

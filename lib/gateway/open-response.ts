@@ -2,6 +2,7 @@
  * Opens an upstream response: a stream of its decrypted bytes, within the limits of its exchange. The attempt
  * (send-attempt.ts) opens an error that may ask for a retry, the last step (respond.ts) every other response.
  */
+import type { Readable } from 'node:stream';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { type DecryptOptions, DecryptStream } from '../pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
@@ -15,7 +16,7 @@ import type { Exchange } from './request-state.ts';
  */
 export function openResponse(
   { deps, accounts }: Exchange,
-  response: UpstreamResponse['response'],
+  response: Readable,
   decrypter: Decrypter,
   on: Partial<Pick<DecryptOptions, 'count' | 'onFirstBytes' | 'onFailure' | 'room'>> = {},
 ): DecryptStream {

@@ -7,7 +7,7 @@ import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { shortPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
-import { LARGEST_PIECE } from '../pipeline/decrypt-stream.ts';
+import { piecesOf } from '../pipeline/pieces.ts';
 import { ClientGone } from './life.ts';
 import { aboutOwnKey } from './refused-key.ts';
 import { type Exchange, ownHeaders } from './request-state.ts';
@@ -77,7 +77,7 @@ export function beginWhole(
  * (slow-readers.ts).
  */
 export function finishWhole({ req, res }: Exchange, body: readonly Uint8Array[]): void {
-  const pieces = body.flatMap((part) => [...piecesOf(part)]);
+  const pieces = body.flatMap(piecesOf);
   let written = 0;
   function next(): void {
     while (written < pieces.length) {
@@ -90,10 +90,6 @@ export function finishWhole({ req, res }: Exchange, body: readonly Uint8Array[])
     endAfterUpload(req, res);
   }
   next();
-}
-
-function* piecesOf(bytes: Uint8Array): Generator<Uint8Array> {
-  for (let at = 0; at < bytes.length; at += LARGEST_PIECE) yield bytes.subarray(at, at + LARGEST_PIECE);
 }
 
 /**

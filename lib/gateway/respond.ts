@@ -1,9 +1,11 @@
 /** The last step of the chain: decrypts the upstream response and gives it to the application. */
+
+import { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { responseHeaders } from '../http-rules/headers.ts';
+import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
 import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
@@ -75,16 +77,16 @@ async function respondPlain(
   upstream: AttemptResponse,
 ): Promise<void> {
   const { deps, res, match, accounts } = exchange;
-  const { response, plainBody } = upstream;
+  const { response, errorBody } = upstream;
   const status = response.statusCode as number;
   const contentType = plainContentType(response.headers['content-type']);
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
   const { aliases } = deps;
   const isList = status === 200 && (match.endpoint.id === 'models' || aboutModel !== undefined);
   const list = isList && aliases && (await readList(exchange, response));
-  const tooOld = plainBody && clientTooOld(plainBody, deps.settings.protocolVersion);
+  const tooOld = errorBody && clientTooOld(errorBody, deps.settings.protocolVersion);
   if (tooOld) throw tooOld;
-  const body = plainBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
+  const body = errorBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
   if (body) {
     respondWhole(exchange, { status, headers, body });
     accounts.done(status);
@@ -213,13 +215,14 @@ async function respondBody(
   upstream: AttemptResponse,
 ): Promise<void> {
   const { res, match, accounts } = exchange;
-  const { response } = upstream;
+  const { response, errorBody } = upstream;
   const cipher = upstream.cipher as RequestCipher;
   const status = response.statusCode as number;
   const isError = status >= 400;
   const decrypter = createBodyDecrypter(match.endpoint, cipher, isError ? undefined : asked);
   const room = roomForWhole(exchange, response);
-  const stream = openResponse(exchange, response, decrypter, { room });
+  const source = errorBody === undefined ? response : Readable.from([errorBody]);
+  const stream = openResponse(exchange, source, decrypter, { room });
   let pieces: Uint8Array[] = await stream.toArray();
   accounts.delivered({ usage: decrypter.usage });
   const { failure } = stream;
@@ -262,15 +265,14 @@ function respondForeign(
   respondUnread(exchange, upstream, foreign);
 }
 
-/** Gives the application the status and Retry-After of an error of the service, but not its text. */
+/** Gives the application the status, Retry-After and rate limits of an error that cannot be decrypted. */
 function respondUnread(
   exchange: ForwardedExchange,
   { response }: AttemptResponse,
   shown: PrivatemodeError,
 ): void {
   const status = response.statusCode as number;
-  const retryAfter = response.headers['retry-after'];
-  const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter };
+  const headers = remoteHeaders(response.rawHeaders, { authenticated: false });
   respondError(exchange, shown, { status, headers });
   count(exchange.deps.metrics.counters.responses, status);
 }

@@ -3,7 +3,7 @@
 import type { GpuPolicy, RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
 import { mayAskForRetry, type RetryRow } from '../http-rules/retry.ts';
-import { readPlainError } from '../http-rules/unauthenticated.ts';
+import { readError } from '../http-rules/unauthenticated.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
 import { UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
@@ -46,16 +46,16 @@ export interface AttemptResponse extends UpstreamResponse {
    * knows the secret.
    */
   readonly isTrial: boolean;
-  /** The body, if it was read already to decide about a retry. */
-  readonly plainBody: Buffer | undefined;
+  /** The body as it came, if it was read already to decide about a retry. */
+  readonly errorBody: Buffer | undefined;
 }
 
 /** Counts nothing: this body is only read to decide about a retry. */
 const UNCOUNTED = { heard() {}, decrypted() {} };
 
 /**
- * Sends one attempt, and resolves with the head of its response. A plain 500 is read at once, because it may
- * say that the service does not know the secret. Rejects with UpstreamFailure if no response came. If that
+ * Sends one attempt, and resolves with the head of its response. A 500 is read at once, because it may say
+ * that the service does not know the secret. Rejects with UpstreamFailure if no response came. If that
  * 500 breaks off, rejects with the reason, and the request is not tried again.
  */
 export async function sendAttempt(
@@ -116,12 +116,11 @@ export async function sendAttempt(
   const { response } = upstream;
   const status = response.statusCode as number;
   accounts.stage('head', { attempt, status });
-  const mark = response.headers['privatemode-encrypted'];
-  if (!cipher || !mayAskForRetry(status, mark)) return { ...upstream, ...read, plainBody: undefined };
-  const plain = openResponse(exchange, response, UNENCRYPTED, { count: UNCOUNTED });
-  const plainBody = await readPlainError(plain);
-  if (plain.failure !== undefined) throw plain.failure;
-  return { ...upstream, ...read, plainBody };
+  if (!cipher || !mayAskForRetry(status)) return { ...upstream, ...read, errorBody: undefined };
+  const received = openResponse(exchange, response, UNENCRYPTED, { count: UNCOUNTED });
+  const errorBody = await readError(received);
+  if (received.failure !== undefined) throw received.failure;
+  return { ...upstream, ...read, errorBody };
 }
 
 const gpuPolicyOf = ({ gpuOcspAllowUnknown, gpuOcspRevokedGracePeriodHours }: GatewayOptions): GpuPolicy => ({

@@ -27,7 +27,7 @@ export const RETRIES: readonly RetryRow[] = [
 
 /**
  * Calls `attempt` and, if a row of RETRIES asks for it, calls it once more with that row. Resolves with the
- * result of the last attempt. `plainBody`: the text of an error that may ask for a retry. `verified` waits
+ * result of the last attempt. `errorBody`: the body of an error that may ask for a retry. `verified` waits
  * for a usable epoch, `renewed` for the epoch that replaces a rejected secret.
  *
  * Rejects with the failure of the last attempt, with what `renewed` throws, with secret_denied if the service
@@ -36,7 +36,7 @@ export const RETRIES: readonly RetryRow[] = [
  */
 export async function withOneRetry<
   Epoch extends { readonly secretId: string },
-  Answer extends { readonly plainBody: Uint8Array | undefined },
+  Answer extends { readonly errorBody: Uint8Array | undefined },
 >(
   epoch: Epoch,
   sources: {
@@ -49,7 +49,7 @@ export async function withOneRetry<
   const { verified, renewed, signal } = sources;
   const first = attempt(epoch);
   const id = await first.then(
-    ({ plainBody }) => retryOf(plainBody),
+    ({ errorBody }) => retryOf(errorBody),
     (thrown: unknown) => (thrown instanceof UpstreamFailure ? thrown.retry : undefined),
   );
   const row = RETRIES.find((each) => each.id === id);
@@ -68,7 +68,7 @@ export async function withOneRetry<
     }
   }
   const second = await attempt(next, row);
-  if (retryOf(second.plainBody) !== 'no_secret') return second;
+  if (retryOf(second.errorBody) !== 'no_secret') return second;
   // Replace the secret for the next request; this one had its retry.
   if (!row.renew) await untilAborted(renewed(next.secretId), signal);
   throw new PrivatemodeError(
@@ -78,13 +78,12 @@ export async function withOneRetry<
 }
 
 /**
- * Whether the body of a response may ask for a retry. `encrypted`: the value of its header
- * Privatemode-Encrypted.
+ * Whether the body of a response may ask for a retry, if its endpoint is encrypted. Nothing authenticates the
+ * header that marks an error as plain, and a gateway on the way may drop it, so the header does not count.
  */
-export const mayAskForRetry = (status: number | undefined, encrypted: unknown): boolean =>
-  status === 500 && encrypted === 'false';
+export const mayAskForRetry = (status: number): boolean => status === 500;
 
 const NO_SECRET = 'no secret for ID';
 
-const retryOf = (plainBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
-  plainBody && new TextDecoder('latin1').decode(plainBody).includes(NO_SECRET) ? 'no_secret' : undefined;
+const retryOf = (errorBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
+  errorBody && new TextDecoder('latin1').decode(errorBody).includes(NO_SECRET) ? 'no_secret' : undefined;

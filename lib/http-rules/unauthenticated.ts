@@ -27,10 +27,10 @@ export function plainContentType(declared: string | undefined): string {
 const MOST_SHOWN = 1024 * 1024;
 
 /**
- * Reads the body of a plain error. If it is longer than 1 MiB, the rest is cut off and the connection ends.
- * Throws what reading the chunks throws.
+ * Reads the body of an error, as it came. If it is longer than 1 MiB, the rest is cut off and the connection
+ * ends. Throws what reading the chunks throws.
  */
-export async function readPlainError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
+export async function readError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
   let size = 0;
   for await (const chunk of chunks) {
@@ -66,7 +66,7 @@ export class ForeignError extends PrivatemodeError {
 
 /**
  * The error to show in place of an error of the service whose text could not be decrypted. The response keeps
- * the status and the hint for a retry, not the text.
+ * the status, Retry-After and rate limits, not the text.
  */
 export function unreadError(failure: PrivatemodeError, status: number): PrivatemodeError {
   const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;

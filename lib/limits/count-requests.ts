@@ -134,7 +134,7 @@ export function createRequestCounts({
       };
     },
     async close() {},
-    /** For tests: the clients that cost memory, and how many times are kept of all of them. */
+    /** For tests: the clients that cost memory, and how many times are kept for all of them together. */
     remembered() {
       const times = [...clients.values()].reduce((sum, used) => sum + used.times.length, 0);
       return { clients: [...clients.keys()], times };

@@ -13,8 +13,8 @@ const RETRY_AFTER = 2;
 const MOST_WAITING = 1024;
 const MOST_WAITING_OF_ONE = 256;
 /**
- * One of so many places is kept for clients that have nothing running. If there are fewer than half as many
- * places, none is kept.
+ * One place in 16, rounded up, is kept for clients that have nothing running. With fewer than 8 places, none
+ * is kept.
  */
 const KEPT_ONE_OF = 16;
 
@@ -78,8 +78,8 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
     [...clients.values()].reduce((sum, { waiting }) => sum + waiting.size, 0);
 
   /**
-   * Lets in the first waiting request of the client that has the fewest running; among several such clients,
-   * of the one that has been without a turn the longest.
+   * Chooses the client that runs the fewest requests; among equals, the one whose last turn is longest ago.
+   * Lets in its first waiting request.
    */
   function letNextIn(): void {
     let chosen: readonly [string | undefined, Queue] | undefined;
@@ -110,7 +110,8 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
   function waitIn(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
     makeRoom(queue);
     return queue.waiting.join(undefined, {
-      ...{ signal, wait },
+      signal,
+      wait,
       tooLate: () => refused(`no place became free within ${wait / 1000} s`),
       refused: () => forget(name, queue),
     }).place;

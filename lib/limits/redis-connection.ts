@@ -40,12 +40,12 @@ export class StoreError extends Error {
 export interface RedisConnectionOptions {
   /** redis:// or rediss://, see parseStoreUrl. */
   readonly url: string;
-  /** CA certificates for rediss://, PEM; undefined: those of Node. */
+  /** CA certificates for rediss://, in PEM. Undefined: the CAs that Node trusts. */
   readonly ca: readonly string[] | undefined;
   /** Called with a new connection before anybody else uses it. If it rejects, the connection is given up. */
   readonly prepare: (run: Run) => Promise<void>;
   /**
-   * Called when the server cannot be used, and whenever the reason changes until it can be again. `reason`
+   * Called when the server cannot be used, and again for each new reason until it can be used. `reason`
    * repeats nothing of the URL.
    */
   readonly failed: (reason: string) => void;

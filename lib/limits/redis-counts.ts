@@ -13,7 +13,7 @@ export interface RedisCountsOptions {
    */
   readonly onFailure: 'closed' | 'open';
   /**
-   * Called when the store cannot be used, and whenever the reason changes until it can be again. The URL and
+   * Called when the store cannot be used, and again for each new reason until it can be used. The URL and
    * the password are neither in the error nor in the reason.
    */
   readonly failed: (error: PrivatemodeError, reason: string) => void;
@@ -24,7 +24,8 @@ export interface RedisCountsOptions {
   /** Called when a request is admitted that is not counted (`open`). */
   readonly uncounted: () => void;
   /**
-   * Called when the keys of that client cannot be used although the store can, once until they can be again.
+   * Called when the store can be used, but not the keys of that client; not called again before they could be
+   * used.
    */
   readonly unusable?: (client: string, reason: string) => void;
   /** Called when the keys of that client can be used again. */
@@ -34,7 +35,7 @@ export interface RedisCountsOptions {
    * Default: 50 s.
    */
   readonly lookEvery?: number;
-  /** CA certificates for rediss://, PEM; default: those of Node. */
+  /** CA certificates for rediss://, in PEM. Default: the CAs that Node trusts. */
   readonly ca?: readonly string[];
   /**
    * ms since 1970. Decides only whether the day of late tokens is over; all else goes by the clock of the
@@ -275,7 +276,11 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   }
 
   const connection = await openRedisConnection({
-    ...{ url: options.url, ca: options.ca, prepare, recovered, connected },
+    url: options.url,
+    ca: options.ca,
+    prepare,
+    recovered,
+    connected,
     failed: (reason) => failed(unavailable(reason), reason),
   });
   const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
@@ -288,7 +293,10 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     if (!ids?.delete(id)) return;
     if (ids.size === 0) running.delete(client);
     const sent: Promise<void> = sendRelease(connection.run, {
-      ...{ client, id, day: today(), how: 'end' },
+      client,
+      id,
+      day: today(),
+      how: 'end',
       tokens: tokens > 0 ? Math.min(Math.trunc(tokens), MOST_TOKENS) : 0,
     })
       .catch(() => {})

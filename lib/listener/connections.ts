@@ -70,8 +70,9 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   }
 
   /**
-   * Ends a TLS connection that its client has ended, unless it completes a write. Node takes some resets for
-   * an orderly end, and then completes none, nor says that the connection is closed (docs/hazards.md 43).
+   * Ends a TLS connection that its client has ended, unless its writes make progress. Node takes some resets
+   * for an orderly end. After such a reset it completes no write and does not report that the connection is
+   * closed (docs/hazards.md 43).
    */
   function endIfStuck(socket: Socket): void {
     let left = socket.writableLength;

@@ -9,7 +9,7 @@ import { promisify } from 'node:util';
 const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
   promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
 
-/** ms for the ends of what the grace period left, and for receipts and logs. */
+/** ms after the grace period: for the end of the remaining responses, for receipts and logs. */
 export const STOP_MARGIN = 15_000;
 
 /**

@@ -51,7 +51,7 @@ export function loadTls(files: TlsFiles): TlsMaterial {
 }
 
 const CONVERT = 'openssl x509 -inform der -in FILE -out NEW converts one from DER';
-/** Forms of files that were taken for that of a certificate, and what the message says of each. */
+/** What the message says about a file that holds no certificate, by the form of its text. */
 const NO_CERTIFICATE: readonly (readonly [form: RegExp, fault: string])[] = [
   [/ PRIVATE KEY-----/, 'a key, so swap them'],
   [/ CERTIFICATE REQUEST-----/, 'a certificate request: name the certificate that your CA made of it'],

@@ -5,7 +5,8 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { asPrivatemodeError, type ErrorCode, listenFailed } from '../errors.ts';
+import { asPrivatemodeError, type ErrorCode } from '../errors.ts';
+import { listenFailed } from '../listen-failed.ts';
 import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { loadStatusPage, type StatusPage } from './status-page.ts';

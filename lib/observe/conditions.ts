@@ -24,7 +24,7 @@ const DAMAGED_FILE = 'Repair the file, or put the former one back; the proxy rea
 const WORKSPACE =
   'Make room on the disk of --workspace, or make it writable again; what waits is then written.';
 const NONE_LEAVES =
-  'no request leaves, but under a secret that the service denied requests are tried, encrypted';
+  'no request leaves. Exception: if there is a secret that the service has denied, requests are still tried, encrypted under it';
 const RENEW = 'Put the renewed certificate into the file; the proxy reads it again by itself.';
 
 /**
@@ -64,7 +64,7 @@ export const CONDITIONS = {
   },
   service_unreachable: {
     severities: ['critical'],
-    begins: 'The verification of the service does not come to an end',
+    begins: 'The verification of the service cannot be completed',
     ends: 'The service can be verified again',
     meaning: `The service, its manifest or the certificates of AMD or Intel cannot be had, or the manifest cannot be logged, and no secret is good: ${NONE_LEAVES}.`,
     remedy:
@@ -174,7 +174,7 @@ export const CONDITIONS = {
     begins: 'Receipts are signed with another key than before',
     ends: 'The key of the receipts has not changed for a day',
     meaning:
-      'At the last start, within the last 24 hours, the key of the receipts was not the one of the receipts before.',
+      'The last start was less than 24 hours ago, and its key is not the one that signed the earlier receipts.',
     remedy:
       'If you did not change key.pem, find out who did; keep the former public key, with which the older receipts are verified.',
   },
@@ -199,8 +199,8 @@ export const CONDITIONS = {
   client_counts_unusable: {
     severities: ['warning'],
     level: 'error',
-    begins: 'What the store of the limits holds of a client cannot be used',
-    ends: 'What the store of the limits holds of each client can be used again',
+    begins: 'The counts of a client in the store of the limits cannot be used',
+    ends: 'The counts of all clients in the store of the limits can be used again',
     meaning:
       'A key of the store holds something that is no count. That client is treated as if the store were away.',
     remedy: 'Delete the keys of this client in the store.',
@@ -259,8 +259,8 @@ export type ConditionId = keyof typeof CONDITIONS;
 const row = (id: ConditionId): ConditionRow => CONDITIONS[id];
 
 /**
- * One condition, as `/status` shows it. Its message names files, clients and models of the operator, so only
- * `/status`, what is made of it, and the log contain it.
+ * One condition, as `/status` shows it. Its message names files, clients and models of the operator. So the
+ * message appears only in `/status`, in views that are made from it, and in the log.
  */
 export interface Condition {
   readonly id: ConditionId;

@@ -175,9 +175,9 @@ function flatValue(value: unknown): string | number | boolean | null {
 }
 
 /**
- * An error and its causes on one line. Of a foreign error the line shows the message only if it comes from
- * the system or the network: a parser's message quotes what it parsed, and messages of Node's own errors
- * (ERR_…) quote what a function was called with. Where the program itself failed, the place in its code tells
+ * An error and its causes on one line. The line shows the message of a foreign error only if that error comes
+ * from the system or the network. A parser's message quotes what it parsed, and messages of Node's own errors
+ * (ERR_…) quote what a function was called with. If the program itself failed, the place in its code tells
  * more than the message.
  */
 function describeError(error: Error): string {

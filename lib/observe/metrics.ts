@@ -46,6 +46,11 @@ const PREFIX = 'privatemode_proxy_';
  * once, so that names of models that do not exist use up no labels.
  */
 const MOST_MODELS = 100;
+/**
+ * Gauges of prom-client that `promtool check metrics` rejects, because only counters may end in _total. Each
+ * is the sum of another gauge, such as nodejs_active_handles, over its types.
+ */
+const MISNAMED = ['handles', 'requests', 'resources'].map((kind) => `nodejs_active_${kind}_total`);
 const GEN_AI_LABELS = [
   'gen_ai_operation_name',
   'gen_ai_provider_name',
@@ -98,6 +103,7 @@ export function createMetrics(options: {
   const registry = new Registry();
   const registers = [registry];
   if (options.processMetrics ?? true) collectDefaultMetrics({ register: registry });
+  for (const name of MISNAMED) registry.removeSingleMetric(name);
   exposeCounters(options.counters, registers);
   exposeErrors(options.counters, registers, options.clients === true);
   const now = options.now ?? Date.now;
@@ -141,7 +147,9 @@ export function createMetrics(options: {
   const addedHelp =
     'Time from the last byte of a request body until all of it has left encrypted; waits for a verified service included.';
   const added = histogram(`${PREFIX}added_first_byte_seconds`, addedHelp, ADDED);
-  const duration = genAi('operation_duration_seconds', 'Duration of an operation.', DURATIONS, 'error_type');
+  const durationHelp =
+    'Duration of an operation; error_type is the code of an error of the proxy, the status of an error of the service, service_error for its error in a stream, else empty.';
+  const duration = genAi('operation_duration_seconds', durationHelp, DURATIONS, 'error_type');
   const firstChunkHelp = 'Time to the first event of a stream.';
   const firstChunk = genAi('operation_time_to_first_chunk_seconds', firstChunkHelp, FIRST_CHUNK);
   const perChunkHelp = 'Mean time between the events of a stream; an event is one token or a few.';
@@ -171,8 +179,9 @@ export function createMetrics(options: {
       return AggregatorRegistry.aggregate(all as object[]).metrics();
     },
     /**
-     * Keeps the counters and histograms of a process that has ended, whose last snapshot `others` no longer
-     * returns. A total that goes back would look like a restart, and what is left of it like new events.
+     * Keeps the counters and histograms of a process that has ended and whose snapshot `others` no longer
+     * returns. Otherwise the totals would fall. Prometheus takes that for a restart, and would count the rest
+     * of each total as new events.
      */
     keepTotals(snapshot: readonly object[]): void {
       const totals = (snapshot as readonly { readonly type: string }[]).filter(({ type }) =>
@@ -203,7 +212,7 @@ export function createMetrics(options: {
         gen_ai_request_model: model,
         server_address: options.serverAddress,
       };
-      duration.observe({ ...labels, error_type: stats.error?.code ?? '' }, (endedAt - startedAt) / 1000);
+      duration.observe({ ...labels, error_type: errorType(observation) }, (endedAt - startedAt) / 1000);
       const { prompt: input, completion: output, cached } = stats.usage ?? {};
       const counts = { input, output, cached };
       for (const [type, count] of Object.entries(counts)) {
@@ -356,9 +365,9 @@ function exposeBufferedBytes(counters: Counters, limit: number, registers: Regis
 }
 
 /**
- * How metrics of prom-client are joined over several processes where its own way would mislead alerts. It
- * leaves out the start time; that of this process shows that the program restarts. It takes the mean of the
- * lags, which hides a process that is overloaded among others that idle.
+ * How some metrics of several processes are joined, because the way of prom-client would mislead alerts.
+ * prom-client leaves out the start time; that of this process shows that the program restarts. prom-client
+ * takes the mean of the lags, which hides one overloaded process among idle ones.
  */
 const AGGREGATORS: readonly (readonly [names: RegExp, aggregator: 'first' | 'max'])[] = [
   [/^process_start_time_seconds$/, 'first'],
@@ -394,6 +403,13 @@ function scraped(
  */
 const isAuthenticSuccess = ({ outcome, status, stats }: RequestObservation): boolean =>
   outcome === 'answered' && status < 400 && stats.bytes.toRemote > 0;
+
+/** The label error_type: empty for a request without an error, also if its client left early. */
+function errorType({ outcome, status, stats }: RequestObservation): string {
+  if (stats.error !== undefined) return stats.error.code;
+  if (status >= 400) return String(status);
+  return outcome === 'service_error' ? outcome : '';
+}
 
 /**
  * Returns a function that limits the values of a label. It keeps the empty value and the first `most` values

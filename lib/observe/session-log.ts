@@ -10,8 +10,9 @@ import type { Logger, StatusOutput } from './log.ts';
 
 /**
  * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * With `forPeople`, a renewal that fails for the same reason as the one before gets a line without reason and
- * remedy, since an earlier line has them. Otherwise each line has all its fields.
+ * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the previous
+ * one gets a line without that reason and its remedy, because an earlier line has both. Otherwise each line
+ * has all its fields.
  */
 export function sessionLog(
   log: Logger,
@@ -19,12 +20,13 @@ export function sessionLog(
   { forPeople = false }: { readonly forPeople?: boolean } = {},
 ): Observer {
   const session = log.child({ component: 'session' });
-  let lastReason: string | undefined;
-  function failed(error: PrivatemodeError, message: string): void {
+  /** By type of event: its last reason since the last secret. */
+  const told = new Map<SessionEvent['type'], string>();
+  function fieldsOnce(type: SessionEvent['type'], error: PrivatemodeError) {
     const reason = `${error.code} ${error.message}`;
-    const again = forPeople && reason === lastReason;
-    lastReason = reason;
-    session.error(again ? { code: error.code, reason: 'as before' } : fields(error), message);
+    const again = forPeople && reason === told.get(type);
+    told.set(type, reason);
+    return again ? { code: error.code, reason: 'as before' } : fields(error);
   }
   return (event) => {
     const { message } = event;
@@ -40,11 +42,11 @@ export function sessionLog(
         return session.debug({ outcome, check: id, expected, found }, message);
       }
       case 'manifest-refetched':
-        return session.warn({ ...fields(event.error), changed: event.changed }, message);
+        return session.warn({ ...fieldsOnce(event.type, event.error), changed: event.changed }, message);
       case 'manifest-enforced':
         return session.info({ path: event.path, manifestSha256: event.manifestSha256 }, message);
       case 'epoch': {
-        lastReason = undefined;
+        told.clear();
         const { secretId, expiresAt } = event;
         return session.info({ secretId, expiresAt: new Date(expiresAt).toISOString() }, message);
       }
@@ -52,7 +54,7 @@ export function sessionLog(
         return session.debug({ ...fields(event.error), round: event.round }, message);
       case 'update-failed':
         if (event.permanent) return; // the composition root logs this error, and that the program ends
-        return failed(event.error, message);
+        return session.error(fieldsOnce(event.type, event.error), message);
       case 'secret-judged':
         return count(counters.attestations, event.rejection === undefined ? 'accepted' : 'failed');
       case 'secret-missing':
@@ -88,9 +90,9 @@ const CONDITION_OF: Readonly<Partial<Record<StateName, readonly [ConditionId, Se
 };
 
 /**
- * Whether the verdict that was reported last may be replaced within the same renewal, because there may be a
- * newer manifest: after a deployment was replaced, it passes under that one. `before`: what this function
- * said of the event before.
+ * Whether the same renewal may still replace the verdict that was reported last, because there may be a newer
+ * manifest, under which a new deployment passes. `before`: what this function returned for the previous
+ * event.
  */
 export function isPreliminary(event: SessionEvent, before: boolean): boolean {
   if (event.type === 'rejected') return !event.rejection.newest;
@@ -114,10 +116,10 @@ export function watchStanding({
   /** The last condition, until the log says that it is over. */
   let open: ConditionId | undefined;
   return ({ state, verified, title, meaning, error }) => {
-    // After a rejection, the evidence was accepted; the secret that follows at once decides.
+    // `starting` after a rejection: the evidence was accepted, and the secret is judged next. Wait for that.
     if (state === 'starting' && open !== undefined) return;
     const [holds, severity] = CONDITION_OF[state] ?? [];
-    // Nothing is over while another condition takes the place, or while nobody knows.
+    // Without a log line: only a verified state shows that a condition is over (below).
     for (const [id] of Object.values(CONDITION_OF)) if (id !== holds) conditions.drop(id);
     if (holds !== undefined) {
       const message = error === undefined ? title : `${error.code}: ${error.message}`;
@@ -138,10 +140,11 @@ const fields = ({ code, message, remedy }: PrivatemodeError) => ({ code, reason:
 const PATIENCE = 3_000;
 
 /**
- * Logs once when the proxy is ready. While that takes longer than 3 s it also says what the proxy waits for:
- * on a terminal with a line that counts the seconds since the start, otherwise with one log line for each
- * thing. A failure has a log line of its own, and another wait for the same thing has none. On a terminal the
- * ready line is short and for people. `statusPage`: the address of the status page, if there is one.
+ * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for:
+ * on a terminal in a line that counts the seconds since the start, otherwise in one log line for each thing,
+ * which is not repeated when the proxy waits for the same thing again. Failures have log lines of their own.
+ * On a terminal the ready line is short and for people. `statusPage`: the address of the status page, if
+ * there is one.
  */
 export function reportStart({
   log,

@@ -2,10 +2,10 @@
  * The document of `GET /verification`: what protects requests now, and how the proxy established that. Its
  * schema: docs/verification.schema.json.
  */
-
 import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
+import { NONCE_DIGESTS } from '../verdict/checks.ts';
 import { type Verdict, type VerdictReport, verdictReport } from '../verdict/verdict.ts';
 
 export interface VerificationDocument {
@@ -45,7 +45,7 @@ interface VerificationFacts {
  * Checks that compare digests over the nonce of this attestation. The digests are of no use to readers of the
  * document.
  */
-const OF_NONCE: ReadonlySet<string | null> = new Set(['snp.report_data', 'tdx.policy.report_data']);
+const OF_NONCE: ReadonlySet<string | null> = NONCE_DIGESTS;
 const DIGEST = 'the digest over nonce, manifest and both CA certificates';
 
 export function verificationDocument(facts: VerificationFacts): VerificationDocument {
@@ -69,7 +69,9 @@ function inRfc3339(facts: EpochFacts): NonNullable<VerificationDocument['epoch']
   const { attestedAt, renewAt, expiresAt } = facts;
   return {
     ...facts,
-    ...{ attestedAt: iso(attestedAt), renewAt: iso(renewAt), expiresAt: iso(expiresAt) },
+    attestedAt: iso(attestedAt),
+    renewAt: iso(renewAt),
+    expiresAt: iso(expiresAt),
   };
 }
 

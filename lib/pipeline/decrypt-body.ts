@@ -21,6 +21,7 @@ import {
   type GrammarRow,
   grammarOf,
   hasNames,
+  isElement,
   MAX_PLAIN_BYTES,
   type PlainMembers,
   plainInErrors,
@@ -185,16 +186,19 @@ function checkError(body: OpenedBody, plain: PlainMembers): void {
     throw malformed('an error of the service says it is another thing');
 }
 
-/**
- * Whether an opened value begins like an element of a document, or like the elements of one of several
- * documents.
- */
-const isElement = (opened: Buffer): boolean => /^\s*(?:\{|\[\s*[{\]])/.test(opened.toString('latin1', 0, 64));
-
-/** Throws unless a success is an array of elements. */
-function checkElements(text: Buffer, opened: Opened): void {
-  const isArray = /^\s*\[/.test(text.toString('latin1', 0, 64));
-  if (!isArray || ![...opened.values()].every(isElement)) throw notAuthentic('the response is no document');
+/** Throws unless a success is an array, each value of which is an element or the elements of one document. */
+function* checkElements({ text, found }: OpenedBody): Steps<void> {
+  const wrong = () => notAuthentic('the response is no document');
+  if (!/^\s*\[/.test(text.toString('latin1', 0, 64))) throw wrong();
+  let checked = 0;
+  for (const { start, end } of found) {
+    if (end - checked > SCAN_BYTES) {
+      yield;
+      checked = start;
+    }
+    const elements = [JSON.parse(text.toString('utf8', start, end))].flat();
+    if (!elements.every(isElement)) throw wrong();
+  }
 }
 
 /** Returns the opened text and what its plain member `usage` says, if the endpoint has one. */
@@ -212,7 +216,7 @@ function* decrypt(
   const text = openedText(chain, members, opened);
   const body = { text, found: yield* scan(text, members), opened };
   if (asked === undefined) checkError(body, plain);
-  else if (whole === undefined) checkElements(text, opened);
+  else if (whole === undefined) yield* checkElements(body);
   else {
     const { format = 'other', choices } = asked;
     const row = Object.hasOwn(whole, format) ? whole[format] : undefined;

@@ -209,6 +209,7 @@ export class EventDecrypter implements Decrypter {
     this.#unended = 0;
     if (this.#ended) return;
     const { data } = event;
+    if (data === '') return; // some servers send it as a heartbeat, and nothing sealed can hide in it
     if (data.length > this.#maxEventBytes) throw this.#tooLarge();
     const { named } = this.#checks.grammar;
     if (data.length === 6 && data.toUpperCase() === '[DONE]') {

@@ -3,6 +3,7 @@ import { type Readable, Transform, type TransformCallback } from 'node:stream';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
 import type { Decrypter } from './decrypter.ts';
+import { piecesOf } from './pieces.ts';
 
 export interface DecryptOptions {
   /** ms without a byte from upstream after which the response counts as stalled. */
@@ -33,12 +34,6 @@ interface Source {
   readonly decrypter: Decrypter;
   readonly options: DecryptOptions;
 }
-
-/**
- * Most bytes that are handed on in one piece. A client takes a larger piece in parts, and must have its time
- * for each part.
- */
-export const LARGEST_PIECE = 64 * 1024;
 
 /**
  * Reads `upstream` and is readable as its decrypted bytes, in pieces of up to 64 KiB for each network chunk.
@@ -135,8 +130,7 @@ export class DecryptStream extends Transform {
     if (!this.#begun) onFirstBytes?.();
     this.#begun = true;
     count.decrypted(bytes.length);
-    for (let at = 0; at < bytes.length; at += LARGEST_PIECE)
-      this.push(bytes.subarray(at, at + LARGEST_PIECE));
+    for (const piece of piecesOf(bytes)) this.push(piece);
   }
 
   #end(reason?: PrivatemodeError): void {

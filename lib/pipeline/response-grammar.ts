@@ -61,6 +61,13 @@ const KINDS = {
 
 type Kind = keyof typeof KINDS;
 
+/**
+ * Whether a value is an element of a document. The gateway could make one of an error, which is an object too
+ * but has neither `element_id` nor `text`.
+ */
+export const isElement = (value: unknown): boolean =>
+  isObject(value) && isText(value['type']) && isText(value['element_id']) && isText(value['text']);
+
 /** The sealed members of one event or whole body. */
 export interface GrammarRow {
   /** Each must be there, once. */
@@ -98,7 +105,7 @@ export interface ResponseGrammar {
   readonly stream?: StreamGrammar;
   /**
    * The row of a success, by the `response_format` that was asked for, or `other`. Undefined if a success is
-   * an array of elements.
+   * an array of elements (isElement).
    */
   readonly whole?: Readonly<Record<string, GrammarRow>> & { readonly other: GrammarRow };
 }

@@ -24,10 +24,9 @@ export interface ReceiptFinding {
   readonly line: number;
   readonly message: string;
   /**
-   * Whether the check fails because of this finding. If the chain is complete, the check does not fail
-   * because of other lines among it, which the key has not signed. A gap also
-   * arises without tampering: the proxy was killed, the disk was full, or days were left out. So does a file
-   * with the name of a later day than its lines. Only a strict check fails because of these.
+   * Whether this finding makes the check fail. Lines that the key has not signed do not, as long as the chain
+   * is complete. A gap, and a file named for a later day than its lines, fail only a strict check, because
+   * they also arise without tampering: the proxy was killed, the disk was full, days were left out.
    */
   readonly fails: boolean;
 }
@@ -123,7 +122,8 @@ export async function checkChain(lines: AsyncIterable<PlacedLine>, deps: ChainDe
   if (broken !== undefined) findings.push(broken);
   else if (!isTorn) noteStranger(stranger);
   const isLeftOut = last === deps.before;
-  // If a later instance found this line at the end, nothing is missing; if a later line, checkEnds misses it.
+  // If a later instance names this line as the end, nothing is missing. If it names a later line, checkEnds
+  // reports that line as missing.
   const isEndKnown = isLeftOut && [...deps.numbers].some((seq) => seq >= (last?.members.seq ?? 0));
   if (broken === undefined && isOpen && last !== undefined && !isEndKnown) {
     const why = `its instance runs still or was killed${isTorn ? ', and a line behind it was cut off' : ''}`;
@@ -229,7 +229,7 @@ function breakBefore(
   return afterItsDay(line);
 }
 
-/** The finding if a line was noted after the day of its file, where the writer never puts it. */
+/** The finding if a line was noted after the day of its file: the writer puts no line into an earlier day. */
 export function afterItsDay(line: SoundLine): ReceiptFinding | undefined {
   const { members, file } = line;
   if (notedAt(members) < startOfDay(file) + DAY_MS) return undefined;

@@ -116,10 +116,10 @@ export async function checkReceipts(
 }
 
 /**
- * The keys that count. If the reader named `files`: their keys, and each key in the directory that a chain
- * signed by a key that counts names as the next. Otherwise: all keys of the directory. A file may come from
- * anywhere, such as a pipe. `keys`: those to try on a chain that names none. `known`: these, and those that
- * `find` has found.
+ * The keys that count. If the reader named `files`: the keys in them, and their successors. A key in the
+ * directory is a successor if a chain that is signed by a key that counts names it as the next. Without
+ * `files`: all keys of the directory. A file may come from anywhere, such as a pipe. `keys`: those to try on
+ * a chain that names none. `known`: these, and those that `find` has found.
  */
 async function trustedKeys(
   directory: string,
@@ -242,9 +242,9 @@ const endsNamedBy = (opened: SoundLine | undefined): readonly NamedEnd[] =>
   opened?.members.type === 'opened' ? opened.members.found.map((end) => ({ ...end, by: opened })) : [];
 
 /**
- * Finds chains and lines that an instance found when it began and that are gone now. With `since`, a chain
- * without any line since that day is only a gap, unless the check is strict, because somebody may have moved
- * it away.
+ * Finds chains and lines that an instance found when it began and that are gone now. With `since`, somebody
+ * may have moved a chain away that has no line since that day, so this is a gap, which fails only a strict
+ * check.
  */
 function checkEnds(
   ends: readonly NamedEnd[],

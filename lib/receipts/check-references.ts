@@ -1,6 +1,7 @@
 /**
  * Checks what receipts refer to: the verdicts and the exchanges beside them, and the manifests in the log of
- * the workspace. What this user may not read is no finding: the checks throw what the file system throws.
+ * the workspace. A file that this user may not read is no finding: the checks throw the error of the file
+ * system.
  */
 import { createHash } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
@@ -60,9 +61,9 @@ function readVerdict(
 }
 
 /**
- * The manifest of each epoch must lie among the manifests beside the receipts, byte for byte, whatever their
- * log.txt says by now: it may have been rotated. If there is no such directory, as in a copy of the receipts
- * alone, that is a gap.
+ * The manifest of each epoch must lie, byte for byte, in the directory of manifests beside the receipts. The
+ * log.txt there does not count, because it may have been rotated. If the directory is missing, as in a copy
+ * of the receipts alone, that is a gap.
  */
 export async function checkManifests(
   directory: string,

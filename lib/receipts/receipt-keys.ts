@@ -41,8 +41,8 @@ const KEY_NAME = /^([0-9a-f]{64})\.pem$/;
 /**
  * The private key of the workspace; makes one if there is none. Two processes that begin at once agree on one
  * key. `isNew`: the directory did not hold this key; `isChanged`: it named another public key until now;
- * `former`: the name of that key. Whether a rotation brought this one (docs/receipts.md, "The key"), only a
- * chain says. Throws receipts_unavailable.
+ * `former`: the name of that key. Only a chain says whether a rotation brought this one (docs/receipts.md,
+ * "The key"). Throws receipts_unavailable.
  */
 export async function readOrMakeKey(directory: string): Promise<{
   readonly key: KeyObject;
@@ -85,9 +85,9 @@ async function readKey(directory: string): Promise<KeyObject | undefined> {
 }
 
 /**
- * Puts the key of a running proxy back into the directory of its receipts, if that was moved away or emptied:
- * then its public key is missing. Resolves with whether it was. Leaves a key.pem that lies there. Throws
- * receipts_unavailable.
+ * Puts the key of a running proxy back into the directory of its receipts, if its public key is missing there
+ * because somebody moved the directory away or emptied it. Resolves with whether it was missing. Leaves a
+ * key.pem that lies there. Throws receipts_unavailable.
  */
 export async function putKeyBack(directory: string, key: KeyObject): Promise<boolean> {
   await requireOwnDirectory(directory);
@@ -135,9 +135,9 @@ export async function replaceKey(
 }
 
 const NO_KEY_REMEDY =
-  'Put it back, or start the proxy, which makes another key; without the old one nothing can announce it.';
+  'Put it back, or start the proxy, which then makes a new key that no earlier key has announced.';
 const WRONG_KEY_REMEDY =
-  'Put the right one back, or take it away: the next start makes another key, which nothing then announces.';
+  'Put the right key back, or remove this one; the next start then makes a new key that no earlier key has announced.';
 
 /**
  * Keys that lie in the directory, to be tried on lines that name none: the current one, then the first in the

@@ -180,8 +180,9 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
       instance,
       counters: counters as Readonly<typeof counters>,
       /**
-       * Whether the directory named another public key before, which did not announce this one, or this key
-       * is new there and a chain names one that does not lie there.
+       * Whether the key has changed without an announcement. Either the directory named another public key
+       * before, which did not announce this one. Or this key is new in the directory, and a chain names a key
+       * that the directory does not hold.
        */
       isKeyChanged:
         (isNew && hasUnknown) ||
@@ -271,9 +272,9 @@ const announcement = (key: string, next: string): string => `${key} ${next}`;
 
 /**
  * Reads the chains in the directory. The key of each is the one that it names; if it names none, one of the
- * directory. `found`: their ends, of each the last signed line, without the ends that another chain has named
- * as found. `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that does
- * not lie there.
+ * directory. `found`: the last signed line of each chain, unless another chain has named that line as found.
+ * `announced`: each `announcement` of a key. `hasUnknown`: whether a chain names a key that the directory
+ * does not hold.
  */
 async function readChains(directory: string) {
   const keys = await keysOf(directory);

@@ -133,7 +133,8 @@ export type ReceiptLine = ReceiptPosition & ReceiptRecord & { readonly sig: stri
 export const NOTHING_BEFORE = '0'.repeat(64);
 
 /**
- * The last character holds two bits of the signature; others than these would decode to the same 64 bytes.
+ * The last character holds only two bits of the signature, so characters other than these four would decode
+ * to the same 64 bytes.
  */
 const SIGNATURE = /,"sig":"([A-Za-z0-9+/]{85}[AQgw]==)"\}$/;
 

@@ -91,7 +91,8 @@ const DAY_MS = 24 * 3_600_000;
 /**
  * Sums the receipts of directories. Reads them as a stream, so that memory does not grow with them. Checks no
  * signature: `receipts verify` does that. A line counts once: the numbers of an instance rise from file to
- * file, in the order of their days, and a line whose number does not is left out. Throws receipts_unreadable.
+ * file, in the order of their days, so a line whose number does not rise is left out. Throws
+ * receipts_unreadable.
  */
 export async function sumUsage(
   directories: readonly string[],
@@ -209,7 +210,13 @@ type Summed = Pick<
 
 /** A request that was refused and only counted, as a receipt. It came when the count began, or soon after. */
 const refusedRequest = (time: string, { client }: RefusalCount): Summed => ({
-  ...{ time, client, model: null, durationMs: 0, tokens: null, epoch: null, outcome: 'refused' },
+  time,
+  client,
+  model: null,
+  durationMs: 0,
+  tokens: null,
+  epoch: null,
+  outcome: 'refused',
 });
 
 const KEYS: Readonly<Record<UsageKey, (receipt: Summed) => string | null>> = {
@@ -274,7 +281,7 @@ const OUTCOMES: ReadonlySet<unknown> = new Set<ReceiptOutcome>([
 /** Characters in the name of a client or a model. The proxy takes no longer names. */
 const LONGEST_NAME = 256;
 
-const isCount = (value: unknown): boolean => value === null || isAmount(value);
+const isAmountOrNull = (value: unknown): boolean => value === null || isAmount(value);
 const isName = (value: unknown): boolean =>
   value === null || (typeof value === 'string' && value.length <= LONGEST_NAME);
 
@@ -286,6 +293,6 @@ function isSummable(line: ReceiptLine): boolean {
   const { client = null, model, tokens, outcome } = line;
   const hasTokens =
     tokens === null ||
-    (typeof tokens === 'object' && [tokens.in, tokens.out, tokens.cached ?? null].every(isCount));
+    (typeof tokens === 'object' && [tokens.in, tokens.out, tokens.cached ?? null].every(isAmountOrNull));
   return OUTCOMES.has(outcome) && hasTokens && isName(client) && isName(model);
 }

@@ -11,10 +11,10 @@ import { requireOwnDirectory } from '../files/own-files.ts';
 export const VERDICTS = 'verdicts';
 export const EXCHANGES = 'exchanges';
 
-/** What is kept of exchanges. One has some 50 kB, and about 33 are made in a day: those of about a month. */
+/** Limits of the exchanges that are kept. One has some 50 kB, and a month brings about 1,000. */
 const MOST_EXCHANGES = 1_000;
 const MOST_BYTES = 256 * 1024 * 1024;
-/** The share of both that one day may take before it gives up its own oldest exchanges: twice its part. */
+/** The share of both limits above which a day loses its own oldest exchanges: twice an average day's. */
 const DAY_SHARE = 2 / 31;
 
 /** Files by their names, and the digest that names them all. */
@@ -66,7 +66,7 @@ export function createVerdictStore(
   };
 }
 
-/** Removes the exchanges that are too many, and what a crash has left of others; nothing that is not ours. */
+/** Removes surplus exchanges, and unfinished ones that a crash has left. Leaves all that is not ours. */
 async function prune(directory: string, most: number): Promise<void> {
   const ours = (await readdir(directory, { withFileTypes: true })).filter(
     (entry) => entry.isDirectory() && (EXCHANGE_NAME.test(entry.name) || TEMPORARY.test(entry.name)),
@@ -101,9 +101,9 @@ interface Kept {
 }
 
 /**
- * The exchanges to remove so that `most` of MOST_BYTES stay: the oldest. But anybody on the way can force a
- * verification every ten seconds, and the service can pad its evidence. So a day that has more than
- * DAY_SHARE loses its own, and leaves those to which the receipts of other days point.
+ * The exchanges to remove: the oldest, until no more than `most` exchanges and MOST_BYTES remain. But an
+ * attacker on the network can force a verification every ten seconds, and the service can pad its evidence.
+ * So a day above DAY_SHARE loses its own oldest first, and other days keep theirs.
  */
 export function surplus(exchanges: readonly Kept[], most = MOST_EXCHANGES): readonly Kept[] {
   const shareOf = (kept: readonly Kept[]): number =>

@@ -21,8 +21,8 @@ type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
 interface MemberRule {
   readonly kind: Kind;
   /**
-   * The member's name in chat. Undefined: the member does not leave under a name of its own; it is translated
-   * below or in request.ts, or stays here.
+   * The member's name in the chat request. Undefined: code below or in translate-request.ts translates the
+   * member, or the member stays in the proxy.
    */
   readonly chat?: string;
 }
@@ -53,13 +53,13 @@ const MEMBERS: ReadonlyMap<string, MemberRule> = new Map([
   ...here('array', 'tools', 'include'),
 ]);
 
-/** Members whose values may be of more than one kind; request.ts translates them. */
+/** Members whose values may be of more than one kind; translate-request.ts translates them. */
 const OTHERS = new Set(['input', 'tool_choice']);
 
 /** The names of all members that are taken. */
 export const NAMES: readonly string[] = [...MEMBERS.keys(), ...OTHERS];
 
-/** Members whose objects and lists are read. `input` is not among them: request.ts reads it item by item. */
+/** Members whose objects and lists are read. Not `input`: translate-request.ts reads that item by item. */
 export const READ: ReadonlySet<string> = new Set(['text', 'reasoning', 'tools', 'include', 'tool_choice']);
 
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';

@@ -4,6 +4,7 @@
  */
 import type { ByteChain } from '../pipeline/json/byte-chain.ts';
 import { createJsonIndex } from '../pipeline/json/json-index.ts';
+import { LARGEST_PIECE, piecesOf } from '../pipeline/pieces.ts';
 import { Span } from './value-reader.ts';
 
 /** Texts that follow each other, joined to one string in the chat request. */
@@ -42,11 +43,10 @@ export class ObjectText {
 /** Makes the bytes of a piece only when `take` delivers them. */
 type Making = () => Generator<Uint8Array, void>;
 
-/** Most bytes that are made or delivered at a time. */
-const AT_A_TIME = 64 * 1024;
 /** Bytes; shorter stretches of the request are copied. */
 const SHORT = 4 * 1024;
-const NOTHING = Buffer.alloc(0);
+/** Yielded after a step that makes no bytes, so that other exchanges have their turn. */
+export const NOTHING = Buffer.alloc(0);
 
 /** A JSON string without its quotes. */
 const escapedText = (text: string): string => JSON.stringify(text).slice(1, -1);
@@ -72,7 +72,7 @@ export class RequestWriter {
   /** Adds JSON text as it is. */
   raw(text: string): void {
     this.#text += text;
-    if (this.#text.length >= AT_A_TIME) this.#flush();
+    if (this.#text.length >= LARGEST_PIECE) this.#flush();
   }
 
   /**
@@ -133,7 +133,7 @@ export class RequestWriter {
 
   /** Yields the JSON text of a value, escaped for its place within a string. */
   *#escaped({ start, end }: Span): Generator<Uint8Array, void> {
-    for (const bytes of this.#chain.slices(start, end).flatMap((slice) => [...parts(slice)])) {
+    for (const bytes of this.#chain.slices(start, end).flatMap(piecesOf)) {
       this.#hold(2 * bytes.length);
       const made = Buffer.allocUnsafe(2 * bytes.length);
       let used = 0;
@@ -142,7 +142,7 @@ export class RequestWriter {
         if (letter !== 0) made[used++] = BACKSLASH;
         made[used++] = letter === 0 ? byte : letter;
       }
-      yield* parts(made.subarray(0, used));
+      yield* piecesOf(made.subarray(0, used));
     }
   }
 
@@ -188,7 +188,7 @@ export class RequestWriter {
   /** Yields the text of a string, decoded, part by part. */
   *#decoded({ start, end }: Span): Generator<string, void> {
     for (let at = start + 1; at < end - 1; ) {
-      const bytes = this.#chain.bytes(at, Math.min(end - 1, at + AT_A_TIME));
+      const bytes = this.#chain.bytes(at, Math.min(end - 1, at + LARGEST_PIECE));
       const length = wholeCharacters(bytes, at + bytes.length === end - 1);
       yield JSON.parse(`"${bytes.toString('utf8', 0, length)}"`) as string;
       at += length;
@@ -203,13 +203,13 @@ export class RequestWriter {
   #share(bytes: Uint8Array): void {
     this.#flush();
     if (bytes.length < SHORT) this.#hold(bytes.length); // the byte chain that gets short pieces copies them
-    for (const part of parts(bytes)) this.#pieces.push(part);
+    for (const part of piecesOf(bytes)) this.#pieces.push(part);
   }
 
   #flush(): void {
     if (this.#text === '') return;
     this.#hold(Buffer.byteLength(this.#text));
-    for (const part of parts(Buffer.from(this.#text))) this.#pieces.push(part);
+    for (const part of piecesOf(Buffer.from(this.#text))) this.#pieces.push(part);
     this.#text = '';
   }
 
@@ -266,8 +266,4 @@ function wholeCharacters(bytes: Buffer, all: boolean): number {
   }
   while (((bytes[at] ?? 0) & 0xc0) === 0x80) at += 1;
   return at;
-}
-
-function* parts(bytes: Uint8Array): Generator<Uint8Array> {
-  for (let at = 0; at < bytes.length; at += AT_A_TIME) yield bytes.subarray(at, at + AT_A_TIME);
 }

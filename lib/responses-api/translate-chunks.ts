@@ -3,6 +3,7 @@
  * begins and ends.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { malformed } from '../pipeline/decrypter.ts';
 import { createJsonIndex } from '../pipeline/json/json-index.ts';
 import { CustomInput, cutArguments } from './custom-input.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
@@ -30,8 +31,6 @@ import {
 const MAX_HELD = 128 * 1024 * 1024;
 /** What each piece of text adds to `held` beside its characters, in bytes. */
 const PIECE_COST = 64;
-
-export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
 
 const tooLarge = () =>
   new PrivatemodeError('response_too_large', 'the response is larger than a translation can be');
@@ -128,9 +127,9 @@ const membersText = (members: object): string => JSON.stringify(members).slice(1
 const NONE = 'null';
 
 /**
- * The arguments that no delta has sent yet, which then count as sent: `piece`, and before the first delta all
- * of them. Empty while the arguments may still become NONE. Later arguments are not read: V8 joins all their
- * pieces anew for each reading.
+ * Returns the arguments that no delta has sent yet, and counts them as sent: all arguments before the first
+ * delta, then `piece` alone. Returns nothing while the arguments may still become NONE. After the first delta
+ * it does not read `args`, because V8 would join all its pieces anew for each reading.
  */
 function unsent(call: Call, piece: string): string {
   if (call.sent === 0 && NONE.startsWith(call.args)) return '';

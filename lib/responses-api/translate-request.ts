@@ -3,10 +3,11 @@
  */
 import { createByteChain } from '../pipeline/json/byte-chain.ts';
 import { createJsonIndex } from '../pipeline/json/json-index.ts';
+import { piecesOf } from '../pipeline/pieces.ts';
 import { Messages } from './messages.ts';
 import { chatOf, demandKept, demandSupported, echoOf, isTaken, NAMES, READ } from './request-members.ts';
 import { invalid, isSet, isString, listAt, objectAt, RequestRefusal } from './request-refusal.ts';
-import { type Hold, RequestWriter } from './request-writer.ts';
+import { type Hold, NOTHING, RequestWriter } from './request-writer.ts';
 import type { ResponseContext } from './response-object.ts';
 import { Tools } from './tools.ts';
 import { createValueReader, Span } from './value-reader.ts';
@@ -19,11 +20,8 @@ export interface TranslatedRequest {
   readonly hosted: readonly string[];
 }
 
-/** Bytes that are scanned at a time. If they are full of values, that takes some ms. */
-const AT_A_TIME = 64 * 1024;
 /** Bytes of a number as it is written. A longer one is refused: not every reader would keep it exactly. */
 const LONGEST_NUMBER = 400;
-const NOTHING = Buffer.alloc(0);
 /** Makes the list of items the value of a member, because a value reader reads nothing else. */
 const BEFORE_ITEMS = Buffer.from('{"input":');
 const AFTER_ITEMS = Buffer.from('}');
@@ -153,7 +151,7 @@ export class RequestTranslation {
     });
     const index = createJsonIndex({ visitors: [reader] });
     let count = 0;
-    for (const bytes of [BEFORE_ITEMS, ...this.#chain.slices(start, end), AFTER_ITEMS].flatMap(parts)) {
+    for (const bytes of [BEFORE_ITEMS, ...this.#chain.slices(start, end), AFTER_ITEMS].flatMap(piecesOf)) {
       index.feed(bytes);
       yield NOTHING;
       for (const item of items.splice(0)) {
@@ -171,10 +169,4 @@ function writeMember(output: RequestWriter, [name, value]: [string, unknown], be
   output.raw(`"${name}":`);
   output.value(value);
   output.raw(behind);
-}
-
-function parts(bytes: Uint8Array): Uint8Array[] {
-  const found: Uint8Array[] = [];
-  for (let at = 0; at < bytes.length; at += AT_A_TIME) found.push(bytes.subarray(at, at + AT_A_TIME));
-  return found;
 }

@@ -1,10 +1,10 @@
 /** Translates the event stream of a chat completion into that of a Response (docs/protocol/responses.md). */
 import { createParser } from 'eventsource-parser';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
+import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
-import { ChatTranslation, malformed } from './translate-chunks.ts';
+import { ChatTranslation } from './translate-chunks.ts';
 
 /**
  * `error.code` of a Response, by the `code` of an error event: the service puts its status there, and the

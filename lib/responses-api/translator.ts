@@ -3,19 +3,19 @@
  * request.
  */
 import type { PrivatemodeError } from '../errors.ts';
-import type { Decrypter } from '../pipeline/decrypter.ts';
+import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
-import { ChatTranslation, malformed } from './translate-chunks.ts';
+import { ChatTranslation } from './translate-chunks.ts';
 import { RequestTranslation, type TranslatedRequest } from './translate-request.ts';
 import { ResponseStream } from './translate-stream.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
 
 /**
- * Most copies that are in memory at a time: `echo`, which repeats the request, and the text of the response.
- * Of each, the response keeps one copy, and the events that repeat it have the others.
+ * The most copies that are in memory at a time: of `echo`, which repeats the request, and of the text of the
+ * response. The response keeps one copy of each, and the events that repeat it hold the others.
  */
 const COPIES = { echo: 3, text: 5 };
 

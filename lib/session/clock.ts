@@ -15,6 +15,19 @@ export interface Clock {
   after(ms: number, then: () => void, waiting?: 'waiting'): () => void;
 }
 
+/** What both clocks show at one moment. */
+export interface Moment {
+  /** Wall clock, ms since 1970. */
+  readonly now: number;
+  /** Monotonic clock, ms. */
+  readonly monotonic: number;
+}
+
+export const momentOf = (clock: Pick<Clock, 'now' | 'monotonic'>): Moment => ({
+  now: clock.now(),
+  monotonic: clock.monotonic(),
+});
+
 export const systemClock: Clock = {
   now: Date.now,
   monotonic: () => Number(process.hrtime.bigint() / 1_000_000n),

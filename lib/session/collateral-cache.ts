@@ -6,7 +6,12 @@ import type { Check } from '../attestation/check.ts';
 import { MAX_FETCHED_BYTES, type Obtained, readRevocationList } from '../attestation/collateral.ts';
 import { isProduct } from '../attestation/snp/product.ts';
 import { readQeDocument, readTcbDocument, type SignedDocument } from '../attestation/tdx/subject.ts';
-import type { CollateralSource, RevocationList, SignedCollateral } from '../attestation/verify-evidence.ts';
+import {
+  type CollateralSource,
+  checksAbout,
+  type RevocationList,
+  type SignedCollateral,
+} from '../attestation/verify-evidence.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
@@ -91,14 +96,15 @@ function signedJson(
 ): Kind {
   const signed = (fetched: Fetched) => read({ ...fetched, body: textOf(fetched.body) }).value;
   return {
-    ...{ name, chainHeader },
+    name,
+    chainHeader,
     expiry: (fetched) => signed(fetched).nextUpdate.getTime(),
     issued: (fetched) => signed(fetched).issueDate.getTime(),
   };
 }
 
 /** The checks that say who signed a date that `Kind.issued` reads. */
-const DATED = /(crl|tdx\.tcb_info|tdx\.qe_identity)\.(signature|signer)$/;
+const DATED = checksAbout('collateral signature', 'collateral signer');
 
 type Loaded = Collateral & Obtained;
 
@@ -277,7 +283,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
       return {
         ...sourceOf(asked),
         async distrust(checks) {
-          const isForged = checks.some(({ id, outcome }) => DATED.test(id) && outcome === 'fail');
+          const isForged = checks.some(({ id, outcome }) => DATED.has(id) && outcome === 'fail');
           for (const url of asked) {
             if (isForged) newest.delete(url);
             const known = seen.get(url);

@@ -1,10 +1,12 @@
 /**
  * Decides what a session does next: one pure function of the state of the session, of what happened, and of
- * the time. The state holds no keys and no secrets. lib/session/session.ts deals with the requests that wait
- * and with the keys of clients.
+ * the time. The state holds no keys and no secrets. lib/session/renewals.ts carries it out, and holds these;
+ * lib/session/waiting.ts deals with the requests that wait.
  */
 import { PrivatemodeError } from '../errors.ts';
+import type { Moment } from './clock.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
+import { livesAt } from './lifetimes.ts';
 import {
   accepted,
   confirmAt,
@@ -17,8 +19,6 @@ import {
 import {
   forcedBy,
   isOvertaken,
-  livesAt,
-  type Moment,
   type SecretTerm,
   type SessionState,
   secretInForce,
@@ -43,12 +43,16 @@ export type Happening =
       readonly number: number | undefined;
       readonly secret: Omit<SecretTerm, 'madeAt' | 'suspended'>;
     }
-  /** A renewal failed. `began`: when it began, on the monotonic clock. */
+  /**
+   * A renewal failed. `began`: when it began, on the monotonic clock. `random`: 0 ≤ x < 1, by which the next
+   * one begins sooner or later.
+   */
   | {
       readonly type: 'failed';
       readonly number: number;
       readonly began: number;
       readonly error: PrivatemodeError;
+      readonly random: number;
     }
   /** A renewal ended without a result, because the runtime ended what it ran in. */
   | { readonly type: 'lost'; readonly number: number }
@@ -68,6 +72,8 @@ export type Happening =
   | { readonly type: 'rest' }
   | { readonly type: 'ending' }
   | { readonly type: 'closed'; readonly reason: PrivatemodeError };
+
+type Failure = Extract<Happening, { type: 'failed' }>;
 
 /** One thing that the session has to do. It does the effects of a decision in their order. */
 export type Effect =
@@ -95,25 +101,25 @@ export const HURRY_INTERVAL = 5_000;
 export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
   switch (happening.type) {
     case 'configured':
-      return configured(state, at);
+      return onConfigured(state, at);
     case 'judged':
-      return only({ ...state, verdicts: judged(state, happening, at) });
+      return only({ ...state, verdicts: verdictsAfter(state, happening, at) });
     case 'made':
-      return made(state, happening, at);
+      return onMade(state, happening, at);
     case 'failed':
-      return happening.number === state.running ? failed(state, happening, at) : only(state);
+      return happening.number === state.running ? onFailed(state, happening, at) : only(state);
     case 'lost':
-      return happening.number === state.running ? lost(state) : only(state);
+      return happening.number === state.running ? onLost(state) : only(state);
     case 'offer-failed':
-      return offerFailed(state, happening.error, at);
+      return onOfferFailed(state, happening.error, at);
     case 'denied':
-      return denied(state, happening.secretId, at);
+      return onDenied(state, happening.secretId, at);
     case 'overdue':
-      return suspended(state, happening.secretId, at);
+      return suspend(state, happening.secretId, at);
     case 'authenticated':
-      return authenticated(state, happening.secretId, at);
+      return onAuthenticated(state, happening.secretId, at);
     case 'awaited':
-      return awaited(state, at);
+      return onAwaited(state, at);
     case 'due':
       return begin(state);
     case 'rest':
@@ -151,7 +157,7 @@ function begin(state: SessionState): Decision {
  * The configured key is new: gives up a renewal that runs with the old key, and begins a renewal at once if
  * one is needed.
  */
-function configured(state: SessionState, at: Moment): Decision {
+function onConfigured(state: SessionState, at: Moment): Decision {
   const outage = state.outage && { ...state.outage, permanent: undefined, isReported: false };
   const next: SessionState = { ...state, key: 'configured', outage };
   const isNeeded =
@@ -162,7 +168,7 @@ function configured(state: SessionState, at: Moment): Decision {
   return followedBy(only(anew, { type: 'abandon', reason }, WAKE), begin);
 }
 
-function judged(
+function verdictsAfter(
   { verdicts, kind }: SessionState,
   { what, rejection }: Extract<Happening, { type: 'judged' }>,
   { monotonic }: Moment,
@@ -172,7 +178,7 @@ function judged(
     : rejected(verdicts, what, rejection, { now: monotonic, kind });
 }
 
-function made(
+function onMade(
   state: SessionState,
   { number, secret }: Extract<Happening, { type: 'made' }>,
   { monotonic }: Moment,
@@ -192,23 +198,22 @@ function made(
       running: number === undefined ? state.running : undefined,
       due: secret.renewAt,
       madeSince: true,
-      ...{ outage: undefined, unjudged: undefined, denied: undefined },
+      outage: undefined,
+      unjudged: undefined,
+      denied: undefined,
     },
     ...told,
     WAKE,
   );
 }
 
-function failed(
-  state: SessionState,
-  { began, error }: Extract<Happening, { type: 'failed' }>,
-  at: Moment,
-): Decision {
+function onFailed(state: SessionState, failure: Failure, at: Moment): Decision {
+  const { began, error } = failure;
   const { key, outage } = state;
   const failures = (outage?.failures ?? 0) + 1;
   const dropped = error.code === 'api_key_rejected' && key !== 'configured';
   const permanent = permanentCause(state, error, at, key === 'configured');
-  const retryIn = dropped ? undefined : pauseAfter(state, { began, failures, error }, at);
+  const retryIn = dropped ? undefined : pauseAfter(state, failure, failures, at);
   const isNew = permanent !== undefined && outage?.isReported !== true;
   const told: Effect[] = [];
   if (dropped) {
@@ -216,7 +221,7 @@ function failed(
     told.push(tell({ type: 'key-dropped', message }));
   }
   if (isNew) told.push({ type: 'permanent', error: permanent });
-  const message = failureMessage(error, retryIn);
+  const message = failureMessage(error, retryIn, confirms(state, began, retryIn, at));
   told.push(tell({ type: 'update-failed', message, error, retryIn, permanent: isNew }), WAKE);
   const isReported = isNew || outage?.isReported === true;
   const next: SessionState = {
@@ -233,12 +238,12 @@ function failed(
     due: retryIn === undefined ? undefined : at.now + retryIn,
   };
   return followedBy(only(next, ...told), (after) =>
-    after.denied === undefined ? only(after) : suspended(after, after.denied, at),
+    after.denied === undefined ? only(after) : suspend(after, after.denied, at),
   );
 }
 
 /** Gives up a renewal that is lost: should it come back, its result changes nothing. The next may begin. */
-function lost(state: SessionState): Decision {
+function onLost(state: SessionState): Decision {
   const reason = new PrivatemodeError('not_ready', 'the verification was lost');
   return only({ ...state, running: undefined }, { type: 'abandon', reason });
 }
@@ -270,7 +275,7 @@ const OFFER_COUNTS = 600_000;
  * The attestation with a client's key failed. This says something about the service only if that key is not
  * at fault, and if no secret is in force, as after another client's key has just made one.
  */
-function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
+function onOfferFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
@@ -285,11 +290,24 @@ function offerFailed(state: SessionState, error: PrivatemodeError, at: Moment): 
 }
 
 /**
- * The error, if neither time nor a newer manifest changes it and no accepted secret lives; else undefined. A
- * secret lives until its end by either clock: a wall clock that is set back ends none. A 401 for a key that a
- * client brought concerns that client alone, and no 401 counts after a verdict that rejects the service. A
- * mismatch with a given manifest has to come from the hardware, twice: anybody on the way can send foreign
- * evidence.
+ * Whether neither waiting nor a newer manifest cures a failure. `isConfigured`: whether the operator's key
+ * failed. A mismatch with a given manifest has to come from the hardware, twice: anybody on the way can send
+ * foreign evidence.
+ */
+const isHopeless = (
+  { kind, verdicts }: SessionState,
+  { code }: PrivatemodeError,
+  isConfigured: boolean,
+): boolean =>
+  isOwnFault(code, kind) ||
+  (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
+  (code === 'api_key_rejected' && isConfigured);
+
+/**
+ * Returns the error if it is permanent: no accepted secret lives, and neither waiting nor a newer manifest
+ * helps. A secret lives until either clock has passed its end; setting the wall clock back does not end it. A
+ * 401 for a key that a client brought concerns that client alone, and no 401 counts after a verdict that
+ * rejects the service.
  */
 function permanentCause(
   state: SessionState,
@@ -297,14 +315,11 @@ function permanentCause(
   at: Moment,
   isConfigured: boolean,
 ): PrivatemodeError | undefined {
-  const { kind, secret, verdicts } = state;
+  const { secret, verdicts } = state;
   if (secret !== undefined && livesAt(secret, at)) return undefined;
-  const { code } = error;
-  if (isOwnFault(code, kind)) return error;
-  if (code === 'api_key_rejected' && isConfigured && !isRejected(verdicts)) return error;
-  return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches
-    ? (verdicts.refusal ?? error)
-    : undefined;
+  if (!isHopeless(state, error, isConfigured)) return undefined;
+  if (error.code === 'api_key_rejected' && isRejected(verdicts)) return undefined;
+  return error.code === 'manifest_mismatch' ? (verdicts.refusal ?? error) : error;
 }
 
 /** ms for which a host that failed wants no request. */
@@ -312,24 +327,38 @@ const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (err
 
 /**
  * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random, but no less than
- * a host wants. If waiting cures nothing, it is 60 s from the first failure on. The next renewal begins no
+ * a host wants. After a hopeless failure it is 60 s from the first failure on. The next renewal begins no
  * later than the moment at which a rejection can be confirmed, because clients wait to hear of that.
  */
 function pauseAfter(
-  { kind, key, verdicts }: SessionState,
-  { began, failures, error }: { began: number; failures: number; error: PrivatemodeError },
-  { monotonic, random }: Moment,
+  state: SessionState,
+  { began, error, random }: Failure,
+  failures: number,
+  { monotonic }: Moment,
 ): number {
-  const { code } = error;
-  const isHopeless =
-    isOwnFault(code, kind) ||
-    (kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches) ||
-    (code === 'api_key_rejected' && key === 'configured');
-  const full = isHopeless ? LONGEST_BACKOFF : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
+  const full = isHopeless(state, error, state.key === 'configured')
+    ? LONGEST_BACKOFF
+    : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
   const pause = Math.max(full * (0.5 + random / 2), wantedPause(error));
-  const confirmed = confirmAt(verdicts);
+  const confirmed = confirmAt(state.verdicts);
   if (confirmed === undefined || began >= confirmed) return pause;
   return Math.min(pause, Math.max(0, confirmed - monotonic));
+}
+
+/**
+ * Whether the renewal in `retryIn` ms is the first that can confirm a rejection. `began`: when the last
+ * renewal began, on the monotonic clock.
+ */
+function confirms(
+  { verdicts }: SessionState,
+  began: number,
+  retryIn: number | undefined,
+  { monotonic }: Moment,
+): boolean {
+  const confirmed = confirmAt(verdicts);
+  return (
+    retryIn !== undefined && confirmed !== undefined && began < confirmed && confirmed - monotonic <= retryIn
+  );
 }
 
 /**
@@ -337,10 +366,10 @@ function pauseAfter(
  * one a moment after the first: it suspends the secret if the first renewal failed, and does nothing if the
  * first renewal made a new secret.
  */
-function denied(state: SessionState, secretId: string, at: Moment): Decision {
+function onDenied(state: SessionState, secretId: string, at: Moment): Decision {
   const forced = forcedBy(state, at);
   if (forced === 'made') return only(state);
-  if (forced === 'failed') return suspended(state, secretId, at);
+  if (forced === 'failed') return suspend(state, secretId, at);
   const next = { ...state, denied: secretId };
   if (state.running !== undefined) return only(next);
   const message = 'The service does not know the secret any more';
@@ -353,7 +382,7 @@ function denied(state: SessionState, secretId: string, at: Moment): Decision {
  * but it is not deleted, because anybody on the way can write a denial. The next secret ends the suspension,
  * and so does a response that authenticates.
  */
-function suspended(state: SessionState, secretId: string, at: Moment): Decision {
+function suspend(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret } = state;
   if (secret === undefined || secretInForce(state, at)?.secretId !== secretId) return only(state);
   const message = 'The secret is suspended: the service denies it, and could not be verified again';
@@ -366,7 +395,7 @@ function suspended(state: SessionState, secretId: string, at: Moment): Decision 
  * A response authenticated, so the service knows the secret: a suspension ends. No response takes back a
  * verdict that rejects the service.
  */
-function authenticated(state: SessionState, secretId: string, at: Moment): Decision {
+function onAuthenticated(state: SessionState, secretId: string, at: Moment): Decision {
   const { secret, verdicts } = state;
   if (secret === undefined || isRejected(verdicts)) return only(state);
   if (suspendedSecret(state, at)?.secretId !== secretId) return only(state);
@@ -379,7 +408,7 @@ function authenticated(state: SessionState, secretId: string, at: Moment): Decis
  * A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure, or as
  * long after it as a host wants.
  */
-function awaited(state: SessionState, { now }: Moment): Decision {
+function onAwaited(state: SessionState, { now }: Moment): Decision {
   if (state.running !== undefined) return only(state);
   const { failures = 0, failedAt = 0, error } = state.outage ?? {};
   const soonest = failedAt + Math.max(HURRY_INTERVAL, wantedPause(error));

@@ -74,11 +74,16 @@ export type Observer = (event: SessionEvent) => void;
 
 /**
  * One line for the log: the cause, and when the next renewal begins at the latest. A request that waits makes
- * it begin sooner. `retryIn` in ms; undefined: the next renewal begins when a client sends a key.
+ * it begin sooner. `retryIn` in ms; undefined: the next renewal begins when a client sends a key. `confirms`:
+ * whether the next renewal is the first that can confirm a rejection.
  */
-export function failureMessage({ code }: PrivatemodeError, retryIn: number | undefined): string {
+export function failureMessage(
+  { code }: PrivatemodeError,
+  retryIn: number | undefined,
+  confirms = false,
+): string {
   const what = ERRORS[code].title ?? 'The remote could not be verified';
   if (retryIn === undefined) return `${what}; the next request with an API key tries again`;
   const seconds = Math.max(1, Math.round(retryIn / 1000));
-  return `${what}; trying again within ${plural(seconds, 'second')}`;
+  return `${what}; trying again within ${plural(seconds, 'second')}${confirms ? ', to confirm it' : ''}`;
 }

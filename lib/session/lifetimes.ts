@@ -1,5 +1,5 @@
 /** How long an attested secret is used, and when it is renewed. */
-import type { Clock } from './clock.ts';
+import type { Moment } from './clock.ts';
 
 /** For how long an epoch may be used, and when it is renewed, as `lifetimesOf` computes it. */
 export type Lifetimes = Readonly<ReturnType<typeof lifetimesOf>>;
@@ -35,7 +35,25 @@ export interface Term {
  * not usable either while the wall clock stands before the attestation: then that clock was set back, and
  * would keep a secret that the service has forgotten.
  */
-export function isUsable(term: Term, clock: Pick<Clock, 'now' | 'monotonic'>): boolean {
-  const now = clock.now();
-  return term.attestedAt <= now && now < term.expiresAt && clock.monotonic() < term.expiresMonotonic;
+export const isUsable = (term: Term, at: Moment): boolean => term.attestedAt <= at.now && livesAt(term, at);
+
+/**
+ * Whether the secret has not expired by either clock. Unlike isUsable, it also holds after the wall clock was
+ * set back.
+ */
+export const livesAt = ({ expiresAt, expiresMonotonic }: Term, { now, monotonic }: Moment): boolean =>
+  now < expiresAt && monotonic < expiresMonotonic;
+
+export type SecretState = 'none' | 'good' | 'suspended' | 'expired';
+
+/**
+ * What a secret is worth at a moment. `suspended`: the service denied it, and the renewal after that failed.
+ */
+export function secretAt(
+  secret: (Term & { readonly suspended: boolean }) | undefined,
+  at: Moment,
+): SecretState {
+  if (secret === undefined) return 'none';
+  if (!isUsable(secret, at)) return 'expired';
+  return secret.suspended ? 'suspended' : 'good';
 }

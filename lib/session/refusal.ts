@@ -19,8 +19,8 @@ const CONFIRM_AFTER = 6_000;
  * CONFIRM_AFTER apart, the second one under the newest manifest. A fault of the manifest itself
  * (`isOwnFault`) refuses it at once. Only a verdict ends that, silence does not; after a rejected secret,
  * only an accepted secret does. A mismatch with a fetched manifest refuses nothing, because service and CDN
- * differ for a moment while a deployment is rolled out. A verdict for which nothing is missing but collateral
- * refuses nothing either, because it proves nothing.
+ * differ for a moment while a deployment is rolled out. Nor does a verdict that lacks only collateral: it
+ * proves nothing.
  */
 export interface Verdicts {
   readonly last: Exclude<LastOutcome, 'silent' | 'key-refused' | 'too-old'>;
@@ -109,7 +109,10 @@ export function rejected(
     before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= CONFIRM_AFTER);
   const told = mismatches && isMismatch ? withPinRemedy(error) : error;
   return {
-    ...{ last, error, mismatch, mismatches },
+    last,
+    error,
+    mismatch,
+    mismatches,
     refusal: isConfirmed ? told : before.refusal,
     evidence: before.evidence,
     secret: before.secret,
@@ -147,7 +150,8 @@ function lastOf(
  */
 const withPinRemedy = ({ code, message, detail, cause }: PrivatemodeError): PrivatemodeError =>
   new PrivatemodeError(code, message, {
-    ...{ cause, detail },
+    cause,
+    detail,
     remedy:
       'The service runs under another manifest than --manifest-path gives: compare it with what its publisher shows, read what changed (docs/manifests.md), then replace the file and restart the proxy.',
   });

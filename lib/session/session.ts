@@ -1,25 +1,15 @@
 /**
- * Holds the current epoch, has it renewed in time, and lets requests wait for the next one. Carries out what
- * lib/session/decide.ts decides.
+ * Holds the current epoch, has it renewed in time (lib/session/renewals.ts), and lets requests wait for the
+ * next one (lib/session/waiting.ts).
  */
-import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
-import { createClientKeys } from './client-keys.ts';
-import { Alarm, pause } from './clock.ts';
-import { decide, type Happening, HURRY_INTERVAL } from './decide.ts';
-import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
-import type { Observer } from './events.ts';
-import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
+import type { Epoch } from './epoch.ts';
+import { createRenewals, type RenewalsDeps } from './renewals.ts';
+import { Requests } from './requests.ts';
 import { type SessionFacts, type Standing, standingOf } from './standing.ts';
-import {
-  factsOf,
-  forcedBy,
-  isOvertaken,
-  type Moment,
-  newSession,
-  secretInForce,
-  suspendedSecret,
-} from './state.ts';
+import { factsOf } from './state.ts';
+import { type AcquireOptions, createWaiting } from './waiting.ts';
 
 export type { Epoch } from './epoch.ts';
 
@@ -27,15 +17,10 @@ export interface Session {
   /** The epoch in force, which has not expired and is not suspended; undefined if there is none. */
   current(): Epoch | undefined;
   /**
-   * Waits for an unexpired epoch. `offeredKey`: the bearer token of the request, used for attestation only
-   * where no key is configured. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the
+   * Waits for an unexpired epoch. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the
    * last permanent cause, and the error for which the service is refused (lib/session/refusal.ts).
    */
-  acquire(options: {
-    offeredKey?: string | undefined;
-    timeoutMs: number;
-    signal?: AbortSignal;
-  }): Promise<Epoch>;
+  acquire(options: AcquireOptions): Promise<Epoch>;
   /**
    * For a request that got "no secret for ID": waits for the epoch that replaces the one with that secret id.
    * Bounded in time (`timeoutMs`, by default 30 s) and rate; all callers share one renewal. If the renewal
@@ -76,47 +61,11 @@ export interface AttestedSession extends Session {
   updateConfiguredKey(apiKey: string): void;
 }
 
-export interface SessionDeps extends EpochDeps {
+export interface SessionDeps extends RenewalsDeps {
   /** Undefined: clients bring their own (docs/protocol/inference.md 9). */
   readonly apiKey: string | undefined;
-  /**
-   * Called when nothing works any more and waiting does not help (docs/states.md). With a key that the
-   * session holds, it is called once until a renewal succeeds or the key is replaced. With a key that a
-   * client offers, it is called each time. The session goes on trying, slowly.
-   */
-  readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
-  /**
-   * Whether to renew only while requests come. A session that nobody uses any more stops renewing, and its
-   * next request begins a renewal. Default: the session always renews.
-   */
-  readonly onDemand?: boolean | undefined;
   /** Host of the service, for messages. */
   readonly host?: string | undefined;
-}
-
-/** ms that a request waits for the next secret after the service denied its secret, by default. */
-const FORCED_TIMEOUT = 30_000;
-/**
- * ms that a request waits for a renewal while the service is refused: the service may have been repaired.
- * With `onDemand` it waits for FORCED_TIMEOUT, because the renewal may end with it.
- */
-const REFUSED_PATIENCE = 5_000;
-const ROLLOUT_REMEDY =
-  'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
-
-/**
- * ms between two signs of life of a renewal, and ms without one after which it counts as lost. After a pause
- * of the process no renewal counts as lost, because the timer of its sign of life is due first.
- */
-const SIGN_OF_LIFE = 1_000;
-const LOST_AFTER = 3_000;
-
-/** A renewal that runs. */
-interface Renewal {
-  readonly number: number;
-  readonly abort: AbortController;
-  /** How many signs of life it has given. */
-  signs: number;
 }
 
 /**
@@ -124,369 +73,27 @@ interface Renewal {
  * or as soon as a client brings a key.
  */
 export function createSession(deps: SessionDeps): AttestedSession {
-  const { clock, random, host = 'the remote' } = deps;
-  let state = newSession(deps.manifests.kind);
-  let heldKey = '';
-  let newest: Epoch | undefined;
-  let renewal: Renewal | undefined;
-  let verdict: Verdict | undefined;
-  /**
-   * Wake the requests that wait for a change. Each waits for a promise of its own, because in workers of
-   * Cloudflare a promise fails once the request that made it has ended.
-   */
-  let waiting = new Set<() => void>();
+  const { apiKey, clock, host = 'the remote', onDemand = false } = deps;
   const closing = new AbortController();
   const closed = closing.signal;
-  /** Whether a request has come since the alarm last began a renewal. */
-  let isUsed = false;
-  const alarm = new Alarm(clock, () => {
-    const rests = deps.onDemand && !isUsed && waiting.size === 0;
-    isUsed = false;
-    dispatch({ type: rests ? 'rest' : 'due' });
-  });
-
-  const at = (): Moment => ({ now: clock.now(), monotonic: clock.monotonic(), random: random() });
-
-  /** Lets `decide` take in what happened, and carries out the effects. */
-  function dispatch(happening: Happening): void {
-    const { due } = state;
-    const { state: next, effects } = decide(state, happening, at());
-    state = next;
-    if (!hasKey()) heldKey = '';
-    if (next.due === undefined) alarm.cancel();
-    else if (next.due !== due) alarm.set(next.due);
-    for (const effect of effects) {
-      if (effect.type === 'attest') renewal = attest(effect.number);
-      else if (effect.type === 'abandon') {
-        renewal?.abort.abort(effect.reason);
-        renewal = undefined;
-      } else if (effect.type === 'permanent') deps.onPermanent?.(effect.error);
-      else if (effect.type === 'tell') deps.observe(effect.event);
-      else {
-        const woken = waiting;
-        waiting = new Set();
-        for (const wake of woken) wake();
-      }
-    }
-  }
-
-  /** Whether nothing was judged, so that an earlier rejection stays, in the state as in the last verdict. */
-  const isSilence = ({ outcome }: Verdict): boolean =>
-    outcome === 'unavailable' && isRejected(state.verdicts);
-
-  const observe: Observer = (event) => {
-    const refused =
-      'rejection' in event ? event.rejection : event.type === 'secret-missing' ? event : undefined;
-    if (refused && isOvertaken(state, refused.began, at())) return deps.observe(event);
-    // What `attested` brings is accepted, but not whole: the checks of the secret follow.
-    if ('verdict' in event && event.type !== 'attested' && !isSilence(event.verdict)) verdict = event.verdict;
-    if (event.type === 'attested') dispatch({ type: 'judged', what: 'evidence', rejection: undefined });
-    if (event.type === 'rejected') dispatch({ type: 'judged', what: 'evidence', rejection: event.rejection });
-    if (event.type === 'secret-judged')
-      dispatch({ type: 'judged', what: 'secret', rejection: event.rejection });
-    deps.observe(event);
-  };
-  const makeEpoch = createEpochMaker({ ...deps, observe });
-
-  function attest(number: number): Renewal {
-    const abort = new AbortController();
-    const { signal } = abort;
-    const begun: Renewal = { number, abort, signs: 0 };
-    const began = clock.monotonic();
-    const make = async (): Promise<void> => {
-      try {
-        const epoch = await makeEpoch(heldKey, signal);
-        // A renewal that was given up has a successor, or the session has ended. Its result changes nothing.
-        if (!signal.aborted) use(epoch, number);
-      } catch (thrown) {
-        if (signal.aborted) return;
-        renewal = undefined;
-        dispatch({ type: 'failed', number, began, error: asPrivatemodeError(thrown) });
-      } finally {
-        abort.abort();
-      }
-    };
-    const live = async (): Promise<void> => {
-      for (; ; begun.signs++) await pause(clock, SIGN_OF_LIFE, signal);
-    };
-    void Promise.allSettled([make(), live()]);
-    return begun;
-  }
-
-  function use(epoch: Epoch, number: number | undefined): void {
-    newest = epoch;
-    if (number !== undefined) renewal = undefined;
-    dispatch({ type: 'made', number, secret: withoutKey(epoch) });
-  }
-
-  const current = (): Epoch | undefined => (secretInForce(state, at()) ? newest : undefined);
-  /** The usable epoch, unless it is time to renew it. */
-  function fresh(): Epoch | undefined {
-    const usable = current();
-    return usable !== undefined && clock.now() < usable.renewAt ? usable : undefined;
-  }
-
-  const offer = createClientKeys({ attest: attestWith, clock });
-
-  /**
-   * Makes an epoch with the key of a client, takes it into use, and keeps the key unless the session has one.
-   * If the key of another client made an epoch while this one waited for its turn, it returns that epoch
-   * instead.
-   */
-  async function attestWith(apiKey: string): Promise<Epoch> {
-    const known = fresh();
-    if (known !== undefined) return known;
-    let made: Epoch;
-    try {
-      made = await makeEpoch(apiKey, closed);
-      closed.throwIfAborted();
-    } catch (thrown) {
-      const error = asPrivatemodeError(thrown);
-      dispatch({ type: 'offer-failed', error });
-      throw error;
-    }
-    const first = fresh();
-    if (first !== undefined) return first;
-    if (!hasKey()) heldKey = apiKey;
-    use(made, undefined);
-    return made;
-  }
-
-  const hasKey = (): boolean => state.key !== 'awaited';
-
-  /** The error with which requests are refused at once, until the session hears something else. */
-  const refusal = (): PrivatemodeError | undefined =>
-    state.verdicts.refusal ?? (state.unjudged?.as === 'too-old' ? state.unjudged.error : undefined);
-
-  /** `changed` resolves at the next change. Whoever no longer waits for it calls `forget`. */
-  function change(): { readonly changed: Promise<void>; readonly forget: () => void } {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    waiting.add(resolve);
-    return { changed: promise, forget: () => waiting.delete(resolve) };
-  }
-
-  /**
-   * Has a renewal run, and resolves at the next change. A renewal can be lost: workers of Cloudflare end all
-   * that a request began when that request ends. Then another renewal begins.
-   */
-  async function renewing(ended: AbortSignal): Promise<void> {
-    let isOver = false;
-    const { changed, forget } = change();
-    const over = changed.then(() => {
-      isOver = true;
-    });
-    try {
-      for (;;) {
-        dispatch({ type: 'awaited' });
-        const watched = renewal;
-        const signs = watched?.signs;
-        await Promise.race([over, pause(clock, LOST_AFTER, ended)]);
-        if (isOver) return;
-        if (watched !== undefined && watched === renewal && watched.signs === signs) {
-          deps.collateral.abandonFetches();
-          dispatch({ type: 'lost', number: watched.number });
-        }
-      }
-    } finally {
-      forget();
-    }
-  }
-
-  /**
-   * Starts what may bring the next epoch, and resolves when it is worth looking again. Without `ended` nobody
-   * waits, and it may resolve at once. Throws api_key_missing, and the error with which an attestation with
-   * the offered key failed.
-   */
-  async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
-    if (hasKey()) return ended === undefined ? dispatch({ type: 'awaited' }) : renewing(ended);
-    if (offeredKey === undefined) {
-      throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
-    }
-    const began = clock.monotonic();
-    const { changed, forget } = change();
-    try {
-      await Promise.race([changed, offer(offeredKey)]);
-    } catch (thrown) {
-      const error = asPrivatemodeError(thrown);
-      if (error.blame === 'client' || closed.aborted) throw error;
-      const due = confirmAt(state.verdicts);
-      if (due === undefined || began >= due) throw refusal() ?? unjudged(error);
-      await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
-    } finally {
-      forget();
-    }
-  }
-
-  /** Hides the failed check behind not_ready: clients get its code only once the service is refused. */
-  const unjudged = (error: PrivatemodeError): PrivatemodeError =>
-    error.blame === 'attestation' && error.status === 400 ? notReady('was not verified', error) : error;
-
-  /**
-   * The error that requests get at once because waiting does not help. With `onDemand` perhaps no renewal has
-   * begun since, so it counts for a moment only, unless the given manifest is at fault, which does not
-   * change.
-   */
-  function permanentNow(): PrivatemodeError | undefined {
-    const { permanent, failedAt = 0 } = state.outage ?? {};
-    if (permanent === undefined || !deps.onDemand) return permanent;
-    const isFresh = Math.abs(clock.now() - failedAt) < HURRY_INTERVAL;
-    const stays = state.kind === 'static' && isOwnFault(permanent.code, state.kind);
-    return isFresh || stays ? permanent : undefined;
-  }
-
-  async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
-    for (let waited = false; ; ) {
-      const epoch = current();
-      if (epoch !== undefined) return epoch;
-      closed.throwIfAborted();
-      const permanent = permanentNow();
-      if (permanent !== undefined) {
-        // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
-        // stays.
-        if (!isOwnFault(permanent.code, state.kind)) dispatch({ type: 'awaited' });
-        throw permanent;
-      }
-      const refused = refusal();
-      if (refused !== undefined && waited) throw refused;
-      const chance = nextChance(offeredKey, ended);
-      chance.catch(() => {}); // it also rejects once nobody waits for it
-      if (refused === undefined) await chance;
-      else {
-        if (hasKey() && renewal === undefined) throw refused; // the last renewal was a moment ago
-        waited = true;
-        await Promise.race([chance, pause(clock, deps.onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
-      }
-      ended.throwIfAborted();
-    }
-  }
-
-  /**
-   * Resolves with what `work` resolves with. After `ms` it rejects with the error for which the service is
-   * refused, or else with not_ready. If the request is aborted, it rejects with that reason. `work` gets a
-   * signal that is aborted at the end.
-   */
-  async function within(
-    ms: number,
-    request: AbortSignal | undefined,
-    work: (ended: AbortSignal) => Promise<Epoch>,
-  ): Promise<Epoch> {
-    const done = new AbortController();
-    const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
-    const late = pause(clock, ms, ended, 'waiting').then(() => {
-      throw refusal() ?? notReady(`was not verified within ${ms / 1000} s`, state.outage?.error);
-    });
-    try {
-      return await Promise.race([work(ended), late]);
-    } finally {
-      done.abort();
-    }
-  }
-
-  function notReady(what: string, cause: PrivatemodeError | undefined): PrivatemodeError {
-    const why = cause === undefined ? '' : `: ${cause.message}`;
-    const { unvouched, newestMissing } = cause?.detail ?? {};
-    const isRollout = cause?.code === 'manifest_mismatch' && !unvouched && !newestMissing;
-    const remedy = isRollout ? ROLLOUT_REMEDY : undefined;
-    return new PrivatemodeError('not_ready', `${host} ${what}${why}`, { cause, remedy });
-  }
-
-  /**
-   * The suspended epoch, if no verdict speaks against it: an accepted verdict made its secret, and silence
-   * takes nothing back. A response that authenticates under it ends the suspension.
-   */
-  const worthTrying = (): Epoch | undefined =>
-    !isRejected(state.verdicts) && suspendedSecret(state, at()) ? newest : undefined;
-
-  /**
-   * Waits for the renewal after a denial. If the renewal fails, the secret is suspended. If the last verdict
-   * rejected the service and there is a key, the next verdict then decides, as at a start. Otherwise this
-   * throws.
-   */
-  async function renewedAfterDenial(ended: AbortSignal): Promise<Epoch> {
-    if (renewal === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
-    while (renewal !== undefined) await renewing(ended); // each change, until no renewal runs
-    closed.throwIfAborted();
-    ended.throwIfAborted();
-    const { error } = state.outage ?? {};
-    if (error === undefined) return newest as Epoch; // it was made
-    if (isRejected(state.verdicts) && hasKey()) return nextEpoch(undefined, ended);
-    throw error;
-  }
-
-  /**
-   * The error of a request whose denied secret could not be replaced: why the service is refused, or
-   * not_ready.
-   */
-  function errorAfterDenial(thrown: unknown): PrivatemodeError {
-    const error = asPrivatemodeError(thrown);
-    const isTold =
-      error.code === 'not_ready' || error.code === 'client_too_old' || error.blame === 'attestation';
-    return isTold ? error : denied(error);
-  }
-
-  const denied = (cause: PrivatemodeError | undefined): PrivatemodeError =>
-    notReady('does not know the secret any more, and could not be verified again', cause);
-
+  const requests = new Requests();
+  const renewals = createRenewals(deps, requests, closed);
+  const { state, current, dispatch, configure, lastVerdict } = renewals;
   return {
+    ...createWaiting({ renewals, requests, closed, clock, onDemand, host }),
     start() {
-      if (deps.apiKey !== undefined) configure(deps.apiKey);
+      if (apiKey !== undefined) configure(apiKey);
     },
     current,
-    async acquire({ offeredKey, timeoutMs, signal }) {
-      isUsed = true;
-      const inForce = current();
-      const ready = inForce ?? worthTrying();
-      if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
-      // The renewal may be overdue: a timer may be late (the machine slept), and without a kept key there is
-      // none. Nobody waits for this renewal, so after a failure it has the time that the state says.
-      const isDue = clock.now() >= (state.due ?? ready.renewAt) || inForce === undefined;
-      if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
-      return ready;
-    },
-    async renewAfterRejection(secretId, timeoutMs = FORCED_TIMEOUT) {
-      const epoch = current();
-      if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
-      closed.throwIfAborted();
-      const forced = forcedBy(state, at());
-      dispatch({ type: 'denied', secretId });
-      if (forced === 'failed') throw refusal() ?? denied(state.outage?.error);
-      if (forced === 'made')
-        throw new PrivatemodeError('secret_denied', `${host} denies a secret that it was given a moment ago`);
-      try {
-        return await within(timeoutMs, undefined, renewedAfterDenial);
-      } catch (thrown) {
-        closed.throwIfAborted();
-        dispatch({ type: 'overdue', secretId });
-        throw errorAfterDenial(thrown);
-      }
-    },
     authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
-    facts: () => factsOf(state),
-    standing: () => standingOf(factsOf(state), clock),
+    facts: () => factsOf(state()),
+    standing: () => standingOf(factsOf(state()), clock),
     announceEnd: () => dispatch({ type: 'ending' }),
-    lastVerdict: () => verdict,
+    lastVerdict,
     updateConfiguredKey: configure,
     close(reason = new PrivatemodeError('shutting_down', 'the proxy is shutting down')) {
       closing.abort(reason);
       dispatch({ type: 'closed', reason });
     },
   };
-
-  /** Replaces the key. Gives up a renewal that runs with the old key, and begins one at once if needed. */
-  function configure(apiKey: string): void {
-    heldKey = apiKey;
-    dispatch({ type: 'configured' });
-  }
 }
-
-/** The members of an epoch that the state of the session holds. The key is not among them. */
-const withoutKey = ({
-  secretId,
-  manifestSha256,
-  attestedAt,
-  renewAt,
-  expiresAt,
-  expiresMonotonic,
-}: Epoch) => ({
-  ...{ secretId, manifestSha256, attestedAt, renewAt, expiresAt, expiresMonotonic },
-});

@@ -3,8 +3,8 @@
  * the same one. Only this file computes it, in the primary and in each worker (docs/states.md).
  */
 import type { PrivatemodeError } from '../errors.ts';
-import type { Clock } from './clock.ts';
-import { isUsable, type Term } from './lifetimes.ts';
+import { type Clock, type Moment, momentOf } from './clock.ts';
+import { type SecretState, secretAt, type Term } from './lifetimes.ts';
 
 /** Everything that the state depends on, except the time. A worker gets it from the primary. */
 export interface SessionFacts {
@@ -14,8 +14,8 @@ export interface SessionFacts {
   readonly secret: (Term & { readonly suspended: boolean }) | undefined;
   readonly last: LastOutcome;
   /**
-   * Until when `last` and `error` count, on the monotonic clock, where no renewal follows that would bring
-   * another outcome. Undefined: until then.
+   * If no renewal will follow: when `last` and `error` stop counting (monotonic clock). Undefined: they count
+   * until the next renewal.
    */
   readonly until?: number | undefined;
   /**
@@ -42,14 +42,13 @@ export type LastOutcome =
   | 'key-refused'
   | 'too-old';
 
-export type SecretState = 'none' | 'good' | 'suspended' | 'expired';
-
-interface Moment extends Omit<SessionFacts, 'secret'> {
+/** What the state is computed from at one moment. */
+interface FactsNow extends Omit<SessionFacts, 'secret'> {
   readonly secret: SecretState;
 }
 
 interface StandingRow {
-  readonly holds: (moment: Moment) => boolean;
+  readonly holds: (facts: FactsNow) => boolean;
   /** Whether requests are encrypted under a secret that an accepted verdict made. */
   readonly verified: boolean;
   /** `plain`: nothing is proved either way. */
@@ -63,7 +62,7 @@ interface StandingRow {
 
 const isOneOf =
   (...outcomes: readonly LastOutcome[]) =>
-  ({ last }: Moment): boolean =>
+  ({ last }: FactsNow): boolean =>
     outcomes.includes(last);
 
 const NOTHING_SENT = 'No request leaves this machine.';
@@ -178,32 +177,29 @@ export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title
  * its own clock.
  */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
-  const secret = secretAt(facts.secret, clock);
-  const outcome = isOver(facts, secret, clock) ? { last: 'none' as const, error: undefined } : {};
-  const moment: Moment = { ...facts, ...outcome, secret };
-  const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(moment)) as [
+  const at = momentOf(clock);
+  const secret = secretAt(facts.secret, at);
+  const outcome = isOver(facts, secret, at) ? { last: 'none' as const, error: undefined } : {};
+  const factsNow: FactsNow = { ...facts, ...outcome, secret };
+  const [state, row] = Object.entries(STANDINGS).find(([, { holds }]) => holds(factsNow)) as [
     StateName,
     StandingRow,
   ];
   const { verified, tone, title } = row;
-  const meaning = row.triesSuspended && moment.secret === 'suspended' ? TRIED : row.meaning;
+  const meaning = row.triesSuspended && secret === 'suspended' ? TRIED : row.meaning;
   const awaitsKey = facts.key === 'awaited' && !facts.closed && !verified;
   return {
-    ...{ state, verified, tone, title, meaning, awaitsKey, error: moment.error },
+    state,
+    verified,
+    tone,
+    title,
+    meaning,
+    awaitsKey,
+    error: factsNow.error,
     ready: verified || awaitsKey,
   };
 }
 
 /** Whether `last` counts no more. A refused key counts as long as the secret that it cannot renew. */
-const isOver = (
-  { until, last }: SessionFacts,
-  secret: SecretState,
-  clock: Pick<Clock, 'monotonic'>,
-): boolean =>
-  until !== undefined && (clock.monotonic() >= until || (last === 'key-refused' && secret === 'expired'));
-
-function secretAt(secret: SessionFacts['secret'], clock: Pick<Clock, 'now' | 'monotonic'>): SecretState {
-  if (secret === undefined) return 'none';
-  if (!isUsable(secret, clock)) return 'expired';
-  return secret.suspended ? 'suspended' : 'good';
-}
+const isOver = ({ until, last }: SessionFacts, secret: SecretState, { monotonic }: Moment): boolean =>
+  until !== undefined && (monotonic >= until || (last === 'key-refused' && secret === 'expired'));

@@ -3,8 +3,9 @@
  * that waits. lib/session/decide.ts changes it.
  */
 import type { PrivatemodeError } from '../errors.ts';
+import type { Moment } from './clock.ts';
 import type { Epoch } from './epoch.ts';
-import { isUsable } from './lifetimes.ts';
+import { secretAt } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import { isRejected, NO_VERDICTS, type Verdicts } from './refusal.ts';
 import type { LastOutcome, SessionFacts } from './standing.ts';
@@ -73,18 +74,17 @@ export const newSession = (kind: ManifestSource['kind']): SessionState => ({
   forcedAt: Number.NEGATIVE_INFINITY,
   madeSince: false,
   ending: false,
-  ...{ secret: undefined, outage: undefined, unjudged: undefined, running: undefined },
-  ...{ due: undefined, denied: undefined, closed: undefined },
+  secret: undefined,
+  outage: undefined,
+  unjudged: undefined,
+  running: undefined,
+  due: undefined,
+  denied: undefined,
+  closed: undefined,
 });
 
-export interface Moment {
-  /** Wall clock, ms since 1970. */
-  readonly now: number;
-  /** Monotonic clock, ms. */
-  readonly monotonic: number;
-  /** 0 ≤ x < 1. */
-  readonly random: number;
-}
+/** Whether the session has a key, configured or kept. */
+export const hasKey = ({ key }: SessionState): boolean => key !== 'awaited';
 
 /**
  * ms between two renewals that denials may force. A denial is not authenticated: anybody on the way can write
@@ -93,43 +93,25 @@ export interface Moment {
 const FORCED_INTERVAL = 10_000;
 
 /** The secret that requests may use: it has not expired, and the service has not denied it. */
-export const secretInForce = (
-  { secret }: SessionState,
-  at: Omit<Moment, 'random'>,
-): SecretTerm | undefined =>
-  secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;
+export const secretInForce = ({ secret }: SessionState, at: Moment): SecretTerm | undefined =>
+  secretAt(secret, at) === 'good' ? secret : undefined;
 
 /**
  * Whether a secret is in force that was made after `began` (on the monotonic clock). What an attestation that
  * began then hears against the service is older than that secret, and says nothing about its renewal.
  */
-export function isOvertaken(state: SessionState, began: number, at: Omit<Moment, 'random'>): boolean {
+export function isOvertaken(state: SessionState, began: number, at: Moment): boolean {
   const secret = secretInForce(state, at);
   return secret !== undefined && began < secret.madeAt;
 }
 
 /** The secret that is suspended, while it has not expired. */
-export const suspendedSecret = (
-  { secret }: SessionState,
-  at: Omit<Moment, 'random'>,
-): SecretTerm | undefined => (secret?.suspended && isUsableAt(secret, at) ? secret : undefined);
-
-const isUsableAt = (term: SecretTerm, { now, monotonic }: Omit<Moment, 'random'>): boolean =>
-  isUsable(term, { now: () => now, monotonic: () => monotonic });
+export const suspendedSecret = ({ secret }: SessionState, at: Moment): SecretTerm | undefined =>
+  secretAt(secret, at) === 'suspended' ? secret : undefined;
 
 /**
- * Whether the secret has not expired by either clock. Unlike isUsableAt, it also holds after the wall clock
- * was set back.
- */
-export const livesAt = (
-  { expiresAt, expiresMonotonic }: SecretTerm,
-  { now, monotonic }: Omit<Moment, 'random'>,
-): boolean => now < expiresAt && monotonic < expiresMonotonic;
-
-/**
- * What a denial leads to now. `renewal`: to the one that runs, or to a new one. Otherwise the last forced
- * renewal began less than FORCED_INTERVAL ago, and the denial leads to none: `made` if a secret was made
- * since, else `failed`.
+ * What to do about a denial. `renewal`: wait for the running renewal, or start one. If the last forced
+ * renewal began less than FORCED_INTERVAL ago, start none: `made` if a secret was made since, else `failed`.
  */
 export function forcedBy(
   { running, forcedAt, madeSince }: SessionState,
@@ -145,7 +127,10 @@ export function factsOf({ ending, closed, key, secret, verdicts, unjudged }: Ses
   const last: LastOutcome = isBad ? verdicts.last : (unjudged?.as ?? verdicts.last);
   return {
     closed: ending || closed !== undefined,
-    ...{ key, secret, last, until: isBad ? undefined : unjudged?.until },
+    key,
+    secret,
+    last,
+    until: isBad ? undefined : unjudged?.until,
     confirmed: verdicts.refusal !== undefined,
     error: verdicts.refusal ?? (isBad ? verdicts.error : unjudged?.error),
   };

@@ -3,6 +3,7 @@
  * proxy instead.
  */
 import type { ErrorCode } from '../errors.ts';
+import { OPENS } from './checks.ts';
 import { NOT_AUTHENTIC_REMEDY } from './judge.ts';
 import type { Verdict } from './verdict.ts';
 
@@ -68,8 +69,8 @@ const EVIDENCE_ONLY =
 export function adviceFor(verdict: Verdict, circumstances: Circumstances): string {
   const { failure, checks, outlived } = verdict;
   if (failure === undefined) {
-    const secret = checks.find(({ id }) => id === 'secret.signature');
-    return meaningOf(verdict, circumstances) + (secret?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
+    const opens = checks.find(({ id }) => id === OPENS.id);
+    return meaningOf(verdict, circumstances) + (opens?.outcome === 'not-applicable' ? EVIDENCE_ONLY : '');
   }
   if (outlived !== undefined) {
     return `Judge it by the time it was made, before ${outlived.toISOString()}, with --at. As it stands, do not trust any deployment on it.`;

@@ -1,7 +1,7 @@
 /** What people read of each check of a verdict: its title, and what its failure means. */
 import type { CheckDescription } from '../attestation/check.ts';
 import { MESH_ROWS, SECRET_ROWS } from '../attestation/mesh.ts';
-import { CHECK_SECTIONS } from '../attestation/verify-evidence.ts';
+import { CHECK_SECTIONS, checksAbout } from '../attestation/verify-evidence.ts';
 
 /** A check that only `verify` makes: a program that uses a secret has opened it. */
 export const OPENS: CheckDescription = {
@@ -18,6 +18,9 @@ const TITLES: ReadonlyMap<string, string> = new Map(
   [...CHECK_SECTIONS.flatMap(({ rows }) => rows), OPENS].map(({ id, title }) => [id, title]),
 );
 
+/** The checks that compare a digest over the nonce. */
+export const NONCE_DIGESTS: ReadonlySet<string> = checksAbout('nonce digest');
+
 const REPORT_DATA =
   'Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged.';
 
@@ -25,10 +28,9 @@ const REPORT_DATA =
  * By the id of a check: what its failure means to a person. Only for checks that compare digests, which do
  * not say it.
  */
-export const MEANINGS: ReadonlyMap<string, string> = new Map([
-  ['snp.report_data', REPORT_DATA],
-  ['tdx.policy.report_data', REPORT_DATA],
-]);
+export const MEANINGS: ReadonlyMap<string, string> = new Map(
+  Array.from(NONCE_DIGESTS, (id) => [id, REPORT_DATA]),
+);
 
 /** The title of a check for a person; the id itself if the program does not know the check. */
 export const titleOf = (id: string): string => TITLES.get(id) ?? id;

@@ -61,7 +61,13 @@ export function evidenceVerdict(
   { manifest, roots }: Pick<VerifyInput, 'manifest' | 'roots'>,
 ): Verdict {
   return {
-    ...{ outcome, tee, manifestSha256, at, checks, authentic, manifest },
+    outcome,
+    tee,
+    manifestSha256,
+    at,
+    checks,
+    authentic,
+    manifest,
     roots: rootsKind(roots),
     failure: outcome === 'accepted' ? undefined : failureOf(failure, authentic),
   };

@@ -103,13 +103,24 @@ export function reasonOf(
 export function verdictReport(verdict: Verdict): VerdictReport {
   const { outcome, tee = null, manifestSha256 = null, at, roots, checks, failure } = verdict;
   return {
-    ...{ outcome, tee, manifestSha256, at: at.toISOString(), roots, checks: checks.map(checkReport) },
+    outcome,
+    tee,
+    manifestSha256,
+    at: at.toISOString(),
+    roots,
+    checks: checks.map(checkReport),
     failure: failure === undefined ? null : failureReport(failure),
   };
 }
 
 const checkReport = ({ id, outcome, expected, found, source, age, code }: Check): CheckReport => ({
-  ...{ id, outcome, expected, found, source, age, code },
+  id,
+  outcome,
+  expected,
+  found,
+  source,
+  age,
+  code,
 });
 
 function failureReport({ check, error }: NonNullable<Verdict['failure']>): VerdictReport['failure'] {

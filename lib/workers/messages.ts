@@ -131,7 +131,8 @@ export function epochFromWire({ keyBytes, ...rest }: EpochWire): Epoch {
 
 export const errorToWire = (thrown: unknown): ErrorWire => wireOf(asPrivatemodeError(thrown));
 const wireOf = ({ code, message, retryAfter, remedy }: PrivatemodeError): ErrorWire => ({
-  ...{ code, message },
+  code,
+  message,
   ...(retryAfter === undefined ? {} : { retryAfter }),
   ...(remedy === ERRORS[code].remedies.operator ? {} : { remedy }),
 });

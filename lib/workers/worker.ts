@@ -112,18 +112,39 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
   const documents = new Questions<string>();
   const receive = async (): Promise<void> => {
     for await (const [message] of inbox) {
-      if (message.type === 'news' || message.type === 'answer') {
-        session.receive(message);
-        service?.sessionChanged();
-      } else if (message.type === 'verification') documents.receive(message.id, message);
-      else if (message.type === 'entered') gate?.receive(message);
-      else if (message.type === 'collect') void collect(message.id, message.withMetrics);
-      else if (message.type === 'reload') service?.reload();
-      else if (message.type === 'announce-stop') {
-        announced = true;
-        service?.announceStop();
-      } else if (message.type === 'drain') end(0);
-      else if (message.type === 'end-grace') service?.endGrace();
+      switch (message.type) {
+        case 'news':
+        case 'answer':
+          session.receive(message);
+          service?.sessionChanged();
+          break;
+        case 'verification':
+          documents.receive(message.id, message);
+          break;
+        case 'entered':
+          gate?.receive(message);
+          break;
+        case 'collect':
+          void collect(message.id, message.withMetrics);
+          break;
+        case 'reload':
+          service?.reload();
+          break;
+        case 'announce-stop':
+          announced = true;
+          service?.announceStop();
+          break;
+        case 'drain':
+          end(0);
+          break;
+        case 'end-grace':
+          service?.endGrace();
+          break;
+        case 'start': // it comes once, and has been read
+          break;
+        default:
+          message satisfies never;
+      }
     }
   };
   void receive();

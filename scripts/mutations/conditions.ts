@@ -116,11 +116,11 @@ export const CONDITIONS: readonly Mutation[] = [
   },
   {
     defence: 'the own key with workers: an answer that a worker reports does not end the condition',
-    file: 'lib/workers/primary.ts',
+    file: 'lib/workers/forked-worker.ts',
     edits: [
       {
-        find: "else if (message.type === 'own-key') deps",
-        replace: "else if (message.type === 'own-key' && message.event.type !== 'answered') deps",
+        find: 'deps.observeOwnKey(message.event);',
+        replace: "if (message.event.type !== 'answered') deps.observeOwnKey(message.event);",
       },
     ],
     tests: [

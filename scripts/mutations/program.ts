@@ -273,11 +273,11 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a worker that cannot be forked: nothing replaces it, and the proxy does not stop',
-    file: 'lib/workers/primary.ts',
+    file: 'lib/workers/forked-worker.ts',
     edits: [
       {
-        find: '      if (worker.process.pid !== undefined || !workers.has(worker)) return;',
-        replace: '      return;',
+        find: '    if (worker.process.pid !== undefined || isOver) return;',
+        replace: '    return;',
       },
     ],
     tests: [
@@ -349,9 +349,7 @@ export const PROGRAM: readonly Mutation[] = [
     defence:
       'an upgrade on disk: the proxy stays without any worker, so no supervisor starts the new version',
     file: 'lib/workers/primary.ts',
-    edits: [
-      { find: 'if (message.version !== VERSION && hasStarted', replace: 'if (hasStarted && !hasStarted' },
-    ],
+    edits: [{ find: 'if (version !== VERSION && hasStarted', replace: 'if (hasStarted && !hasStarted' }],
     tests: [
       {
         file: 'test/workers/primary.test.ts',
@@ -374,8 +372,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'the last messages of a worker: nobody notes that they are missing if it ends with 0',
-    file: 'lib/workers/primary.ts',
-    edits: [{ find: 'isDone: false }', replace: 'isDone: true }' }],
+    file: 'lib/workers/forked-worker.ts',
+    edits: [{ find: 'let isDone = false;', replace: 'let isDone = true;' }],
     tests: [
       {
         file: 'test/workers/primary.test.ts',
@@ -400,8 +398,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'workers that do not listen: the listener for operators says that the proxy is ready',
-    file: 'lib/proxy.ts',
-    edits: [{ find: 'isServed: isServed(start.serving)', replace: 'isServed: true' }],
+    file: 'lib/open-admin.ts',
+    edits: [{ find: 'isServed: (server()?.listening() ?? 0) > 0', replace: 'isServed: true' }],
     tests: [
       {
         file: 'test/e2e/workers.test.ts',
@@ -428,7 +426,7 @@ export const PROGRAM: readonly Mutation[] = [
     defence: 'a socket of systemd: the proxy goes on without it when its last worker has ended',
     file: 'lib/workers/primary.ts',
     edits: [
-      { find: 'const isLast = fd !== undefined && place', replace: 'const isLast = fd === null && place' },
+      { find: 'const isLast = fd !== undefined && worker', replace: 'const isLast = fd === null && worker' },
     ],
     tests: [
       {
@@ -442,7 +440,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a stop: workers do not say that the proxy stops',
     file: 'lib/workers/primary.ts',
-    edits: [{ find: "send(worker, { type: 'announce-stop' })", replace: 'void worker' }],
+    edits: [{ find: "worker.tell({ type: 'announce-stop' })", replace: 'void worker' }],
     tests: [
       {
         file: 'test/listener/draining.test.ts',
@@ -604,11 +602,11 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'requests without a key: each stays in memory',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [
       {
         find: '    if (offeredKey === undefined) {\n',
-        replace: '    if (offeredKey === undefined) {\n      change();\n',
+        replace: '    if (offeredKey === undefined) {\n      requests.change();\n',
       },
     ],
     tests: [
@@ -620,7 +618,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: an error of an hour ago refuses every request',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/request-errors.ts',
     edits: [{ find: 'return isFresh || stays ? permanent : undefined;', replace: 'return permanent;' }],
     tests: [
       {
@@ -1216,7 +1214,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a denied secret: a request waits for its replacement for longer than its caller has',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/waiting.ts',
     edits: [{ find: 'within(timeoutMs, undefined', replace: 'within(FORCED_TIMEOUT, undefined' }],
     tests: [
       {
@@ -1685,8 +1683,8 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: it comes to rest while a request waits',
-    file: 'lib/session/session.ts',
-    edits: [{ find: '!isUsed && waiting.size === 0', replace: '!isUsed' }],
+    file: 'lib/session/renewals.ts',
+    edits: [{ find: '!requests.haveCome && !requests.areWaiting', replace: '!requests.haveCome' }],
     tests: [
       {
         file: 'test/session/session.test.ts',

@@ -85,6 +85,26 @@ export const REQUESTS: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the model name: blanks around it, which the header of the same name loses',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
+    edits: [{ find: '/^ | $|[', replace: '/[' }],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: ['begins', 'ends'].map(
+          (where) =>
+            `a JSON request body is refused with a 400 as invalid_model if the model ${where} with a blank`,
+        ),
+      },
+      {
+        file: 'test/pipeline/encrypt-form.test.ts',
+        names: ['before', 'behind'].map(
+          (where) => `a form is refused with a 400 as invalid_model for a model with a blank ${where} it`,
+        ),
+      },
+    ],
+  },
+  {
     defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
     file: 'lib/pipeline/json/unencrypted-members.ts',
     edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
@@ -627,12 +647,7 @@ export const REQUESTS: readonly Mutation[] = [
   {
     defence: 'the progress of a client that reads slowly: a response that is written as one shows none',
     file: 'lib/gateway/own-response.ts',
-    edits: [
-      {
-        find: 'for (let at = 0; at < bytes.length; at += LARGEST_PIECE) yield bytes.subarray(at, at + LARGEST_PIECE);',
-        replace: 'yield bytes;',
-      },
-    ],
+    edits: [{ find: 'body.flatMap(piecesOf)', replace: 'body' }],
     tests: [
       {
         file: 'test/gateway/slow-readers.test.ts',

@@ -467,6 +467,33 @@ export const RESPONSES: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the elements of documents: any object passes for one, also an error',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [
+      {
+        find: "isObject(value) && isText(value['type']) && isText(value['element_id'])",
+        replace: 'isObject(value)',
+      },
+      { find: " && isText(value['text']);", replace: ';' },
+    ],
+    tests: [
+      {
+        file: 'test/fuzz/gateway-attacks.test.ts',
+        names: [
+          'responses that a gateway edits are opened as the honest answer, as its beginning and an error, or as an error',
+        ],
+      },
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the details of an error as the elements of a file',
+          'the detail of an error as an element',
+          'the object of an error as an element',
+        ].map((row) => `the grammar of whole responses refuses ${row}`),
+      },
+    ],
+  },
+  {
     defence: 'the number of choices of whole responses: any will do',
     file: 'lib/pipeline/decrypt-body.ts',
     edits: [
@@ -763,7 +790,7 @@ export const RESPONSES: readonly Mutation[] = [
   {
     defence: 'the Responses API: all items of a request are read in one turn',
     file: 'lib/responses-api/translate-request.ts',
-    edits: [{ find: 'const AT_A_TIME = 64 * 1024;', replace: 'const AT_A_TIME = 64 * 1024 * 1024;' }],
+    edits: [{ find: '].flatMap(piecesOf)', replace: ']' }],
     tests: [
       {
         file: 'test/responses-api/hostile-requests.test.ts',

@@ -8,8 +8,8 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/state.ts',
     edits: [
       {
-        find: 'secret !== undefined && !secret.suspended && isUsableAt(secret, at) ? secret : undefined;',
-        replace: 'secret !== undefined && isUsableAt(secret, at) ? secret : undefined;',
+        find: "secretAt(secret, at) === 'good' ? secret : undefined;",
+        replace: "['good', 'suspended'].includes(secretAt(secret, at)) ? secret : undefined;",
       },
     ],
     tests: [
@@ -228,7 +228,12 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the end of a secret: a wall clock that is set back keeps it in use',
     file: 'lib/session/lifetimes.ts',
-    edits: [{ find: ' && clock.monotonic() < term.expiresMonotonic', replace: '' }],
+    edits: [
+      {
+        find: 'now < expiresAt && monotonic < expiresMonotonic',
+        replace: 'now < expiresAt',
+      },
+    ],
     tests: [
       {
         file: 'test/session/session.test.ts',
@@ -286,7 +291,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the state while a key is awaited: a failure of long ago counts for ever',
     file: 'lib/session/standing.ts',
-    edits: [{ find: 'clock.monotonic() >= until ||', replace: 'clock.monotonic() < 0 ||' }],
+    edits: [{ find: 'monotonic >= until ||', replace: 'monotonic < 0 ||' }],
     tests: [
       {
         file: 'test/session/standing.test.ts',
@@ -311,7 +316,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the verdict that is shown: evidence without a secret passes for a service that was accepted',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: "event.type !== 'attested' && !isSilence(", replace: '!isSilence(' }],
     tests: [
       {
@@ -324,8 +329,10 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'the pause between renewals: requests under a good secret cut it short',
-    file: 'lib/session/session.ts',
-    edits: [{ find: 'clock.now() >= (state.due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' }],
+    file: 'lib/session/waiting.ts',
+    edits: [
+      { find: 'clock.now() >= (state().due ?? ready.renewAt)', replace: 'clock.now() >= ready.renewAt' },
+    ],
     tests: [
       {
         file: 'test/session/session.test.ts',
@@ -337,7 +344,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a lost renewal: every later request waits for it',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched !== renewal' }],
     tests: [
       {
@@ -351,7 +358,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a slow renewal: it passes for lost, and never ends',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'watched === renewal && watched.signs === signs', replace: 'watched === renewal' }],
     tests: [
       {
@@ -364,7 +371,7 @@ export const TRUST: readonly Mutation[] = [
   },
   {
     defence: 'a lost renewal: its secret is used if it comes back',
-    file: 'lib/session/session.ts',
+    file: 'lib/session/renewals.ts',
     edits: [{ find: 'if (!signal.aborted) use(epoch, number);', replace: 'use(epoch, number);' }],
     tests: [
       {
@@ -492,7 +499,7 @@ export const TRUST: readonly Mutation[] = [
   {
     defence: 'the nonce of an attestation: GET /verification shows what is hashed with it',
     file: 'lib/observe/verification-document.ts',
-    edits: [{ find: "['snp.report_data', 'tdx.policy.report_data']", replace: '[]' }],
+    edits: [{ find: 'null> = NONCE_DIGESTS', replace: 'null> = new Set()' }],
     tests: [
       {
         file: 'test/observe/verification-document.test.ts',
@@ -941,8 +948,8 @@ export const TRUST: readonly Mutation[] = [
     file: 'lib/session/decide.ts',
     edits: [
       {
-        find: "return kind === 'static' && code === 'manifest_mismatch' && verdicts.mismatches",
-        replace: "return kind === 'static' && code === 'manifest_mismatch'",
+        find: "code === 'manifest_mismatch' && verdicts.mismatches)",
+        replace: "code === 'manifest_mismatch')",
       },
     ],
     tests: [

@@ -5,23 +5,20 @@
 import { skipString, type TopLevel, topLevelOf, valuesAt, withMember } from './json-text.ts';
 import { isAcceptedImageUrl } from './media-url.ts';
 import { Rejection } from './rejection.ts';
-import type { JsonObject, OpenedBody, OpenedRequest } from './request.ts';
+import {
+  type JsonObject,
+  type OpenedBody,
+  type OpenedJson,
+  type OpenedRequest,
+  saltText,
+} from './request.ts';
 
 const MIN_SALT_BYTES = 32;
 
 const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null;
 
-/** The salt's text as it was sent: what JSON.parse makes of a number of 40 digits is shorter. */
-function saltOf(text: string, salt: unknown): string {
-  if (salt === undefined || salt === null) return '';
-  if (typeof salt === 'string') return salt;
-  const span = topLevelOf(text).spans.find(({ name }) => name === 'cache_salt');
-  return span === undefined ? '' : text.slice(span.start, span.end);
-}
-
-function checkSalt(body: string, value: JsonObject): void {
-  const text = saltOf(body, value['cache_salt']);
-  if (Buffer.byteLength(text) < MIN_SALT_BYTES) {
+function checkSalt(body: OpenedJson): void {
+  if (Buffer.byteLength(saltText(body)) < MIN_SALT_BYTES) {
     throw new Rejection(500, 'cache_salt must be at least 32 characters long');
   }
 }
@@ -73,7 +70,7 @@ function checkMedia(text: string, start: number | undefined): void {
 
 /** Refuses the requests that the server refuses. Throws Rejection. */
 export function checkAdmission({ endpoint, body }: OpenedRequest): void {
-  if (endpoint.salted && body.kind === 'json') checkSalt(body.text, body.value);
+  if (endpoint.salted && body.kind === 'json') checkSalt(body);
   if (body.kind === 'json') checkMedia(body.text, firstOf(topLevelOf(body.text), 'messages'));
 }
 

@@ -8,15 +8,18 @@ import type { IncomingHttpHeaders } from 'node:http';
 import type { Endpoint } from './endpoints.ts';
 import { createOpener, type Opener, openMembers, type Protection } from './envelope.ts';
 import { boundaryOf, type FormPart, parseForm } from './form.ts';
+import { topLevelOf } from './json-text.ts';
 import { Rejection } from './rejection.ts';
 import { PROTOCOL_HEADERS } from './wire-rules.ts';
 
 /** A JSON object whose members are not checked yet. */
 export type JsonObject = { readonly [name: string]: unknown };
 
+export type OpenedJson = { readonly kind: 'json'; readonly text: string; readonly value: JsonObject };
+
 /** The decrypted body: JSON text with its parsed form, form parts, or the whole body as bytes. */
 export type OpenedBody =
-  | { readonly kind: 'json'; readonly text: string; readonly value: JsonObject }
+  | OpenedJson
   | { readonly kind: 'form'; readonly parts: readonly FormPart[] }
   | { readonly kind: 'raw'; readonly bytes: Buffer; readonly contentType: string };
 
@@ -76,6 +79,31 @@ function openBody(endpoint: Endpoint, body: Buffer, contentType: string, opener:
 export const formField = (parts: readonly FormPart[], name: string): string | undefined =>
   parts.find((part) => part.name === name && part.filename === undefined)?.body.toString('utf8');
 
+/** The shortest decimal that is read as that number, without an exponent; `+Inf` if it is too large. */
+function plainDecimal(value: number): string {
+  if (!Number.isFinite(value)) return value < 0 ? '-Inf' : '+Inf';
+  const [mantissa, exponent] = value.toExponential().split('e') as [string, string];
+  const sign = mantissa.startsWith('-') ? '-' : '';
+  const figures = mantissa.replace(/[-.]/g, '');
+  const before = Number(exponent) + 1; // figures before the decimal point
+  if (before <= 0) return `${sign}0.${'0'.repeat(-before)}${figures}`;
+  const point = figures.length > before ? '.' : '';
+  return sign + figures.slice(0, before).padEnd(before, '0') + point + figures.slice(before);
+}
+
+/**
+ * The text of the cache salt, empty if there is none: integers as they were written, other numbers as plain
+ * decimals, values of other kinds but strings raw (docs/protocol/inference.md 8).
+ */
+export function saltText({ text, value }: OpenedJson): string {
+  const salt = value['cache_salt'];
+  if (salt === undefined || salt === null) return '';
+  if (typeof salt === 'string') return salt;
+  const span = topLevelOf(text).spans.find(({ name }) => name === 'cache_salt');
+  const raw = span === undefined ? '' : text.slice(span.start, span.end);
+  return typeof salt === 'number' && /[.eE]/.test(raw) ? plainDecimal(salt) : raw;
+}
+
 function modelOf(body: OpenedBody): string {
   if (body.kind === 'raw') return '';
   const model = body.kind === 'json' ? body.value['model'] : formField(body.parts, 'model');
@@ -128,7 +156,7 @@ export function consistencyViolations(request: OpenedRequest, headers: IncomingH
   }
   const shardKey = headers[PROTOCOL_HEADERS.shardKey];
   if (typeof shardKey === 'string' && body.kind === 'json') {
-    const salt = createHash('sha256').update(String(body.value['cache_salt'])).digest('hex');
+    const salt = createHash('sha256').update(saltText(body)).digest('hex');
     if (!shardKey.startsWith(salt.slice(0, 16)))
       found.push('the shard key does not belong to the cache salt');
   }

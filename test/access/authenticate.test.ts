@@ -12,15 +12,12 @@ import {
   requireModel,
 } from '../../lib/access/authenticate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { clientOf } from '../support/doors/clients.ts';
 
 const digest = (token: string): Uint8Array => createHash('sha256').update(token).digest();
 
-const client = (name: string, tokens: readonly string[], more: Partial<Client> = {}): Client => ({
-  ...{ name, tokens: tokens.map(digest), expires: undefined, models: undefined, endpoints: undefined },
-  ...{ apiKey: undefined, sharedSalt: undefined, mixSalt: undefined },
-  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined },
-  ...more,
-});
+const client = (name: string, tokens: readonly string[], more: Partial<Client> = {}): Client =>
+  clientOf({ name, tokens: tokens.map(digest), ...more });
 
 const EXPIRY = Date.UTC(2027, 0, 1);
 const CLIENTS = [

@@ -2,7 +2,7 @@
  * Certificates in place of tokens, over real TLS connections: who is a client, who is not, and until when.
  */
 import assert from 'node:assert/strict';
-import { createHash, generateKeyPairSync, type KeyObject } from 'node:crypto';
+import { generateKeyPairSync, hash, type KeyObject } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -43,7 +43,6 @@ import { createTestAuthority } from '../support/remote/tls-authority.ts';
 const DAY = 86_400_000;
 const server = createTestAuthority('servers').issue(['localhost']);
 const newKey = (): KeyObject => generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey;
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 interface Issuer {
   readonly name: Name;
@@ -112,7 +111,7 @@ const named = (name: string): Wish => ({ names: [['dns', name]] });
 const ANN = issue(named('ann'));
 
 const client = (name: string, members: object = {}): object => ({
-  ...{ name, tokens: [sha256(`token of ${name}`)] },
+  ...{ name, tokens: [hash('sha256', `token of ${name}`)] },
   ...members,
 });
 const TEAM_FILE = [client('ann'), client('bob'), { name: 'carl' }, client('dora@team.example')];
@@ -321,7 +320,7 @@ describe('a gateway with --tls-client-ca', { concurrency: true }, () => {
 });
 
 describe('a gateway with certificates and tokens', { concurrency: true }, () => {
-  const TOKENS = { clients: ['ann', 'bob'].map((name) => ({ name, tokens: [sha256(`t-${name}`)] })) };
+  const TOKENS = { clients: ['ann', 'bob'].map((name) => ({ name, tokens: [hash('sha256', `t-${name}`)] })) };
   const bearer = (name: string): string => `Authorization: Bearer t-${name}`;
   const foreign = issue(named('ann'), OTHERS);
   const expired = issue({ ...named('ann'), to: Date.now() - 60_000 });
@@ -432,7 +431,7 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     const certificates = createCertificates();
     const listener = await listen(
       {
-        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, maxBodyBytes: 1, fd: undefined },
+        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined },
         clientCertificates: {
           cas: [TEAM.pem],
           take: certificates.take,

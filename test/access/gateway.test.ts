@@ -179,7 +179,7 @@ describe('a request without a known token', () => {
       post(chatBody({ stream: true }), { headers: ['Accept: text/event-stream'] }),
     );
     assert.equal(status, 401);
-    assert.match(body, /^data: \{"error":.*client_unknown/);
+    assert.match(body, /^event: error\ndata: \{"error":.*client_unknown/);
   });
 
   it('gets 401 before any byte of its body has arrived', async (t) => {

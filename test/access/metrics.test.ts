@@ -1,6 +1,6 @@
 /** What /metrics says of clients, of two workers as of one. */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -9,8 +9,6 @@ import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { startRemote } from '../support/remote/remote.ts';
-
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** The samples of one metric: labels in the order of the text → value. */
 const samplesOf = (text: string, name: string): Map<string, number> =>
@@ -29,9 +27,9 @@ describe('/metrics with --clients', { timeout: 600_000 }, () => {
       opened.defer(() => remote.close());
       const file = join(remote.directory, 'clients.json');
       const clients = [
-        { name: 'ann', tokens: [sha256('token-of-ann')] },
-        { name: 'bob', tokens: [sha256('token-of-bob')], endpoints: ['chat'] },
-        { name: 'cyd', tokens: [sha256('token-of-cyd')], requestsPerMinute: 1 },
+        { name: 'ann', tokens: [hash('sha256', 'token-of-ann')] },
+        { name: 'bob', tokens: [hash('sha256', 'token-of-bob')], endpoints: ['chat'] },
+        { name: 'cyd', tokens: [hash('sha256', 'token-of-cyd')], requestsPerMinute: 1 },
       ];
       writeFileSync(file, JSON.stringify({ clients }));
       const admin = `127.0.0.1:${await freePort()}`;

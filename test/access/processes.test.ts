@@ -4,6 +4,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { KEY_MARK } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
@@ -52,13 +53,7 @@ describe('--clients with two workers and no key of the proxy', { timeout: 600_00
   });
 
   const both = () => [client('ann', ANN, { apiKey: '@ann.key' }), client('bob', BOB, { apiKey: '@bob.key' })];
-  /** Each on a connection of its own, so that both workers get some. */
-  const ask = (token: string, stream = false): Promise<Response> =>
-    fetch(`${proxy.url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json', connection: 'close' },
-      body: JSON.stringify({ model: 'sim-echo', stream, messages: [{ role: 'user', content: 'hello' }] }),
-    });
+  const ask = (token: string, stream = false): Promise<Response> => askChat(proxy, { token, stream });
   const statuses = async (token: string, times = 8): Promise<number[]> => {
     const answers = await Promise.all(Array.from({ length: times }, () => ask(token)));
     await Promise.all(answers.map((answer) => answer.arrayBuffer()));

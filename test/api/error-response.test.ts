@@ -19,7 +19,7 @@ describe('an error response', () => {
   const shapes: [format: ErrorFormat, accept: string | undefined, type: string, body: string][] = [
     ['openai', undefined, 'application/json', OPENAI],
     ['openai', BOTH, 'application/json', OPENAI],
-    ['openai', EVENTS, EVENTS, `data: ${OPENAI}\n\n`],
+    ['openai', EVENTS, EVENTS, `event: error\ndata: ${OPENAI}\n\n`],
     ['responses', EVENTS, 'application/json', OPENAI],
     ['anthropic', undefined, 'application/json', ANTHROPIC],
     ['anthropic', EVENTS, EVENTS, `event: error\ndata: ${ANTHROPIC}\n\n`],

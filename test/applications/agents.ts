@@ -349,7 +349,7 @@ describe('coding agents', () => {
     let aliased: Stack;
     before(async () => {
       const shell = settings('Names that clients insist on', 'sh', { url: '', model: 'sim-tools' });
-      const flags = argumentsOf('privatemode-proxy', shell).map((flag) => flag.replaceAll("'", ''));
+      const flags = argumentsOf('privatemode-proxy', shell);
       aliased = await startStack({ flags });
       await aliased.proxy.session.acquire({ timeoutMs: 20_000 });
     });

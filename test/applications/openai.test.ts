@@ -3,15 +3,13 @@
  * major.
  */
 import assert from 'node:assert/strict';
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { vectorOf } from '../../simulator/inference/models/embeddings.ts';
 import { CLIENT } from '../support/doors/library-door.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { describeMajors } from './majors.ts';
 import { CANARY, CHAT_CASES, MESSAGES, type Scene } from './openai-chat.ts';
 import { all, OPENAI_CLIENTS, type OpenAIClass } from './versions.ts';
-
-const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
 /** Texts of 32-bit floats lose nothing in base64, and are printed exactly in JSON. */
 const vectors = (...texts: string[]): number[][] => texts.map((text) => [...vectorOf(text, 16)]);
@@ -23,7 +21,7 @@ const CASES: typeof CHAT_CASES = {
     const bytes = randomBytes(700_000);
     const file = await Client.toFile(bytes, 'canary-openai-5d1e.wav', { type: 'audio/wav' });
     const { text } = await client.audio.transcriptions.create({ model: 'sim-echo', file, language: 'en' });
-    assert.ok(text.includes(`file=${bytes.length} bytes sha256:${sha256(bytes)}`), text);
+    assert.ok(text.includes(`file=${bytes.length} bytes sha256:${hash('sha256', bytes)}`), text);
     assert.ok(text.includes('language=en'), text);
     assert.equal(stack.simulator.recorder.containing(bytes.subarray(1000, 1040)).length, 0);
   },
@@ -51,7 +49,7 @@ const CASES: typeof CHAT_CASES = {
       choices: { delta: { content: string } }[];
     }[];
     const text = events.flatMap(({ choices }) => choices.map(({ delta }) => delta.content)).join('');
-    assert.ok(text.includes(sha256(bytes)), text);
+    assert.ok(text.includes(hash('sha256', bytes)), text);
     assert.ok(events.length > 2);
   },
 

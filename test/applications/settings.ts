@@ -33,9 +33,9 @@ export function variables(shell: string): Record<string, string> {
   );
 }
 
-/** The arguments of the line that starts with `program`. */
+/** The arguments of the line that starts with `program`, without single quotes. */
 export function argumentsOf(program: string, shell: string): string[] {
   const line = shell.split('\n').find((text) => text.startsWith(`${program} `));
   if (line === undefined) throw new Error(`no line starts with ${program}`);
-  return line.split(' ').slice(1);
+  return line.replaceAll("'", '').split(' ').slice(1);
 }

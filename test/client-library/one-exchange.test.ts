@@ -12,14 +12,16 @@ import { forward } from '../../lib/client-library/forward.ts';
 import { type PrivatemodeOptions, readOptions } from '../../lib/client-library/options.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
-import { fakeSession } from '../support/doors/gateway.ts';
+import { EPOCH, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
 import { clientOptions } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import {
   type Script,
   type ScriptedUpstream,
   startScriptedUpstream,
 } from '../support/remote/scripted-upstream.ts';
+import { http, sealedAnswers } from '../support/remote/sealed-answers.ts';
 import { withSimulator } from '../support/remote/simulator.ts';
 
 setFlagsFromString('--expose-gc');
@@ -384,12 +386,13 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     ['an event stream in clear', 'Content-Type: text/event-stream\r\n'],
   ] as const) {
     it(`keeps the status and the Retry-After of an error that is ${what}, but not its text`, async () => {
-      const head = `HTTP/1.1 429 No\r\n${header}Retry-After: 7\r\n`;
+      const head = `HTTP/1.1 429 No\r\n${header}Retry-After: 7\r\nX-RateLimit-Limit: 9\r\nServer: x\r\n`;
       const response = await ask(answers(`${head}Content-Length: 8\r\n\r\ndata: 1\n`), {
         method: 'POST',
         body: STREAMED,
       });
-      assert.deepEqual([response.status, response.headers.get('retry-after')], [429, '7']);
+      const passed = ['retry-after', 'x-ratelimit-limit', 'server'].map((name) => response.headers.get(name));
+      assert.deepEqual([response.status, ...passed], [429, '7', '9', null]);
       assert.equal(await codeOf(response), 'response_malformed');
     });
   }
@@ -417,12 +420,38 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.deepEqual([tooOld.status, await codeOf(tooOld)], [400, 'client_too_old']);
   });
 
+  it('renews the secret if a 500 denies it without the mark of a plain error, and is tried once more', async () => {
+    const rejected: string[] = [];
+    const text = '{"error":"no secret for ID x"}';
+    const response = await ask(
+      answers(`HTTP/1.1 500 No\r\nContent-Length: ${text.length}\r\n\r\n${text}`),
+      {},
+      {},
+      {
+        renewAfterRejection: (secretId) => {
+          rejected.push(secretId);
+          return Promise.resolve(NEXT_EPOCH);
+        },
+      },
+    );
+    assert.deepEqual([response.status, await codeOf(response)], [503, 'secret_denied']);
+    assert.deepEqual([rejected, upstream.requests.length], [[EPOCH.secretId], 2]);
+  });
+
+  it('gets a sealed error of status 500 whole', async () => {
+    const response = await ask(async ({ body, write }) => {
+      const sealed = sealedAnswers(await body(), PLAIN_MEMBERS.R, EPOCH.key);
+      await write(http(500, sealed.object({ error: { message: 'no secret for ID' } })));
+    });
+    assert.deepEqual([response.status, upstream.requests.length], [500, 1]);
+    const { error } = (await response.json()) as { error: { message: string } };
+    assert.equal(error.message, 'no secret for ID');
+  });
+
   it('names CORS if a page does not see whether the service marked an error as plain', async (t) => {
     Object.assign(globalThis, { location: { origin: 'https://page.example' } });
     t.after(() => Reflect.deleteProperty(globalThis, 'location'));
-    const denied = await ask(
-      answers('HTTP/1.1 500 No\r\nContent-Length: 29\r\n\r\n{"error":"no secret for ID x"}'),
-    );
+    const denied = await ask(answers('HTTP/1.1 500 No\r\nContent-Length: 21\r\n\r\n{"error":"STRANGERS"}'));
     const { error } = (await denied.json()) as { error: { code: string; message: string } };
     assert.deepEqual([denied.status, error.code], [500, 'response_malformed']);
     assert.match(
@@ -433,7 +462,7 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
       error.message,
       /expose the header Privatemode-Encrypted to pages, as "Runtimes" in the README/,
     );
-    assert.ok(!error.message.includes('no secret for ID'));
+    assert.ok(!error.message.includes('STRANGERS'));
   });
 
   it('is refused if its path has a prefix such as /openai, and the error says which base URL to use', async () => {

@@ -1,6 +1,6 @@
 /** `verify()` resolves only where the newest judgement accepts the service; a wrong pin sends nothing. */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
@@ -25,7 +25,6 @@ const KEY = 'pm-key-of-the-verify-tests';
 const PROMPT = 'prompt-that-must-not-leave-8c2e';
 const ask = { model: 'sim-echo', messages: [{ role: 'user' as const, content: PROMPT }] };
 const OTHER_ROOTS = { snp: { Genoa: PRODUCTION_ROOTS.snp.Genoa! }, tdx: undefined };
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 const REAL_SERVICE = {
   apiEndpoint: new URL('https://api.privatemode.ai'),
@@ -104,7 +103,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
       assert.equal(verdict.failure, null);
       assert.ok(verdict.checks.length > 20);
       assert.equal(verdict.manifestText, text);
-      assert.equal(sha256(verdict.manifestText), verdict.manifestSha256);
+      assert.equal(hash('sha256', verdict.manifestText), verdict.manifestSha256);
       assert.deepEqual(verdict.manifest, JSON.parse(text));
     }
   });
@@ -134,7 +133,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     assert.equal(code, 'manifest_mismatch');
     assert.match(message, /^manifest\.expected: expected SHA-256 \w+; found SHA-256 \w+ \(/);
     assert.equal(verdict.outcome, 'rejected');
-    assert.equal(verdict.manifestSha256, createHash('sha256').update(wrong).digest('hex'));
+    assert.equal(verdict.manifestSha256, hash('sha256', wrong));
     assert.ok(verdict.checks.some(({ outcome }) => outcome === 'fail'));
     assert.deepEqual(verdicts.map(({ outcome }) => outcome).slice(0, 1), ['rejected']);
     await assert.rejects(client.chat.completions.create(ask), { status: 400, code: 'manifest_mismatch' });

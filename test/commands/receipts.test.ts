@@ -68,7 +68,7 @@ describe('receipts verify', () => {
     assert.equal(own.code, 0);
     assert.match(
       own.stdout,
-      new RegExp(`\n! Checked with the key of this directory \\(SHA-256 ${sha256}\\), which whoever`),
+      new RegExp(`\n! Checked with the key of this directory \\(SHA-256 ${sha256}\\)\\. Whoever`),
     );
     assert.doesNotMatch(own.stdout, /✓/);
     const { publicKeys } = JSON.parse(
@@ -162,7 +162,7 @@ describe('receipts verify', () => {
       assert.match(since.out, /\n! There are no receipts: nothing was checked\.\n$/);
       const strict = await run(...argv, '--since', '2026-12-01', '--strict');
       assert.equal(strict.code, 10);
-      assert.doesNotMatch(strict.out, /Lines are only missing/);
+      assert.doesNotMatch(strict.out, /Only lines are missing/);
     });
   }
 
@@ -215,7 +215,7 @@ describe('receipts verify', () => {
       });
       assert.deepEqual(await run(...argv, '--strict'), {
         code: 10,
-        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it. Lines are only missing: an instance that runs still, or was killed, leaves such gaps, and with --strict they fail.\n`,
+        out: `0 receipts in 2 lines of 1 instance\n✗ ${gap}The receipts do NOT hold where marked ✗. Keep a copy of the directory, and find out who could write to it. Only lines are missing: an instance that is still running, or was killed, leaves such gaps, and --strict counts them as failures.\n`,
       });
       const { ok, findings } = JSON.parse((await run(...argv, '--strict', '--json')).out);
       assert.deepEqual([ok, findings[0].kind, findings[0].fails], [false, 'missing', true]);

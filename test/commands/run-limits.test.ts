@@ -115,21 +115,37 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     assert.ok(proxy.asked.includes('GET /v1/models/claude-sonnet-4-5'), proxy.asked.join());
   });
 
-  for (const [agent, window, tokens] of [
-    ['claude', 23_999, 12_000],
-    ['claude', 24_000, undefined],
-    ['codex', 23_999, 10_000],
-    ['codex', 24_000, undefined],
-    ['opencode', 23_999, undefined],
+  for (const [window, output] of [
+    [32_768, 4_000],
+    [34_000, 4_000],
+    [36_000, 6_000],
+    [40_000, 10_000],
   ] as const) {
-    const warned = tokens === undefined ? 'no warning' : 'a warning';
-    it(`prints ${warned} for ${agent} if the context window has ${window} tokens`, async () => {
+    it(`gives claude a response of ${output} tokens in a window of ${window}, so that its first request fits`, async () => {
+      assert.equal((await run('claude', ['--model=other', `--context-window=${window}`])).code, 0);
+      assert.deepEqual(LIMITS['claude']?.(started()), [window, output]);
+    });
+  }
+
+  for (const [agent, window, flags, least, instead] of [
+    ['claude', 8_000, [], 34_000, ''],
+    ['claude', 33_999, [], 34_000, ''],
+    ['claude', 34_000, [], undefined, ''],
+    ['claude', 65_536, ['--max-output=50000'], 80_000, ', or leave out --max-output'],
+    ['codex', 23_999, [], 24_000, ''],
+    ['codex', 24_000, [], undefined, ''],
+    ['opencode', 8_000, [], 14_000, ''],
+    ['opencode', 14_000, [], undefined, ''],
+    ['pi', 8_000, [], undefined, ''],
+  ] as const) {
+    const warned = least === undefined ? 'no warning' : `a warning that names ${least} tokens`;
+    it(`prints ${warned} for ${[agent, ...flags].join(' ')} if the context window has ${window}`, async () => {
       proxy.models = { data: [{ id: 'one', max_model_len: window }] };
-      const { first } = await run(agent);
-      const words = `the context window of one has ${window} tokens, and the first request of ${agent} about ${tokens}`;
-      const warning = `Warning: ${words}. Choose a model with at least 24000.`;
-      assert.equal(first.startsWith('Warning: the context window'), tokens !== undefined, first);
-      if (tokens !== undefined) assert.equal(first, warning);
+      const { first } = await run(agent, flags);
+      const words = `the context window of one has ${window} tokens, in which ${agent} cannot work`;
+      const warning = `Warning: ${words}. Choose a model with at least ${least}${instead}.`;
+      assert.equal(first.startsWith('Warning: the context window'), least !== undefined, first);
+      if (least !== undefined) assert.equal(first, warning);
     });
   }
 });

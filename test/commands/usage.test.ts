@@ -425,7 +425,7 @@ describe('usage reading files of receipts', { timeout: 600_000 }, () => {
       assert.deepEqual(report.rows.slice(0, 1), [SUMS_OF_ANN]);
       assert.ok(err.startsWith('Not counted: ') && err.endsWith(`; the first is ${file} line 10.\n`), err);
       assert.equal(err.includes('cannot be read'), unreadable > 0);
-      assert.equal(err.includes('stood there before'), repeated > 0);
+      assert.equal(err.includes('came twice or out of order'), repeated > 0);
     });
   }
 

@@ -215,8 +215,9 @@ const ROWS: readonly Row[] = [
       [['--log-level=-2'], 30],
       [['--log-level=4'], 40],
       [['--log-level=8'], 50],
+      [['--log-level=12'], 50],
     ],
-    refuses: ['verbose', 'warning', '', '9', '1.5', 'NaN'],
+    refuses: ['verbose', 'warning', '', '1.5', 'NaN'],
   },
   {
     flag: 'manifest-path',

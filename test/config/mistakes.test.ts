@@ -230,7 +230,6 @@ describe('a mistake on the command line', () => {
     [['-p', '8080'], "unknown shorthand flag: 'p' (write --port)"],
     [['-k', 'sk-CANARY'], "unknown shorthand flag: 'k' (write --api-key)"],
     [['-x'], "unknown shorthand flag: 'x' (long flags take two dashes, and --help lists them)"],
-    [['-v'], "unknown shorthand flag: 'v' (write --version, or --log-level debug)"],
     [['verify', '-m', 'x'], "unknown shorthand flag: 'm' (write --model-alias)"],
     [['--api-key'], 'flag needs an argument: --api-key KEY|@FILE'],
     [
@@ -412,7 +411,7 @@ describe('a mistake on the command line', () => {
       ['clients', 'new', 'a', '--requestsPerMinute', '5'],
     ],
     [
-      'unexpected argument "B": every setting is a flag that starts with --; names stand before all flags, several of them behind new only, and none behind list; the file is given as --clients FILE; limits, models and expiry of a client go into the file, ' +
+      'unexpected argument "B": every setting is a flag that starts with --; give NAME before all flags (new takes several, revoke one, list none), and the file as --clients FILE; limits, models and expiry of a client go into the file, ' +
         'beside its tokens (docs/clients-file.md)',
       ['clients', 'revoke', 'a', 'B'],
     ],

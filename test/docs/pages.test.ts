@@ -5,6 +5,7 @@ import { describe, it } from 'node:test';
 import { parse as parseYaml } from 'yaml';
 import { ERRORS } from '../../lib/errors.ts';
 import { renderOperatorTables } from '../../scripts/operator-tables.ts';
+import { argumentsOf, settings } from '../applications/settings.ts';
 import { blocksOf } from '../packaging/support/install-blocks.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 
@@ -145,6 +146,21 @@ describe('the pages of docs', () => {
         row,
       );
     }
+  });
+
+  it('keep WebFetch of Claude Code from asking Anthropic about its hosts', () => {
+    const args = argumentsOf('claude', settings('Claude Code', 'sh', { url: '', model: 'm' }));
+    const given = JSON.parse(args[args.indexOf('--settings') + 1] as string);
+    assert.deepEqual(given, { skipWebFetchPreflight: true, permissions: { deny: ['WebSearch'] } });
+    assert.deepEqual(JSON.parse(settings('Claude Code', 'json', { url: '', model: 'm' })), given);
+  });
+
+  it('tell Codex and opencode how large the context window of the model is', () => {
+    const place = { url: '', model: 'm' };
+    const [codex = ''] = settings('Codex CLI', 'toml', place).split('['); // in front of the first table
+    assert.match(codex, /^model_context_window = 131072$/m);
+    const opencode = JSON.parse(settings('opencode', 'json', place));
+    assert.deepEqual(opencode.provider.privatemode.models.m.limit, { context: 131_072, output: 32_000 });
   });
 
   it('call a client tested only if the file of its test exists', () => {

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import type { Condition } from '../../lib/observe/conditions.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -190,11 +191,7 @@ describe('a running proxy', { timeout: 600_000 }, () => {
   it('has the condition receipts_waiting while the disk takes no receipts', async (t) => {
     const proxy = await scene(t, ['--receipts']);
     const directory = join(proxy.stack.directory, 'workspace/receipts');
-    const ask = () =>
-      fetch(`${proxy.stack.url}/v1/chat/completions`, {
-        method: 'POST',
-        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] }),
-      }).then((response) => response.text());
+    const ask = () => askChat(proxy.stack).then((response) => response.text());
     await ask();
     renameSync(directory, `${directory}.away`);
     writeFileSync(directory, 'a file in its place');

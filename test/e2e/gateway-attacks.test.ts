@@ -186,6 +186,13 @@ const head = (status: number | undefined, headers: Readonly<Record<string, strin
     headers: { ...response.headers, ...headers },
   }),
 });
+/** The status of a success, with the sealed error under that name. */
+const errorAs = (name: string): Attack => ({
+  onResponse: (response, request) => ({
+    ...(onMembers(rename('error', name)).onResponse?.(response, request) as WireResponse),
+    status: 200,
+  }),
+});
 /** The same head and nothing behind it. */
 const emptied = (status: number): Attack => ({
   onResponse: ({ headers }) => ({ status, headers, content: { text: '' } }),
@@ -382,7 +389,8 @@ const WHOLE_LOOK = {
   embeddings: [[{ object: 'embedding', index: 0, embedding: [1] }], MODEL, 'list'],
 };
 
-const HONEST = honestExchanges();
+/** The simulator refuses no document, so nobody gets that error here. */
+const HONEST = honestExchanges().filter(({ name }) => name !== 'unstructured-error');
 const byName = new Map(HONEST.map((exchange) => [exchange.name, exchange]));
 const honest = (name: string): HonestExchange => byName.get(name) as HonestExchange;
 const FORGED = JSON.stringify(honest('chat-whole').body);
@@ -991,6 +999,10 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       ['status 401 in plain', exchange, head(401, { 'privatemode-encrypted': 'false' }), 'error'],
       ['a header that says gzip', exchange, head(undefined, { 'content-encoding': 'gzip' })],
     ]),
+    ...['chat-error', 'messages-error', 'transcription-error'].map(
+      (exchange): Row => ['an error as a success', exchange, head(200)],
+    ),
+    ['an error as the text of a success', 'transcription-error', errorAs('text')],
     ...['chat-stream', 'messages-stream', 'transcription-stream'].map(
       (exchange): Row => ['a stream as JSON', exchange, head(undefined, OK)],
     ),

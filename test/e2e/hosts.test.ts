@@ -10,6 +10,7 @@ import { describe, it } from 'node:test';
 import { parseConfig } from '../../lib/config/config.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { type ConnectionWatch, watchConnections } from '../support/doors/connections.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -71,11 +72,8 @@ async function inScene(options: SimulatorOptions, play: (scene: Scene) => Promis
   }
 }
 
-async function complete({ url }: RunningProxy): Promise<number> {
-  const response = await fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-  });
+async function complete(proxy: RunningProxy): Promise<number> {
+  const response = await askChat(proxy);
   await response.text();
   return response.status;
 }
@@ -181,6 +179,7 @@ describe('a deployment that moves to another manifest', () => {
       assert.deepEqual([manifest, attest], [2, 3]);
       const refetched = lines.find(({ msg }) => msg === 'Validation failed, trying the newest manifest');
       assert.equal(refetched?.['changed'], true);
+      assert.match(String(refetched?.['remedy']), /^If the service is a simulator, add --manifest-path /);
       assert.equal(await complete(proxy), 200);
     });
   });

@@ -5,28 +5,21 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-
-const CHAT = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'x' }] });
-const chat = ({ url }: Stack): Promise<Response> =>
-  fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: CHAT,
-  });
 
 describe('a proxy whose service begins to require a newer client', () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack();
-    assert.equal((await chat(stack)).status, 200);
+    assert.equal((await askChat(stack)).status, 200);
   });
   after(() => stack.close());
 
   it('refuses requests with 400 client_too_old, stays ready, and serves again once the service accepts it', async () => {
     stack.simulator.faults.set('minimum-version', 'v1.46.0');
-    const refused = await chat(stack);
+    const refused = await askChat(stack);
     assert.deepEqual(
       [refused.status, refused.headers.get('privatemode-proxy-error'), refused.headers.get('x-should-retry')],
       [400, 'client_too_old', 'false'],
@@ -37,7 +30,7 @@ describe('a proxy whose service begins to require a newer client', () => {
     );
     assert.ok((await fetch(`${stack.url}/readyz`)).ok);
     stack.simulator.faults.delete('minimum-version');
-    assert.equal((await chat(stack)).status, 200);
+    assert.equal((await askChat(stack)).status, 200);
   });
 });
 
@@ -54,7 +47,7 @@ describe('--protocol-version', () => {
   after(() => stack.close());
 
   it('is announced in every request to the service, and the service accepts it', async () => {
-    assert.equal((await chat(stack)).status, 200);
+    assert.equal((await askChat(stack)).status, 200);
     assert.equal((await fetch(`${stack.url}/v1/models`)).status, 200);
     const announced = stack.simulator.recorder
       .requests()

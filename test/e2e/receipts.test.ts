@@ -4,13 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { createHash, generateKeyPairSync } from 'node:crypto';
+import { generateKeyPairSync, hash } from 'node:crypto';
 import { cpSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { sortOf } from '../support/doors/receipts.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
@@ -21,8 +22,7 @@ import { deploymentFlags } from '../support/remote/remote.ts';
 
 const [JQ, OPENSSL] = [program('jq'), program('openssl')];
 
-const sha256 = (bytes: string | Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
-const NOTHING = { sha256: sha256(''), bytes: 0 };
+const NOTHING = { sha256: hash('sha256', ''), bytes: 0 };
 
 interface Line {
   readonly [member: string]: unknown;
@@ -91,8 +91,8 @@ describe('receipts', { timeout: 600_000 }, () => {
     assert.ok(id !== '' && instance !== '');
     assert.deepEqual(said, {
       ...{ type: 'request', endpoint: 'chat', client: null, model: 'sim-echo', status: 200 },
-      request: { sha256: sha256(body), bytes: body.length },
-      response: { sha256: sha256(answer), bytes: answer.length, events: 0 },
+      request: { sha256: hash('sha256', body), bytes: body.length },
+      response: { sha256: hash('sha256', answer), bytes: answer.length, events: 0 },
       ...{ epoch: epoch(), outcome: 'complete', code: null },
     });
   });
@@ -104,7 +104,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
     assert.deepEqual([line['outcome'], line['code'], line['epoch']], ['complete', null, epoch()]);
     const { events, ...digest } = line['response'] as { events: number };
-    assert.deepEqual(digest, { sha256: sha256(answer), bytes: answer.length });
+    assert.deepEqual(digest, { sha256: hash('sha256', answer), bytes: answer.length });
     assert.equal(events, answer.toString().match(/^data: /gm)?.length);
   });
 
@@ -117,7 +117,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     });
     const line = await receiptOf(directory, response.headers.get('privatemode-proxy-receipt'));
     const { events, ...digest } = line['response'] as { events: number };
-    assert.deepEqual(digest, { sha256: sha256(answer), bytes: answer.length });
+    assert.deepEqual(digest, { sha256: hash('sha256', answer), bytes: answer.length });
     assert.equal(events, answer.match(/^data: /gm)?.length);
   });
 
@@ -199,7 +199,7 @@ describe('receipts', { timeout: 600_000 }, () => {
     const line = await eventually('the receipt', () => linesIn(directory)[known]);
     assert.deepEqual(
       [line['outcome'], line['request']],
-      ['aborted', { sha256: sha256('{"model"'), bytes: 8 }],
+      ['aborted', { sha256: hash('sha256', '{"model"'), bytes: 8 }],
     );
   });
 
@@ -370,12 +370,7 @@ describe('receipts of several workers', { timeout: 600_000 }, () => {
       { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
     );
     try {
-      const ask = (model: string, stream = false) =>
-        fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', connection: 'close' },
-          body: chat(model, { stream }),
-        });
+      const ask = (model: string, stream = false) => askChat(proxy, { model, stream });
       await Promise.all(Array.from({ length: 10 }, async () => (await ask('sim-echo')).text()));
       let asked = 10;
       await eventually('answers of both workers', async () => {

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createPrivatemodeFetch } from '../../lib/client-library/fetch.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { assertEveryView } from '../support/doors/every-view.ts';
 import { clientOptions } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -39,12 +40,7 @@ for (const [mode, flags] of [
       await remote.close();
     });
 
-    const ask = (): Promise<Response> =>
-      fetch(`${proxy.url}/v1/chat/completions`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', connection: 'close' },
-        body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-      });
+    const ask = (): Promise<Response> => askChat(proxy);
     const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
     it('says "verified" in every view while the service is verified', async () => {

@@ -3,18 +3,17 @@
  * operator is told.
  */
 import assert from 'node:assert/strict';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
-
-const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
 
 /** A gateway for the clients in `clients.json` of the remote's directory; `admin`: the port of its status. */
 async function startGateway(opened: AsyncDisposableStack, remote: Remote, workers: number) {
@@ -41,15 +40,11 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       const clients = join(remote.directory, 'clients.json');
       writeFileSync(
         clients,
-        JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256('token-of-ann')] }] }),
+        JSON.stringify({ clients: [{ name: 'ann', tokens: [hash('sha256', 'token-of-ann')] }] }),
       );
       const { proxy, admin } = await startGateway(opened, remote, workers);
       const ask = async (): Promise<readonly [status: number, code: string | undefined]> => {
-        const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { authorization: 'Bearer token-of-ann', connection: 'close' },
-          body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-        });
+        const response = await askChat(proxy, { token: 'token-of-ann' });
         const { error } = (await response.json()) as { error?: { code: string } };
         return [response.status, error?.code];
       };
@@ -84,17 +79,13 @@ describe('an API key of the proxy that the service rejects', { timeout: 600_000,
       const clients = join(remote.directory, 'clients.json');
       writeFileSync(join(remote.directory, 'ann.key'), 'revoked-key-of-ann');
       const [ann, bob] = [
-        { name: 'ann', tokens: [sha256('token-of-ann')], apiKey: '@ann.key' },
-        { name: 'bob', tokens: [sha256('token-of-bob')] },
+        { name: 'ann', tokens: [hash('sha256', 'token-of-ann')], apiKey: '@ann.key' },
+        { name: 'bob', tokens: [hash('sha256', 'token-of-bob')] },
       ];
       writeFileSync(clients, JSON.stringify({ clients: [ann, bob] }));
       const { proxy, admin } = await startGateway(opened, remote, workers);
       const ask = async (name: string): Promise<number> => {
-        const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { authorization: `Bearer token-of-${name}`, connection: 'close' },
-          body: JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] }),
-        });
+        const response = await askChat(proxy, { token: `token-of-${name}` });
         await response.arrayBuffer();
         return response.status;
       };

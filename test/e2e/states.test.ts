@@ -8,6 +8,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { StateName } from '../../lib/session/standing.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { assertEveryView } from '../support/doors/every-view.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -38,11 +39,7 @@ async function inScene(
   const proxy = await startProxyProcess([...flags, ...more], remote.env);
   opened.defer(async () => void (await proxy.stop('SIGKILL')));
   const ask = async (model = 'sim-echo'): Promise<number> => {
-    const response = await fetch(`${proxy.url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { connection: 'close' },
-      body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] }),
-    });
+    const response = await askChat(proxy, { model });
     await response.arrayBuffer();
     return response.status;
   };

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/observe/verification-document.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { VERIFICATION_SCHEMA, wrongInVerification } from '../support/doors/verification-schema.ts';
@@ -49,11 +50,7 @@ function until<T extends object>(url: string, holds: (answer: T) => boolean): Pr
 }
 
 const chat = (url: string, model: string, stream = false): Promise<Response> =>
-  fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json', connection: 'close' },
-    body: JSON.stringify({ model, stream, messages: [{ role: 'user', content: 'a-word-of-the-prompt' }] }),
-  });
+  askChat({ url }, { model, stream, content: 'a-word-of-the-prompt' });
 
 describe('the verification document', { timeout: 600_000 }, () => {
   for (const tee of ['snp', 'tdx'] as const) {

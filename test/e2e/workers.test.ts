@@ -6,6 +6,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import type { VerificationDocument } from '../../lib/observe/verification-document.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { wrongInVerification } from '../support/doors/verification-schema.ts';
 import { createActivatedService } from '../support/processes/activated-service.ts';
@@ -44,11 +45,7 @@ describe('a proxy with --workers 2', { timeout: 600_000 }, () => {
   let asked = 0;
   const ask = (model: string, stream = false): Promise<Response> => {
     asked += 1;
-    return fetch(`${proxy.url}/v1/chat/completions`, {
-      method: 'POST',
-      headers: { authorization: 'Bearer some-key', 'content-type': 'application/json', connection: 'close' },
-      body: JSON.stringify({ model, stream, messages: [{ role: 'user', content: 'hello' }] }),
-    });
+    return askChat(proxy, { model, stream, token: 'some-key' });
   };
 
   /** One connection each, so that every worker is asked. */
@@ -329,12 +326,9 @@ describe('a proxy with --workers 2 whose files cannot be used any more', { timeo
       writeFileSync(path, '');
     const first = proxy.children();
     for (const pid of first) process.kill(pid, 'SIGKILL');
-    const body = JSON.stringify({ model: 'sim-echo', messages: [{ role: 'user', content: 'hello' }] });
-    const headers = { 'content-type': 'application/json', connection: 'close' };
     await eventually('an answer of a new worker', async () => {
       // A connection that the primary hands to a worker which is dying gets no answer.
-      const init = { method: 'POST', headers, body, signal: AbortSignal.timeout(2_000) };
-      const answer = await fetch(`${proxy.url}/v1/chat/completions`, init).catch(() => undefined);
+      const answer = await askChat(proxy, { signal: AbortSignal.timeout(2_000) }).catch(() => undefined);
       await answer?.text();
       assert.doesNotMatch(proxy.log(), /^Error: |could not start/m);
       return answer?.status === 200 && / worker=[34] /.test(proxy.log());

@@ -116,7 +116,7 @@ describe('files of receipts', { timeout: 600_000 }, () => {
       'a key file that holds no key',
       () => writeFileSync(path('key.pem'), 'garbage'),
       /key\.pem is no Ed25519 private key in PEM$/,
-      /^Put the right one back/,
+      /^Put the right key back/,
     ],
     [
       'a key of another kind',
@@ -125,7 +125,7 @@ describe('files of receipts', { timeout: 600_000 }, () => {
         writeFileSync(path('key.pem'), privateKey.export({ type: 'pkcs8', format: 'pem' }));
       },
       /key\.pem is no Ed25519 private key in PEM$/,
-      /^Put the right one back/,
+      /^Put the right key back/,
     ],
   ];
   for (const [what, spoil, message, remedy] of REFUSALS) {

@@ -25,6 +25,7 @@ import {
   recordings,
   unattacked,
   wireTextOf,
+  withStatus,
 } from '../support/remote/attack-generator.ts';
 import { cutAt } from '../support/remote/chunkings.ts';
 import { fixedCipher } from '../support/remote/exchange-fixture.ts';
@@ -186,7 +187,7 @@ const isNeverFooled = (
     generatedAttack,
     fc.array(fc.nat(), { maxLength: 3 }),
     (which, attack, cuts) => {
-      const recording = RECORDINGS[which] as Recording;
+      const recording = withStatus(RECORDINGS[which] as Recording, attack);
       const opened = opens(recording, attack, cuts);
       const verdict = verdictOf(recording, opened);
       // With another number of choices than was asked for, the whole answer is not the honest one.

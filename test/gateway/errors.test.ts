@@ -134,7 +134,7 @@ describe('the gateway, before it sends anything,', { concurrency: true }, () => 
     const anthropic = await ask(post('{', { headers, ...MESSAGES }));
     for (const answer of [openai, anthropic])
       assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
-    assert.match(openai.body, /^data: \{"error":.*\n\n$/);
+    assert.match(openai.body, /^event: error\ndata: \{"error":.*\n\n$/);
     assert.match(anthropic.body, /^event: error\ndata: .*\n\n$/);
   });
 });
@@ -254,12 +254,14 @@ describe('an error of the service', { concurrency: true }, () => {
     it(`keeps its status and its Retry-After, but not its text, if it is ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t);
       const text = 'event: error\ndata: {"error":{"message":"visit https://evil.example"}}\n\n';
-      upstream.on(saying(() => http(429, text, { ...headers, 'Retry-After': '7' })));
+      const hints = { 'Retry-After': '7', 'X-RateLimit-Limit': '9' };
+      upstream.on(saying(() => http(429, text, { ...headers, ...hints, ...PRETENDING })));
       const answer = await ask(request);
       assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
       assert.equal(answer.complete, true);
       assert.ok(!answer.body.includes('evil'));
-      assert.equal(answer.headers['retry-after'], '7');
+      assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
+      assertOnlyOurs(answer);
       assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
       assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
       assert.deepEqual([...gateway.counters.decryptFailures], []);

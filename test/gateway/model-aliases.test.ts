@@ -7,6 +7,7 @@ import { after, afterEach, before, describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { createModelAliases } from '../../lib/api/model-aliases.ts';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY, gatewayFixture } from '../support/doors/gateway-fixture.ts';
 import { DOOR } from '../support/doors/library-door.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
@@ -230,11 +231,7 @@ describe('a gateway with --model-alias', LIBRARY, () => {
         ['a', 200],
         ['b', 403],
       ] as const) {
-        const response = await fetch(`${stack.url}/v1/chat/completions`, {
-          method: 'POST',
-          headers: { authorization: 'Bearer pmp_ann' },
-          body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hi' }] }),
-        });
+        const response = await askChat(stack, { model, token: 'pmp_ann' });
         const text = await response.text();
         assert.equal(response.status, status);
         if (status === 403) assert.match(text, /may not use the model that b stands for, only sim-echo/);

@@ -4,11 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import type { Client } from '../../lib/access/authenticate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
+import { clientOf } from '../support/doors/clients.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -23,20 +23,9 @@ import {
 
 const KEY = { value: () => CANARY_KEY, origin: () => '--api-key @key.txt' };
 
-const client = (apiKey?: string): Client =>
-  ({
-    name: 'ann',
-    tokens: [],
-    models: undefined,
-    endpoints: undefined,
-    expires: undefined,
-    limits: {},
-    apiKey,
-  }) as unknown as Client;
-
 const withClient = (apiKey?: string): Partial<GatewayDeps> => ({
   key: KEY,
-  clients: { authenticate: () => client(apiKey) },
+  clients: { authenticate: () => clientOf({ apiKey }) },
 });
 
 /** A gateway whose service answers `answer`, and what it observes of the operator's key. */

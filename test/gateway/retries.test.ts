@@ -62,6 +62,22 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assert.match(second?.headers['privatemode-user-request-id'] ?? '', /^proxy_[0-9a-f-]{36}_1$/);
   });
 
+  const unmarked: [name: string, answer: string][] = [
+    ['not marked as plain', http(500, JSON.stringify({ error: { message: NO_SECRET } }))],
+    ['that is no JSON', http(500, NO_SECRET, { 'Content-Type': 'text/plain' })],
+    ['marked as plain in another case', plainError(500, NO_SECRET).replace(': false', ': False')],
+    ['declared as events', http(500, `data: ${NO_SECRET}\n\n`, { 'Content-Type': 'text/event-stream' })],
+  ];
+  for (const [name, answer] of unmarked) {
+    it(`happens after a refusal ${name}`, async (t) => {
+      const session = fakeSession();
+      const { upstream, ask } = await gatewayFixture(t, { session });
+      upstream.on(saying(answer), answeringNext);
+      assert.equal((await ask(post())).status, 200);
+      assert.deepEqual(session.rejected, [EPOCH.secretId]);
+    });
+  }
+
   it('gives the response headers the receipt of the attempt that was answered', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(noSecret, answeringNext);
@@ -148,14 +164,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     ['status 503 with the words of no_secret', plainError(503, NO_SECRET)],
     ['status 400 with the words of no_secret', plainError(400, NO_SECRET)],
     ['status 500 with other words', plainError(500, 'no secrets at all')],
-    [
-      'status 500 with the words of no_secret, not marked as plain',
-      http(500, JSON.stringify({ error: { message: NO_SECRET } })),
-    ],
-    [
-      'status 500 with the words of no_secret, marked as plain in another case',
-      plainError(500, NO_SECRET).replace(': false', ': False'),
-    ],
     ['status 429', plainError(429, 'slow down', { 'Retry-After': '3' })],
     ['status 502', http(502, 'bad gateway', { 'Content-Type': 'text/plain' })],
     ['status 503', http(503, 'unavailable', { 'Content-Type': 'text/plain' })],
@@ -171,6 +179,19 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
       assert.deepEqual(session.rejected, []);
     });
   }
+
+  it('does not happen after a sealed error of status 500, which the client gets', async (t) => {
+    const session = fakeSession();
+    const { upstream, ask } = await gatewayFixture(t, { session });
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body(), PLAIN_MEMBERS.R, EPOCH.key);
+      await scripted.write(http(500, sealed.object({ error: { message: NO_SECRET } })));
+    });
+    const answer = await ask(post());
+    assert.equal(answer.status, 500);
+    assert.equal((JSON.parse(answer.body) as { error: { message: string } }).error.message, NO_SECRET);
+    assert.deepEqual(session.rejected, []);
+  });
 
   it('does not happen for a request without encryption', async (t) => {
     const session = fakeSession();

@@ -97,7 +97,7 @@ describe("the client's request, while the gateway's own goes upstream", { concur
     const answer = await ask(post(chatBody(), { headers }));
     assert.equal(upstream.requests[0]?.headers['accept'], undefined);
     assert.equal(answer.headers['content-type'], 'text/event-stream');
-    assert.match(answer.body, /^data: \{"error":.*"upstream_redirect"/);
+    assert.match(answer.body, /^event: error\ndata: \{"error":.*"upstream_redirect"/);
   });
 
   it('is read to the end of its Content-Length even if the response comes earlier', async (t) => {

@@ -7,9 +7,9 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import type { CountRecord } from '../../lib/limits/count-log.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
+import { clientOf } from '../support/doors/clients.ts';
 
 const NOON = Date.UTC(2026, 10, 22, 12);
-const NONE: Limits = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
 
 function scene({
   at = NOON,
@@ -28,7 +28,7 @@ function scene({
     ...(before === undefined ? {} : { before }),
   });
   const admit = (limits: Partial<Limits>, name = 'ann'): Permit =>
-    counts.admit({ name, limits: { ...NONE, ...limits } }) as Permit;
+    counts.admit(clientOf({ name, limits })) as Permit;
   return {
     records,
     remembered: counts.remembered,

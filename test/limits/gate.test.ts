@@ -14,6 +14,7 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { Permit } from '../../lib/limits/limits.ts';
 import { createRequestGate, type Entering, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import { clientOf } from '../support/doors/clients.ts';
 import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -58,11 +59,8 @@ function recordingGate(admit: (entering: Entering, permit: Permit) => Permit | P
 
 /** Whoever names themselves, as Bearer `ann` and so on, is known, with so many requests per minute. */
 const team = (requestsPerMinute?: number) => ({
-  authenticate: ({ authorization = '' }: { readonly authorization?: string | undefined }) => ({
-    ...{ name: authorization.replace('Bearer ', ''), tokens: [], expires: undefined, models: undefined },
-    ...{ endpoints: undefined, apiKey: undefined, sharedSalt: undefined, mixSalt: undefined },
-    limits: { requestsPerMinute, tokensPerDay: undefined, maxConcurrent: undefined },
-  }),
+  authenticate: ({ authorization = '' }: { readonly authorization?: string | undefined }) =>
+    clientOf({ name: authorization.replace('Bearer ', ''), limits: { requestsPerMinute } }),
 });
 
 interface Scene extends Fixture {

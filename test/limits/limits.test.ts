@@ -10,6 +10,7 @@ import { type AddressInfo, connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -98,16 +99,7 @@ async function chat(
   name: string,
   { model = 'm', signal = AbortSignal.timeout(20_000) }: { model?: string; signal?: AbortSignal } = {},
 ): Promise<Answer> {
-  const response = await fetch(`${url}/v1/chat/completions`, {
-    method: 'POST',
-    headers: {
-      authorization: `Bearer ${tokenOf(name)}`,
-      'content-type': 'application/json',
-      connection: 'close',
-    },
-    body: JSON.stringify({ model, messages: [{ role: 'user', content: 'hello' }] }),
-    signal,
-  });
+  const response = await askChat({ url }, { model, token: tokenOf(name), signal });
   await response.arrayBuffer();
   const { status, headers } = response;
   return {

@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
 import { openRedisCounts } from '../../lib/limits/redis-counts.ts';
+import { clientOf } from '../support/doors/clients.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { keyOf, type Replica, redisOfSuite, replica } from '../support/processes/redis-replica.ts';
@@ -16,13 +17,11 @@ import { ask, REDIS, startRedis } from '../support/processes/redis-server.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
-const LIMITS = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
-
 let clients = 0;
 /** A client that no other test has. */
 const clientWith = (limits: Partial<LimitedClient['limits']>): LimitedClient => {
   clients += 1;
-  return { name: `client-${clients}@team.example`, limits: { ...LIMITS, ...limits } };
+  return clientOf({ name: `client-${clients}@team.example`, limits });
 };
 
 /** `code retryAfter` of the refusal; fails where there is none. */
@@ -112,7 +111,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
       await counts.admit(client);
       await ageWindow(server.url, client, 10_000);
     }
-    const lowered = { ...client, limits: { ...LIMITS, requestsPerMinute: 2 } };
+    const lowered = clientOf({ ...client, limits: { requestsPerMinute: 2 } });
     // Their ages are 30, 20 and 10 s: there is room when the second is gone.
     await waitsFor(counts, lowered, 40, start);
   });

@@ -11,6 +11,7 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
@@ -19,24 +20,15 @@ import { http } from '../support/remote/sealed-answers.ts';
 
 const NOON = Date.UTC(2026, 10, 22, 12);
 const MODELS = '{"object":"list","data":[]}';
-const LIMITS = { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined };
-const annWith = (limits: Partial<LimitedClient['limits']>): LimitedClient => ({
-  name: 'ann',
-  limits: { ...LIMITS, ...limits },
-});
 
 /** A gateway of Ann's: every request is hers. */
-async function scene(t: TestContext, gate: RequestGate, ann = annWith({})) {
+async function scene(t: TestContext, gate: RequestGate, ann = clientOf()) {
   const receipts: RequestReceipt[] = [];
-  const client = {
-    ...{ tokens: [], expires: undefined, models: undefined, endpoints: undefined },
-    ...{ apiKey: undefined, sharedSalt: undefined, mixSalt: undefined, ...ann },
-  };
   const fixture = await gatewayFixture(t, {
     answers: () => http(200, MODELS, { 'Content-Type': 'application/json' }),
     deps: {
       gate,
-      clients: { authenticate: () => client },
+      clients: { authenticate: () => ann },
       receipts: { instance: 'abcdefghijkl', add: (receipt) => receipts.push(receipt) },
     },
   });
@@ -56,7 +48,7 @@ const byCounts = (counts: ReturnType<typeof createRequestCounts>): RequestGate =
 interface Refusal {
   readonly limit: string;
   /** Ann's. */
-  readonly limits?: Partial<LimitedClient['limits']>;
+  readonly limits?: ClientMembers['limits'];
   /** One that has no room for a request of hers. */
   readonly gate: (t: TestContext, ann: LimitedClient) => RequestGate | Promise<RequestGate>;
   readonly answer: readonly [status: number, code: string, retryAfter: string, again?: 'false'];
@@ -115,7 +107,7 @@ const REFUSALS: readonly Refusal[] = [
 describe('a request that its limits refuse', { timeout: 600_000 }, () => {
   for (const { limit, limits = {}, gate, answer, says } of REFUSALS) {
     it(`gets ${answer[0]} ${answer[1]} with Retry-After: ${answer[2]} from ${limit}`, async (t) => {
-      const ann = annWith(limits);
+      const ann = clientOf({ limits });
       const { ask, upstream, gateway } = await scene(t, await gate(t, ann), ann);
       const { status, headers, body } = await ask(post());
       const [expected, code, retryAfter, again] = answer;
@@ -171,7 +163,11 @@ describe('a request that its limits refuse', { timeout: 600_000 }, () => {
   }
 
   it('is answered before its body has arrived, and its connection ends', async (t) => {
-    const { client } = await scene(t, byCounts(countsWith(1, 0)), annWith({ requestsPerMinute: 1 }));
+    const { client } = await scene(
+      t,
+      byCounts(countsWith(1, 0)),
+      clientOf({ limits: { requestsPerMinute: 1 } }),
+    );
     const asking = client();
     asking.send(post('', { headers: ['Content-Length: 100000'] }));
     const answer = await answerTo(asking);
@@ -184,7 +180,7 @@ describe('a request that its limits refuse', { timeout: 600_000 }, () => {
 
   it('leaves its connection usable if it has no body', async (t) => {
     const counts = createRequestCounts();
-    const ann = annWith({ maxConcurrent: 1 });
+    const ann = clientOf({ limits: { maxConcurrent: 1 } });
     const running = counts.admit(ann);
     const { client } = await scene(t, byCounts(counts), ann);
     const asking = client();

@@ -8,12 +8,10 @@ import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
+import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
 
 const never = new AbortController().signal;
-const client = (limits: Partial<LimitedClient['limits']> = {}): LimitedClient => ({
-  name: 'ann',
-  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined, ...limits },
-});
+const client = (limits: ClientMembers['limits'] = {}): LimitedClient => clientOf({ limits });
 
 /** Counts that are asked over a network. `log` has what became of each permit. */
 function slowCounts() {

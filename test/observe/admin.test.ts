@@ -4,7 +4,6 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
 import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
@@ -83,7 +82,7 @@ describe('the listener of --admin-address', () => {
     ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic },
   };
   const verification = verificationDocument({
-    ...{ version: '1', protocol: 'v1', now: new Date(0), roots: PRODUCTION_ROOTS, manifests: [] },
+    ...{ version: '1', protocol: 'v1', now: new Date(0), manifests: [] },
     ...{ standing: standing('starting'), epoch: undefined, verdict: undefined },
   });
   const shown = {

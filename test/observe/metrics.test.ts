@@ -196,6 +196,18 @@ describe('metrics of requests', () => {
     );
   });
 
+  it('have the status of an error of the service in the label error_type, and service_error for one in a stream', async () => {
+    const { metrics } = setUp();
+    const refused = { ...REQUEST, status: 429, outcome: 'service_error' };
+    metrics.observe(refused);
+    metrics.observe({ ...refused, status: 200, stats: { ...STATS, modelError: true } });
+    metrics.observe(REQUEST);
+    const types = [...(await samples(metrics)).keys()].flatMap(
+      (name) => /^gen_ai_client_operation_duration_seconds_count.*error_type="(.*)"/.exec(name)?.[1] ?? [],
+    );
+    assert.deepEqual(types, ['429', 'service_error', '']);
+  });
+
   it('count a model name for which the service never answered under the label "other"', async () => {
     const { metrics } = setUp();
     const error = new PrivatemodeError('upstream_reset', 'closed');
@@ -447,6 +459,14 @@ describe('metrics with several workers', () => {
 });
 
 describe('metrics of the process', () => {
+  it('end in _total only if they are counters, as promtool demands', async () => {
+    const text = await createMetrics({ ...ALONE, processMetrics: true }).render();
+    const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
+    assert.ok(types.some(([, name]) => name === 'nodejs_active_handles'));
+    const wrong = types.filter(([, name, type]) => name?.endsWith('_total') && type !== 'counter');
+    assert.deepEqual(wrong.map(String), []);
+  });
+
   it('have with workers the start time of the primary, which changes with each restart of the program', async () => {
     const NAME = 'process_start_time_seconds';
     const worker = {

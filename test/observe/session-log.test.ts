@@ -115,15 +115,19 @@ describe('the log of failed renewals', () => {
     retryIn: 1_000,
     permanent: false,
   });
-  function told(forPeople: boolean, events: readonly SessionEvent[]) {
+  const told = (forPeople: boolean, events: readonly SessionEvent[]) => toldAs('ERROR', forPeople, events);
+  function toldAs(wanted: string, forPeople: boolean, events: readonly SessionEvent[]) {
     const lines: Record<string, unknown>[] = [];
     const output = { write: (line: string) => lines.push(JSON.parse(line)) };
     const log = createLogger({ format: 'json', level: 30, output });
     const observe = sessionLog(log, createCounters(), { forPeople });
     for (const event of events) observe(event);
     return lines
-      .filter(({ level }) => level === 'ERROR')
-      .map(({ code, reason, remedy }) => [code, reason, typeof remedy]);
+      .filter(({ level }) => level === wanted)
+      .map(({ code, reason, remedy, changed }) => [
+        ...[code, reason, typeof remedy],
+        ...(changed === undefined ? [] : [changed]),
+      ]);
   }
   const CODE = 'upstream_unreachable';
 
@@ -135,6 +139,26 @@ describe('the log of failed renewals', () => {
       [CODE, 'b', 'string'],
       [CODE, 'as before', 'undefined'],
       [CODE, 'b', 'string'],
+    ]);
+  });
+
+  it('says "as before" to people for a repeated reason to try the newest manifest too, and what changed', () => {
+    const refetched = (reason: string, changed: boolean): SessionEvent => ({
+      type: 'manifest-refetched',
+      message: 'trying the newest manifest',
+      error: new PrivatemodeError('attestation_failed', reason),
+      changed,
+    });
+    const attempt = [refetched('a', false), failure('b')];
+    const repeated = toldAs('WARN', true, [...attempt, ...attempt, refetched('c', true)]);
+    assert.deepEqual(repeated, [
+      ['attestation_failed', 'a', 'string', false],
+      ['attestation_failed', 'as before', 'undefined', false],
+      ['attestation_failed', 'c', 'string', true],
+    ]);
+    assert.deepEqual(told(true, [...attempt, ...attempt]), [
+      [CODE, 'b', 'string'],
+      [CODE, 'as before', 'undefined'],
     ]);
   });
 
@@ -297,7 +321,7 @@ describe('the state of the session among the conditions', () => {
   it('is not logged as over when a condition of another state replaces it', () =>
     assert.deepEqual(passing('key-refused', 'unreachable', 'verified').lines, [
       'ERROR The service refuses the API key, so it cannot be verified',
-      'ERROR The verification of the service does not come to an end',
+      'ERROR The verification of the service cannot be completed',
       'INFO The service can be verified again',
     ]));
 
@@ -351,7 +375,7 @@ describe('the state of the session among the conditions', () => {
     ]);
     assert.deepEqual(passing('rejected', 'starting', 'unreachable', 'verified', 'starting').lines, [
       'ERROR The service is rejected',
-      'ERROR The verification of the service does not come to an end',
+      'ERROR The verification of the service cannot be completed',
       'INFO The service can be verified again',
       'INFO Not verified yet. The service is being verified. Requests wait.',
     ]);

@@ -195,6 +195,7 @@ describe('the grammar of whole responses', () => {
     ...{ id: 'm', type: 'message', role: 'assistant', content: [], model: 'm' },
     stop_reason: 'end_turn',
   };
+  const ELEMENT = { type: 'Title', element_id: '0', text: 'x', metadata: {} };
   const VERBOSE = { duration: '1.0', language: 'en', text: 'x', segments: null, words: [{ word: 'x' }] };
   const honest: readonly [string, EndpointId, object, { choices?: number; format?: string }?][] = [
     ['chat', 'chat', CHAT],
@@ -209,8 +210,8 @@ describe('the grammar of whole responses', () => {
     ['embeddings', 'embeddings', { object: 'list', data: [{ index: 0 }], model: null, usage: {} }],
     ['transcription', 'transcription', { text: 'x', usage: {} }],
     ['transcription, verbose', 'transcription', VERBOSE, { format: 'verbose_json' }],
-    ['unstructured', 'unstructured', [{ text: 'x' }, {}]],
-    ['unstructured, several files', 'unstructured', [[{ text: 'x' }], []]],
+    ['unstructured', 'unstructured', [ELEMENT, { ...ELEMENT, text: '' }]],
+    ['unstructured, several files', 'unstructured', [[ELEMENT], []]],
     ['unstructured, nothing', 'unstructured', []],
   ];
   for (const [name, id, value, asked] of honest) {
@@ -235,6 +236,7 @@ describe('the grammar of whole responses', () => {
     }
   }
 
+  const DETAILS = [{ type: 'missing', loc: ['body', 'files'], msg: 'Field required', input: null }];
   const refused: readonly [string, EndpointId, object, string?][] = [
     ['an empty object', 'chat', {}],
     ['plain members alone', 'chat', { id: 'c', usage: null }],
@@ -266,22 +268,27 @@ describe('the grammar of whole responses', () => {
     ['an error as a message', 'messages', { ...MESSAGE, type: 'error' }],
     ['an object in place of the list of a document', 'unstructured', { detail: 'x' }],
     ['an object of lists in place of the list of a document', 'unstructured', { detail: [{}] }],
-    ['an element that is a text', 'unstructured', [{}, 'x']],
-    ['an element that is a text with a brace in it', 'unstructured', ['x {']],
+    ['an element that is a text', 'unstructured', [ELEMENT, 'x']],
     ['an element that is a list of texts', 'unstructured', [['x']]],
+    ['an element in a list of lists', 'unstructured', [[[ELEMENT]]]],
+    ...['type', 'element_id', 'text'].flatMap((member): [string, EndpointId, object][] => [
+      [`an element without ${member}`, 'unstructured', [ELEMENT, without(ELEMENT, member)]],
+      [`an element of a file whose ${member} is no text`, 'unstructured', [[{ ...ELEMENT, [member]: null }]]],
+    ]),
+    ['the details of an error as the elements of a file', 'unstructured', [DETAILS]],
+    ['the detail of an error as an element', 'unstructured', DETAILS],
+    ['the object of an error as an element', 'unstructured', [{ message: 'no', type: 'x', code: 400 }]],
   ];
   for (const [name, id, value, failure = 'response_not_authentic'] of refused) {
     it(`refuses ${name}`, () => assert.equal(code(id, value), failure));
   }
 
-  it('takes 63 blanks before a body and before an element, and refuses 64', () => {
-    const document = (blanks: number, inside: number): string | undefined => {
-      const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from(`${' '.repeat(inside)}{}`));
-      return run('unstructured', ASKED, [Buffer.from(`${' '.repeat(blanks)}[${element}]`)]).failure;
-    };
-    assert.equal(document(63, 63), undefined);
-    assert.equal(document(64, 0), 'response_not_authentic');
-    assert.equal(document(0, 64), 'response_not_authentic');
+  it('takes 63 blanks before a document, and refuses 64', () => {
+    const element = literalSeal(EXCHANGE, 0, Buffer.alloc(12), Buffer.from(JSON.stringify(ELEMENT)));
+    const document = (blanks: number): string | undefined =>
+      run('unstructured', ASKED, [Buffer.from(`${' '.repeat(blanks)}[${element}]`)]).failure;
+    assert.equal(document(63), undefined);
+    assert.equal(document(64), 'response_not_authentic');
   });
 
   const SAID = { error: { message: 'no' } };

@@ -872,6 +872,8 @@ describe('the framing of an event stream', () => {
     'a byte order mark first': (data) => `\ufeffdata: ${data}\n\ndata: [DONE]\n\n`,
     'unknown fields': (data) => `foo: bar\ndata: ${data}\n\nx\n\ndata: [DONE]\n\n`,
     'blank lines': (data) => `\n\n\ndata: ${data}\n\n\n\n\ndata: [DONE]\n\n`,
+    'events whose data is empty': (data) =>
+      `data:\n\ndata: \r\n\r\nevent: error\nid: 7\ndata\n\ndata: ${data}\n\ndata:\n\ndata: [DONE]\n\n`,
     'event names, which OpenAI-style clients skip events by': (data) =>
       `event: thread.x\ndata: ${data}\n\nevent: error\ndata: [DONE]\n\n`,
   };

@@ -227,10 +227,13 @@ describe('a form is refused with a 400', () => {
     missing_model: [
       ['no model', [file('file', 'x')]],
       ['an empty model', [field('model', ''), file('file', 'x')]],
+      ['a model of blanks', [field('model', ' \t'), file('file', 'x')]],
       ['a model that is a file', [file('model', 'm')]],
     ],
     invalid_model: [
       ['a model with a line feed', [field('model', 'a\nb')]],
+      ['a model with a blank before it', [field('model', ' m')]],
+      ['a model with a blank behind it', [field('model', 'm ')]],
       ['a model far too long', [field('model', 'x'.repeat(5000))]],
     ],
     unsupported_response_format: ['text', 'srt', 'vtt', `${'x'.repeat(5000)}json`].map(

@@ -56,6 +56,8 @@ describe('cache salt injection', () => {
     ['that has 31 bytes after decoding', `"${'\\u0061'.repeat(31)}"`, 'salt_too_short'],
     ['that is an object whose text is long enough', `{"a":"${SALT}"}`, undefined],
     ['that is an empty object', '{}', 'salt_too_short'],
+    ['that is a number of 41 digits, written shorter', '1e40', undefined],
+    ['that is a number of one digit, written longer', `1.${'0'.repeat(32)}`, 'salt_too_short'],
     ['that is false', 'false', 'salt_too_short'],
     ['that would take too long to decode', `"${'a'.repeat(MOST)}"`, 'context_too_large'],
     ['that would take too long to decode, with an escape', `"\\n${'a'.repeat(MOST)}"`, 'context_too_large'],

@@ -34,12 +34,15 @@ describe('a JSON request body is refused with a 400', () => {
     missing_model: [
       ['is absent', '{"messages":[]}'],
       ['is empty', '{"model":""}'],
+      ['has only blanks', '{"model":"  \\t "}'],
       ['has its name in another case', '{"Model":"m"}'],
     ],
     invalid_model: [
       ['is a number', '{"model":1}'],
       ['is null', '{"model":null}'],
       ['has a line feed', '{"model":"a\\nb"}'],
+      ['begins with a blank', '{"model":" m"}'],
+      ['ends with a blank', '{"model":"m\\u0020"}'],
       ['has NUL', '{"model":"a\\u0000"}'],
       ['has a lone surrogate', '{"model":"\\ud800"}'],
       ['has 257 bytes', `{"model":"${'é'.repeat(128)}x"}`],

@@ -530,7 +530,7 @@ describe('the receipts command', () => {
     assert.equal(code, 0);
     assert.match(
       stdout,
-      /^The key of .*\/receipts is [0-9a-f]{64} now; the key before it, [0-9a-f]{64}, has signed that this one follows\.\nKeep a copy of public\.pem elsewhere\. A proxy that runs signs with the key before it until you restart it\.\n$/,
+      /^The key of .*\/receipts is now [0-9a-f]{64}\. The previous key, [0-9a-f]{64}, has signed the new one as its successor\.\nKeep a copy of public\.pem elsewhere\. A running proxy signs with the previous key until you restart it\.\n$/,
     );
     await chain('r2');
     const verified = await runCommand(['receipts', 'verify', '--dir', directory, '--public-key', kept]);

@@ -21,6 +21,12 @@ describe('the message of a failed renewal', () => {
     it(`says: ${words}`, () => assert.equal(failureMessage(new PrivatemodeError(code, 'x'), retryIn), words));
   }
 
+  it('says that the next renewal can confirm a rejection', () => {
+    const error = new PrivatemodeError('attestation_failed', 'x');
+    const words = 'Attestation of the remote failed; trying again within 2 seconds, to confirm it';
+    assert.equal(failureMessage(error, 1_500, true), words);
+  });
+
   const causes: [code: ErrorCode, what: string, cure?: 'time' | 'newer manifest'][] = [
     ['upstream_unreachable', 'The service cannot be reached', 'time'],
     ['upstream_connect_timeout', 'The service does not answer in time', 'time'],

@@ -580,6 +580,20 @@ describe('a session that fails', () => {
     assert.equal(session.standing().state, 'verified');
   });
 
+  it('says of the pause that ends when a rejection can be confirmed what it is for, and of no other', async () => {
+    const { clock, events } = sessionScene({ prepare: { verdictCode: 'attestation_failed' } });
+    await clock.advance(MINUTE);
+    const messages = events.flatMap(({ type, message }) => (type === 'update-failed' ? [message] : []));
+    assert.deepEqual(messages.map((message) => message.split('; trying again within ')[1]).slice(0, 6), [
+      '1 second',
+      '1 second',
+      '2 seconds',
+      '3 seconds, to confirm it',
+      '8 seconds',
+      '16 seconds',
+    ]);
+  });
+
   it('attests at once for a request that comes in a long pause between attempts', async () => {
     const { remote, session, clock } = sessionScene({
       random: () => 0.999,

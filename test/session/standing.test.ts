@@ -6,9 +6,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import type { SecretState } from '../../lib/session/lifetimes.ts';
 import {
   type LastOutcome,
-  type SecretState,
   type SessionFacts,
   STANDINGS,
   type StateName,

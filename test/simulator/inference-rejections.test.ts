@@ -112,12 +112,29 @@ describe('the simulated service', () => {
     assert.equal((await ask(chat({ cache_salt: 'é'.repeat(16) }))).status, 200);
   });
 
-  it('measures a cache salt that is a number by its text, which no parser has shortened', async () => {
-    const attempt = new Attempt(server.secret);
-    const [salt, messages] = [attempt.seal('1234567890'.repeat(4)), attempt.seal('[]')];
-    const body = `{"model":"m","cache_salt":${salt},"messages":${messages}}`;
-    assert.equal((await server.send('chat', body)).status, 200);
-  });
+  const numbers: [salt: string, text: string | undefined][] = [
+    ['1234567890'.repeat(4), '1234567890'.repeat(4)],
+    ['1e40', `1${'0'.repeat(40)}`],
+    ['-1.25E-31', `-0.${'0'.repeat(30)}125`],
+    ['1234.5e30', `12345${'0'.repeat(29)}`],
+    [`1.${'0'.repeat(32)}`, undefined],
+    ['1e400', undefined],
+    ['0e40', undefined],
+  ];
+  for (const [number, text] of numbers) {
+    it(`${text === undefined ? 'refuses' : 'takes'} the number ${number} as a cache salt, by its plain decimal`, async () => {
+      const attempt = new Attempt(server.secret);
+      const [salt, messages] = [attempt.seal(number), attempt.seal('[]')];
+      const body = `{"model":"m","cache_salt":${salt},"messages":${messages}}`;
+      const key = createHash('sha256')
+        .update(text ?? '')
+        .digest('hex')
+        .slice(0, 16);
+      const { status } = await server.send('chat', body, { 'privatemode-shard-key': key });
+      assert.equal(status, text === undefined ? 500 : 200);
+      if (text !== undefined) assert.doesNotMatch(server.exchanges.violations().join(), /cache salt/);
+    });
+  }
 
   const part = (value: unknown) => ({
     messages: [{ role: 'user', content: [{ type: 'text', text: 'x' }, value] }],

@@ -4,9 +4,10 @@ import cluster from 'node:cluster';
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
+import type { GatewayServer } from '../../lib/gateway-server.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
-import { startWorkers, type WorkerPool } from '../../lib/workers/primary.ts';
+import { startWorkers } from '../../lib/workers/primary.ts';
 import { configOf } from '../support/doors/config.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -38,7 +39,7 @@ describe('a worker that cannot be forked', { timeout: 600_000 }, () => {
     t.after(() => conditions.close());
     const facts = { closed: false, key: 'configured', secret: undefined, last: 'none', confirmed: false };
     const session = { current: () => undefined, facts: () => ({ ...facts, error: undefined }) };
-    const start = async (): Promise<WorkerPool> => {
+    const start = async (): Promise<GatewayServer> => {
       const pool = await startWorkers({
         ...{ config: configOf('--workers=2'), authorities: [] },
         ...{ session: session as unknown as AttestedSession, salt: { shared: undefined } },

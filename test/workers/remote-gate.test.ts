@@ -9,13 +9,11 @@ import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient, Permit } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import { createGateKeeper, createRemoteGate } from '../../lib/workers/remote-gate.ts';
+import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
 
 const never = new AbortController().signal;
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
-const client = (limits: Partial<LimitedClient['limits']> = {}): LimitedClient => ({
-  name: 'ann',
-  limits: { requestsPerMinute: undefined, tokensPerDay: undefined, maxConcurrent: undefined, ...limits },
-});
+const client = (limits: ClientMembers['limits'] = {}): LimitedClient => clientOf({ limits });
 
 /** A worker of `gate`; `sent` has what it said. Messages arrive in a later turn, in their order. */
 function workerOf(gate: RequestGate) {
@@ -53,9 +51,9 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   it('is sent only the name and the limits of a client, no tokens and no API key', async () => {
     const asked: unknown[] = [];
     const gate = createRemoteGate((message) => asked.push(message));
-    const full = { ...client(), tokens: [Buffer.alloc(32)], apiKey: 'k', mixSalt: () => '' };
+    const full = clientOf({ tokens: [Buffer.alloc(32)], apiKey: 'k', mixSalt: () => '' });
     void gate.enter({ client: full, signal: never });
-    assert.deepEqual(asked, [{ type: 'enter', id: 1, client: client() }]);
+    assert.deepEqual(asked, [{ type: 'enter', id: 1, client: { name: full.name, limits: full.limits } }]);
   });
 
   it('rejects a request with the error code and the seconds for Retry-After', async () => {

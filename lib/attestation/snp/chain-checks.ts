@@ -131,6 +131,7 @@ export const CHAIN_ROWS = rowsFrom<SnpSubject>('attestation.md 7 no. 4', {
 export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   'snp.crl.available': {
     title: 'Revocation list',
+    about: 'collateral date',
     source: 'attestation.md 7 CRL no. 1',
     expected: 'a CRL of the ARK in the document, or one that can be fetched',
     judge: ({ arkCrl, context: { now } }) => {
@@ -140,6 +141,7 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   },
   'snp.crl.signature': {
     title: 'Signature on the revocation list',
+    about: 'collateral signature',
     source: 'attestation.md 7 CRL no. 2',
     expected: 'issued and signed by the pinned ARK',
     judge: ({ arkCrl, roots }) => {
@@ -151,6 +153,7 @@ export const REVOCATION_ROWS = rowsFrom<SnpSubject>('attestation.md 7', {
   },
   'snp.crl.current': {
     title: 'Freshness of the revocation list',
+    about: 'collateral date',
     source: 'attestation.md 7 CRL no. 4',
     expected: 'thisUpdate has passed, nextUpdate has not',
     judge: ({ arkCrl, context: { now } }) => {

@@ -17,6 +17,7 @@ const SIGNING_KEYS: Readonly<Record<number, string>> = { 0: 'VCEK', 1: 'VLEK', 7
 export const REPORT_ROWS = rowsFrom<SnpSubject>('attestation.md 6.2', {
   'snp.report_data': {
     title: 'Report data',
+    about: 'nonce digest',
     source: 'attestation.md 3',
     expected: 'the digest over nonce, manifest and both CA certificates',
     judge: ({ report, context }) => oneOf(report.reportData, [context.expectedReportData]),

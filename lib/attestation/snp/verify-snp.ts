@@ -58,7 +58,9 @@ export const SNP: EvidenceFormat<SnpAttestation, SnpReferenceValues> = {
     // The rows that are judged here read nothing of a reference value but the product.
     const [first, ...others] = products.map(
       (product): SnpSubject => ({
-        ...{ ...message, context, entry: { product } as SnpReferenceValues },
+        ...message,
+        context,
+        entry: { product } as SnpReferenceValues,
         roots: attempt(() => readRoots(context.roots, product)),
       }),
     );

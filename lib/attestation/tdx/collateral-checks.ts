@@ -32,6 +32,7 @@ function documentChecks(
     },
     [`${prefix}.signer`]: {
       title: `${name} has a signer under the trusted root`,
+      about: 'collateral signer',
       expected: 'Intel SGX TCB Signing, issued by the trusted root, both valid now',
       judge: async (subject) => {
         const document = need(documentIn(subject));
@@ -43,6 +44,7 @@ function documentChecks(
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed`,
+      about: 'collateral signature',
       expected: 'ECDSA P-256 by the signer over the exact bytes',
       judge: (subject) => {
         const { signed, signature, signer } = need(documentIn(subject));
@@ -60,6 +62,7 @@ function documentChecks(
     [`${prefix}.dates`]: {
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
+      about: 'collateral date',
       expected: 'issued already, next update not yet due',
       judge: (subject) => {
         const { issueDate, nextUpdate } = need(documentIn(subject)).value;
@@ -116,6 +119,7 @@ function crlChecks(
     },
     [`${prefix}.signature`]: {
       title: `${name} is signed by its issuer`,
+      about: 'collateral signature',
       expected: 'the issuer of the certificates it is about, by name and by signature',
       judge: async (subject) => {
         const { crl } = need(subject[part]);
@@ -132,6 +136,7 @@ function crlChecks(
     [`${prefix}.dates`]: {
       source: 'attestation.md 10, 13.4',
       title: `${name} is in force`,
+      about: 'collateral date',
       expected: 'issued already, next update named and not yet due',
       judge: ({ [part]: list, context: { now } }) => {
         const { crl } = need(list);

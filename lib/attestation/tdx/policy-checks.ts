@@ -41,6 +41,7 @@ export const POLICY_ROWS = rowsFrom<TdxSubject>('attestation.md 11', {
   'tdx.policy.report_data': {
     source: 'attestation.md 3',
     title: 'The evidence answers our nonce and binds the CA certificates',
+    about: 'nonce digest',
     expected: 'the digest over nonce, manifest and both CA certificates, then 32 zero bytes',
     judge: ({ body, context }) => oneOf(body.reportData, [context.expectedReportData]),
   },

@@ -59,10 +59,10 @@ export interface Agent {
    */
   readonly refusedSettings?: readonly [name: RegExp, instead: string];
   /**
-   * Tokens of the agent's first request; only for an agent whose first request fills much of a small context
-   * window.
+   * The smallest context window, in tokens, in which the agent can work if a response may have `output`
+   * tokens: its first request and what it keeps free have to fit too. Undefined if every window will do.
    */
-  readonly firstRequest?: number;
+  readonly leastWindow?: (output: number) => number;
   /** It has no setting for the longest response. */
   readonly hasNoOutputLimit?: true;
   /** A model name that it asks for if no model is chosen; only for an agent that can keep its own names. */

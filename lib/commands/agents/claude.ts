@@ -37,7 +37,9 @@ const claudeVariables = (place: Place) => ({
   CLAUDE_CODE_ATTRIBUTION_HEADER: '0', // it differs in each request and would spoil a shared prompt cache
   CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
   CLAUDE_CODE_ENABLE_TELEMETRY: '0', // it may send prompts to wherever OTEL_EXPORTER_OTLP_ENDPOINT says
-  ...{ OTEL_LOGS_EXPORTER: 'none', OTEL_TRACES_EXPORTER: 'none', OTEL_METRICS_EXPORTER: 'none' },
+  OTEL_LOGS_EXPORTER: 'none',
+  OTEL_TRACES_EXPORTER: 'none',
+  OTEL_METRICS_EXPORTER: 'none',
 });
 
 /** Variables that settings files may set too. An empty one counts as unset. */
@@ -77,7 +79,8 @@ export const CLAUDE: Agent = {
     [/^--(?:settings|managed-settings)(?:=|$)/, 'Write them to .claude/settings.json of the project'],
     [/^--(?:cloud|teleport|environment|remote|remote-control|sdk-url)(?:=|$)/, ELSEWHERE],
   ],
-  firstRequest: 12_000,
+  // It compacts at 13,000 tokens and a response below the window. Its first request has about 12,400.
+  leastWindow: (output) => 30_000 + output,
   ownModel: 'claude-sonnet-4-5',
   goOn: ['--continue', 'claude alone sends the whole conversation to its own service.'],
 };

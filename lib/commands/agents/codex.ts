@@ -19,7 +19,9 @@ export const CODEX: Agent = {
       check_for_update_on_startup: 'false',
       // Telemetry can be configured to send prompts.
       'otel.log_user_prompt': 'false',
-      ...{ 'otel.exporter': '"none"', 'otel.trace_exporter': '"none"', 'otel.metrics_exporter': '"none"' },
+      'otel.exporter': '"none"',
+      'otel.trace_exporter': '"none"',
+      'otel.metrics_exporter': '"none"',
     };
     return Object.entries(settings).flatMap(([setting, value]) => ['-c', `${setting}=${value}`]);
   },
@@ -27,7 +29,7 @@ export const CODEX: Agent = {
     [/^--(?:oss|local-provider)(?:=|$)/, 'Choose the model in front of --, with --model'],
     [/^--remote(?:=|$)/, ELSEWHERE],
   ],
-  firstRequest: 10_000,
+  leastWindow: () => 24_000, // its first request has about 9,850
   hasNoOutputLimit: true,
   goOn: [
     'resume --last',

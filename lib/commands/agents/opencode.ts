@@ -9,7 +9,9 @@ export const OPENCODE: Agent = {
     // opencode merges this with a configuration file that uses the same provider name; such a file could add
     // members that are missing here.
     const provider = {
-      ...{ npm, api: baseURL, options: { baseURL, apiKey: KEY } },
+      npm,
+      api: baseURL,
+      options: { baseURL, apiKey: KEY },
       whitelist: models.map((each) => each.name),
       models: Object.fromEntries(
         models.map(({ name: id, limits: limit }) => [id, { id, provider: { npm, api: baseURL }, limit }]),
@@ -25,6 +27,7 @@ export const OPENCODE: Agent = {
   },
   args: () => [],
   refused: [[/^--attach(?:=|$)/, ELSEWHERE]],
+  leastWindow: (output) => 10_000 + output, // its first request has about 7,700
   goOn: [
     '--continue',
     'opencode alone ("opencode -s …") opens the conversation with another provider, without a login with a free one, and sends it there.',

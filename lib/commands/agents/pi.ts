@@ -32,10 +32,17 @@ export const PI: Agent = {
   file: { name: 'pi-extension.ts', text: EXTENSION },
   env: ({ url, model, models, provider: name }) => {
     const config = {
-      ...{ name: 'privatemode', baseUrl: url, apiKey: KEY, api: 'anthropic-messages' },
+      name: 'privatemode',
+      baseUrl: url,
+      apiKey: KEY,
+      api: 'anthropic-messages',
       models: models.map(({ name: id, limits: { context, output } = ASSUMED }) => ({
-        ...{ id, name: id, reasoning: false, input: ['text', 'image'] },
-        ...{ contextWindow: context, maxTokens: output },
+        id,
+        name: id,
+        reasoning: false,
+        input: ['text', 'image'],
+        contextWindow: context,
+        maxTokens: output,
         cost: { input: 0, output: 0, cacheRead: 0, cacheWrite: 0 },
         compat: { supportsEagerToolInputStreaming: false },
       })),

@@ -99,20 +99,26 @@ const MODEL_BYTES = 256;
 const MODEL_TEXT_BYTES = 2048;
 
 /**
- * Returns the model name, which leaves as a header. Throws missing_model if it is absent or empty. Throws
- * invalid_model if it is not a string, is longer than 256 bytes of UTF-8, or holds control characters or lone
- * surrogates.
+ * Returns the model name, which leaves as a header. Throws missing_model if it is absent, empty or blank.
+ * Throws invalid_model if it is not a string, is longer than 256 bytes of UTF-8, holds control characters or
+ * lone surrogates, or has blanks around it: a parser of headers drops them, and reads another name than the
+ * body has.
  */
 function checkModelName(model: unknown): string {
-  if (model === undefined || model === '') {
+  if (model === undefined || (typeof model === 'string' && /^[ \t]*$/.test(model))) {
     throw new PrivatemodeError('missing_model', 'no model is named in the request');
   }
   if (typeof model !== 'string')
     throw new PrivatemodeError('invalid_model', 'the model is not a short string');
   // C1 controls are not header characters either. They pass, because they travel as the UTF-8 bytes C2 80 to
   // C2 9F, which are.
-  if (/[\x00-\x1f\x7f]/.test(model) || !model.isWellFormed() || Buffer.byteLength(model) > MODEL_BYTES) {
-    throw new PrivatemodeError('invalid_model', 'the model name is too long or holds control characters');
+  if (
+    /^ | $|[\x00-\x1f\x7f]/.test(model) ||
+    !model.isWellFormed() ||
+    Buffer.byteLength(model) > MODEL_BYTES
+  ) {
+    const message = 'the model name is too long, holds control characters, or has blanks around it';
+    throw new PrivatemodeError('invalid_model', message);
   }
   return model;
 }

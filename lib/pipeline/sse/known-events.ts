@@ -31,9 +31,9 @@ const QUOTE = 0x22;
 const ZERO = 0x30;
 
 /**
- * Numbers that may differ from event to event: `0`, or 1 to 20 digits without a leading zero. Another such
- * number keeps valid JSON valid. If a value of MAX_VARYING characters has them, no value that matches its
- * pattern is longer than MAX_PLAIN_BYTES.
+ * Numbers that may differ from event to event: `0`, or 1 to 20 digits without a leading zero. Swapping one
+ * such number for another keeps the JSON valid, and no value that matches the pattern exceeds
+ * MAX_PLAIN_BYTES, because its original has at most MAX_VARYING characters.
  */
 const NUMBERS = /(?<![0-9])(?:0|[1-9][0-9]{0,19})(?![0-9])/g;
 const MAX_DIGITS = 20;

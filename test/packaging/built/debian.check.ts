@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { once } from 'node:events';
 import { globSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -179,7 +179,7 @@ describe('the Debian package in a clean Debian', { skip: NO_DEBIAN_ROOT, timeout
     const installed = await inside(`cd ${examplesOf('releases.md')}; find . -type f -exec sha256sum {} +`);
     const expected = files
       .filter((path) => statSync(join(ROOT, 'deploy', path)).isFile())
-      .map((path) => `${sha256(readFileSync(join(ROOT, 'deploy', path)))}  ./${path}`);
+      .map((path) => `${hash('sha256', readFileSync(join(ROOT, 'deploy', path)))}  ./${path}`);
     assert.ok(expected.length >= 9, String(expected.length));
     assert.deepEqual(installed.trim().split('\n').sort(), expected.sort());
   });
@@ -255,8 +255,6 @@ describe('the Debian package by itself', { skip: LINTIAN.skip, timeout: 600_000 
     assert.equal(stdout, 'systemd (<< 250)\n');
   });
 });
-
-const sha256 = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex');
 
 /** Where that page says that the package has the files of deploy. */
 const examplesOf = (page: string): string =>

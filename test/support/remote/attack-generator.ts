@@ -146,6 +146,8 @@ export interface GeneratedAttack {
    * were asked for.
    */
   readonly choices: number;
+  /** Whether the gateway gives an error the status 200. */
+  readonly succeeds: boolean;
   /** Whether the messages are put back in their order once the edits are made. */
   readonly reseat: boolean;
 }
@@ -259,6 +261,7 @@ export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
     arbitrary: fc.record({
       edits: fc.oneof(fc.tuple(edit), fc.array(edit, { minLength: 1, maxLength: 4 })),
       choices: fc.constant(0),
+      succeeds: fc.boolean(),
       reseat: fc.nat({ max: 3 }).map((number) => number > 0),
     }),
   },
@@ -267,6 +270,7 @@ export const generatedAttack: fc.Arbitrary<GeneratedAttack> = fc.oneof(
     arbitrary: fc.record({
       edits: fc.array(edit, { maxLength: 1 }),
       choices: fc.constantFrom(-1, 1),
+      succeeds: fc.constant(false),
       reseat: fc.constant(true),
     }),
   },
@@ -291,6 +295,17 @@ const HEADERS = [
 export const generatedHead: fc.Arbitrary<readonly string[]> = fc
   .array(fc.tuple(fc.constantFrom(...HEADERS), fc.boolean()), { minLength: 1, maxLength: 12 })
   .map((head) => head.flatMap(([each, isUpper]) => [isUpper ? each.toUpperCase() : each, 'v']));
+
+/** The recording with the status that the gateway gives it. A success of documents is an array. */
+export function withStatus(recording: Recording, { succeeds }: GeneratedAttack): Recording {
+  const { exchange, isArray } = recording;
+  if (!succeeds || (exchange.status ?? 200) < 400) return recording;
+  return {
+    ...recording,
+    exchange: { ...exchange, status: 200 },
+    isArray: isArray || exchange.api === 'unstructured',
+  };
+}
 
 /** What the application asked for, where the worker was asked for so many more choices. */
 export function asked({ exchange }: Recording, { choices }: GeneratedAttack): HonestExchange {

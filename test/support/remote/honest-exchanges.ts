@@ -78,6 +78,7 @@ const SHAPES: readonly (readonly [name: string, transcript: string, asks?: Membe
     '0.20: a whole transcript with segments',
     { ...FORM, response_format: 'verbose_json' },
   ],
+  ['transcription-error', '0.20: refused with an object', FORM],
 
   ['messages-stream', '0.33: a ping, thinking with its signature, then text'],
   ['messages-stream-tool', '0.33: text, then two tools'],
@@ -91,6 +92,7 @@ const SHAPES: readonly (readonly [name: string, transcript: string, asks?: Membe
   ['unstructured-whole', '0.20: more elements than have one digit', DOCUMENT],
   ['unstructured-empty', '0.20: an empty file', DOCUMENT],
   ['unstructured-files', '0.20: the elements of two files', DOCUMENT],
+  ['unstructured-error', '0.20: refused with a list of details', DOCUMENT],
 ];
 
 /** What tells another run of a request apart from that of the transcript. */

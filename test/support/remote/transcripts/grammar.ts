@@ -380,9 +380,11 @@ const WHOLES: Readonly<Record<Exclude<EndpointName, 'unstructured'>, (request: M
   transcription: transcriptShape,
 };
 
+const ELEMENT = fits({ must: { type: str, element_id: str, text: str, metadata: obj } });
+
 function wholeBreaches(endpoint: EndpointName, request: Members, body: unknown): string[] {
   if (endpoint === 'unstructured') {
-    return list(or(obj, list(obj)))(body) ? [] : ['not the elements of files'];
+    return list(or(ELEMENT, list(ELEMENT)))(body) ? [] : ['not the elements of files'];
   }
   if (!obj(body)) return ['not an object'];
   const members = body as Members;

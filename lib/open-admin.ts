@@ -1,0 +1,104 @@
+/** Opens the listeners for operators, and connects what they show. */
+import type { IncomingMessage } from 'node:http';
+import type { Config } from './config/config.ts';
+import { refuseForeignPage } from './gateway/admission.ts';
+import type { GatewayServer } from './gateway-server.ts';
+import { urlHost } from './network/addresses.ts';
+import { startAdmin } from './observe/admin.ts';
+import type { Conditions } from './observe/conditions.ts';
+import type { Counters } from './observe/counters.ts';
+import type { Logger } from './observe/log.ts';
+import { joinTraffic } from './observe/recent-traffic.ts';
+import { type StatusReport, statusReport } from './observe/status-report.ts';
+import type { VerificationDocument } from './observe/verification-document.ts';
+import { type Collected, watchRequests } from './observe/watch-requests.ts';
+import type { AttestedSession } from './session/session.ts';
+import type { Standing } from './session/standing.ts';
+import { VERSION } from './version.ts';
+
+export interface AdminDeps {
+  readonly session: AttestedSession;
+  /** The state of the session now, its error as the operator should read it. */
+  readonly standing: () => Standing;
+  readonly verification: { readonly document: () => Promise<VerificationDocument> };
+  readonly counters: Counters;
+  readonly conditions: Pick<Conditions, 'list'>;
+  readonly log: Logger;
+  /** The parts to close at the end, in the reverse order. */
+  readonly opened: AsyncDisposableStack;
+  /** Serves the applications; undefined before it listens. */
+  readonly server: () => GatewayServer | undefined;
+  /** The instance whose chain has the receipts; undefined without --receipts. */
+  readonly instance: string | undefined;
+}
+
+/**
+ * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
+ * that is over, and of each worker that ends; undefined: neither listener is set.
+ */
+export async function openAdmin(
+  config: Config,
+  { session, standing, verification, counters, conditions, log, opened, server, instance }: AdminDeps,
+) {
+  const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } =
+    config;
+  if (adminAddress === undefined && metricsAddress === undefined) return undefined;
+  const startedAt = Date.now();
+  const collect = async (withMetrics: boolean): Promise<readonly Collected[]> =>
+    (await server()?.collect(withMetrics)) ?? [];
+  const watch = await watchRequests({
+    counters,
+    events: () => server()?.events() ?? 0,
+    conditions: conditions.list,
+    certificateEnds: () => server()?.certificateEnds(),
+    protection: session.current,
+    standing: session.standing,
+    serverAddress: apiEndpoint.host,
+    maxBufferedBytes: workers > 1 ? 0 : maxBufferedBytes, // each worker shows its part
+    clients: clients !== undefined,
+    ...(workers > 1 ? { others: async () => (await collect(true)).map(({ metrics = [] }) => metrics) } : {}),
+  });
+  opened.defer(() => watch.traffic.close());
+  const status = async (): Promise<StatusReport> => {
+    const collected = await collect(false);
+    const traffic = joinTraffic([watch.traffic.snapshot(), ...collected.map((each) => each.traffic)]);
+    const files = [server()?.clientsFile(), ...collected.map((each) => each.clientsFile)];
+    const clientsFile = clients === undefined ? undefined : files.filter((each) => each !== undefined);
+    const facts = {
+      now: Date.now(),
+      startedAt,
+      workers,
+      conditions: conditions.list(),
+      traffic,
+      clientsFile,
+    };
+    return statusReport({
+      version: VERSION,
+      protocol: config.protocolVersion,
+      ...facts,
+      session,
+      standing: standing(),
+      counters,
+      instance,
+    });
+  };
+  const shown = {
+    metrics: watch.metrics,
+    readiness: () => ({ ...standing(), isServed: (server()?.listening() ?? 0) > 0 }),
+    status,
+    verification: verification.document,
+  };
+  for (const [flag, address] of [
+    ['admin-address', adminAddress],
+    ['metrics-address', metricsAddress],
+  ] as const) {
+    if (address === undefined) continue;
+    const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
+    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
+    const listener = await startAdmin({ flag, ...address, ...shown, admit });
+    opened.defer(() => listener.close());
+    const what = flag === 'admin-address' ? 'Serving status page and metrics' : 'Serving metrics';
+    log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
+  }
+  return watch;
+}

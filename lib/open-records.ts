@@ -1,0 +1,123 @@
+/**
+ * Opens what the proxy keeps of requests, the counts of the limits and the receipts, and sets the conditions
+ * of their disk or store.
+ */
+import { resolve } from 'node:path';
+import type { Config } from './config/config.ts';
+import { parseStoreUrl } from './config/limits-store.ts';
+import { PrivatemodeError } from './errors.ts';
+import { diskFailure } from './files/disk-failure.ts';
+import { openCountLog } from './limits/count-log.ts';
+import { createRequestCounts } from './limits/count-requests.ts';
+import type { RequestCounts } from './limits/limits.ts';
+import { openRedisCounts } from './limits/redis-counts.ts';
+import { urlHost } from './network/addresses.ts';
+import type { ConditionSink } from './observe/conditions.ts';
+import type { Counters } from './observe/counters.ts';
+import type { Logger } from './observe/log.ts';
+import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
+import { VERSION } from './version.ts';
+
+export interface RecordsDeps {
+  readonly log: Logger;
+  readonly counters: Counters;
+  readonly conditions: ConditionSink;
+}
+
+export interface CountsDeps extends RecordsDeps {
+  /** The certificates that outbound connections trust. */
+  readonly authorities: readonly string[];
+}
+
+const DAY_MS = 86_400_000;
+
+/**
+ * Opens the counts of the clients' requests and tokens, for all workers. They are kept in a Redis, or in the
+ * memory of this process, which begins with the counts that were stored in the workspace.
+ */
+export async function openCounts(
+  config: Config,
+  { authorities, log, counters, conditions }: CountsDeps,
+): Promise<RequestCounts> {
+  const { workspace, limitsStore, limitsStoreFailure } = config;
+  if (limitsStore !== undefined) {
+    const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
+    const store = `${urlHost(host)}:${port}`;
+    return openRedisCounts({
+      url: limitsStore,
+      onFailure: limitsStoreFailure,
+      ca: authorities,
+      connected: () => log.info({ store }, 'Connected to the store of the limits'),
+      failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
+      recovered: () => conditions.clear('limits_store_away'),
+      unusable: (client, reason) =>
+        conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
+      usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
+      uncounted() {
+        counters.uncounted += 1;
+      },
+    });
+  }
+  const stored = await openCountLog({
+    workspace,
+    onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
+    onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
+  });
+  const { before, unreadable: lines } = stored;
+  if (lines > 0)
+    log.warn({ lines }, 'Some lines of the counts of the limits cannot be read, and are left out');
+  return { ...createRequestCounts({ before, record: stored.add }), close: stored.close };
+}
+
+/** The loss of receipts with a worker that ended without its last messages. Perhaps it had none. */
+const LAST_OF_WORKER = {
+  of: 'workers', // a loss that is certain, and worse, stays beside it
+  message: 'perhaps some, with a worker that ended before it had handed over its last ones',
+  remedy:
+    'The log says how the worker ended; often the system killed it for want of memory. The chain of the receipts shows the gap.',
+  severity: 'warning',
+  lasts: DAY_MS,
+  fields: { lost: 'unknown' },
+} as const;
+
+/** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
+export async function openReceipts(
+  config: Config,
+  { log, counters, conditions }: RecordsDeps,
+): Promise<ReceiptLog> {
+  const opened = await openReceiptLog({
+    workspace: config.workspace,
+    version: VERSION,
+    counters: counters.receipts,
+    onFailure(error) {
+      const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
+      conditions.set('receipts_waiting', diskFailure(resolve(config.workspace), error), { remedy });
+    },
+    onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
+    onLoss(lost) {
+      if (lost === null) conditions.set('receipts_lost', LAST_OF_WORKER.message, LAST_OF_WORKER);
+      else {
+        const message = `${counters.receipts.lost} since the start`;
+        conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
+      }
+    },
+    onUnpruned: ({ message: reason }) =>
+      log.warn(
+        { reason },
+        'Old exchanges beside the receipts could not be removed; the next verification tries again',
+      ),
+    onReplaced: () =>
+      conditions.set('receipts_moved', `${config.workspace}/receipts lacked the key`, { lasts: DAY_MS }),
+  });
+  const { instance, publicKey } = opened;
+  if (opened.isKeyChanged)
+    conditions.set(
+      'receipts_key_changed',
+      `${config.workspace}/receipts named another public key, or has receipts whose public key is not in its keys`,
+      {
+        lasts: DAY_MS,
+      },
+    );
+  log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
+  return opened;
+}

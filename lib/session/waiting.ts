@@ -1,0 +1,181 @@
+/** Gives each request its epoch, and lets it wait for the next one. */
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { type Clock, momentOf, pause } from './clock.ts';
+import type { Epoch } from './epoch.ts';
+import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
+import type { Renewals } from './renewals.ts';
+import {
+  errorAfterDenial,
+  hideVerdict,
+  notReady,
+  notReplaced,
+  permanentAt,
+  refusalOf,
+} from './request-errors.ts';
+import type { Requests } from './requests.ts';
+import { forcedBy, hasKey, suspendedSecret } from './state.ts';
+
+/** ms that a request waits for the next secret after the service denied its secret, by default. */
+const FORCED_TIMEOUT = 30_000;
+/**
+ * ms that a request waits for a renewal while the service is refused: the service may have been repaired.
+ * With `onDemand` it waits for FORCED_TIMEOUT, because the renewal may end with it.
+ */
+const REFUSED_PATIENCE = 5_000;
+
+export interface AcquireOptions {
+  /** The bearer token of the request, used for attestation only where no key is configured. */
+  readonly offeredKey?: string | undefined;
+  readonly timeoutMs: number;
+  readonly signal?: AbortSignal;
+}
+
+interface WaitingDeps {
+  readonly renewals: Renewals;
+  readonly requests: Requests;
+  /** Aborted when the session ends. */
+  readonly closed: AbortSignal;
+  readonly clock: Clock;
+  readonly onDemand: boolean;
+  readonly host: string;
+}
+
+/** The two functions of a session that wait. `Session` (lib/session/session.ts) says what they promise. */
+export function createWaiting({ renewals, requests, closed, clock, onDemand, host }: WaitingDeps) {
+  const { state, current, dispatch } = renewals;
+
+  async function acquire({ offeredKey, timeoutMs, signal }: AcquireOptions): Promise<Epoch> {
+    requests.haveCome = true;
+    const inForce = current();
+    const ready = inForce ?? worthTrying();
+    if (ready === undefined) return within(timeoutMs, signal, (ended) => nextEpoch(offeredKey, ended));
+    // The renewal may be overdue: a timer may be late (the machine slept), and without a kept key there is
+    // none. Nobody waits for this renewal, so after a failure it has the time that the state says.
+    const isDue = clock.now() >= (state().due ?? ready.renewAt) || inForce === undefined;
+    if (isDue && !closed.aborted) nextChance(offeredKey).catch(() => {});
+    return ready;
+  }
+
+  async function renewAfterRejection(secretId: string, timeoutMs: number = FORCED_TIMEOUT): Promise<Epoch> {
+    const epoch = current();
+    if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
+    closed.throwIfAborted();
+    const forced = forcedBy(state(), momentOf(clock));
+    dispatch({ type: 'denied', secretId });
+    if (forced === 'failed') throw refusalOf(state()) ?? notReplaced(host, state().outage?.error);
+    if (forced === 'made')
+      throw new PrivatemodeError('secret_denied', `${host} denies a secret that it was given a moment ago`);
+    try {
+      return await within(timeoutMs, undefined, renewedAfterDenial);
+    } catch (thrown) {
+      closed.throwIfAborted();
+      dispatch({ type: 'overdue', secretId });
+      throw errorAfterDenial(host, thrown);
+    }
+  }
+
+  /**
+   * Starts what may bring the next epoch, and resolves when it is worth looking again. Without `ended` nobody
+   * waits, and it may resolve at once. Throws api_key_missing, and the error with which an attestation with
+   * the offered key failed.
+   */
+  async function nextChance(offeredKey: string | undefined, ended?: AbortSignal): Promise<void> {
+    if (hasKey(state()))
+      return ended === undefined ? dispatch({ type: 'awaited' }) : renewals.renewing(ended);
+    if (offeredKey === undefined) {
+      throw new PrivatemodeError('api_key_missing', 'no API key is configured, and the request brings none');
+    }
+    const began = clock.monotonic();
+    const { changed, forget } = requests.change();
+    try {
+      await Promise.race([changed, renewals.offer(offeredKey)]);
+    } catch (thrown) {
+      const error = asPrivatemodeError(thrown);
+      if (error.blame === 'client' || closed.aborted) throw error;
+      const due = confirmAt(state().verdicts);
+      if (due === undefined || began >= due) throw refusalOf(state()) ?? hideVerdict(host, error);
+      await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
+    } finally {
+      forget();
+    }
+  }
+
+  async function nextEpoch(offeredKey: string | undefined, ended: AbortSignal): Promise<Epoch> {
+    for (let waited = false; ; ) {
+      const epoch = current();
+      if (epoch !== undefined) return epoch;
+      closed.throwIfAborted();
+      const permanent = permanentAt(state(), clock.now(), onDemand);
+      if (permanent !== undefined) {
+        // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
+        // stays.
+        if (!isOwnFault(permanent.code, state().kind)) dispatch({ type: 'awaited' });
+        throw permanent;
+      }
+      const refused = refusalOf(state());
+      if (refused !== undefined && waited) throw refused;
+      const chance = nextChance(offeredKey, ended);
+      chance.catch(() => {}); // it also rejects once nobody waits for it
+      if (refused === undefined) await chance;
+      else {
+        // No renewal has begun, because the last one was a moment ago.
+        if (hasKey(state()) && state().running === undefined) throw refused;
+        waited = true;
+        await Promise.race([chance, pause(clock, onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
+      }
+      ended.throwIfAborted();
+    }
+  }
+
+  /**
+   * Resolves with what `work` resolves with. After `ms` it rejects with the error for which the service is
+   * refused, or else with not_ready. If the request is aborted, it rejects with that reason. `work` gets a
+   * signal that is aborted at the end.
+   */
+  async function within(
+    ms: number,
+    request: AbortSignal | undefined,
+    work: (ended: AbortSignal) => Promise<Epoch>,
+  ): Promise<Epoch> {
+    const done = new AbortController();
+    const ended = request === undefined ? done.signal : AbortSignal.any([done.signal, request]);
+    const late = pause(clock, ms, ended, 'waiting').then(() => {
+      throw (
+        refusalOf(state()) ?? notReady(host, `was not verified within ${ms / 1000} s`, state().outage?.error)
+      );
+    });
+    try {
+      return await Promise.race([work(ended), late]);
+    } finally {
+      done.abort();
+    }
+  }
+
+  /**
+   * The suspended epoch, unless the last verdict rejected the service. Its secret came from an accepted
+   * verdict, and a failed renewal without a verdict does not undo that. A response that authenticates under
+   * it ends the suspension.
+   */
+  const worthTrying = (): Epoch | undefined =>
+    !isRejected(state().verdicts) && suspendedSecret(state(), momentOf(clock))
+      ? renewals.newest()
+      : undefined;
+
+  /**
+   * Waits for the renewal after a denial. If the renewal fails, the secret is suspended. If the last verdict
+   * rejected the service and there is a key, the next verdict then decides, as at a start. Otherwise this
+   * throws.
+   */
+  async function renewedAfterDenial(ended: AbortSignal): Promise<Epoch> {
+    if (state().running === undefined) throw new PrivatemodeError('not_ready', 'no API key to attest with');
+    while (state().running !== undefined) await renewals.renewing(ended); // resolves at each change
+    closed.throwIfAborted();
+    ended.throwIfAborted();
+    const { error } = state().outage ?? {};
+    if (error === undefined) return renewals.newest() as Epoch; // it was made
+    if (isRejected(state().verdicts) && hasKey(state())) return nextEpoch(undefined, ended);
+    throw error;
+  }
+
+  return { acquire, renewAfterRejection };
+}
