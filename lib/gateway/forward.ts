@@ -35,7 +35,7 @@ const EPOCH_TIMEOUT = 30_000;
  *   It reads a 500 at once, because such an error may ask for a retry. `withOneRetry` calls it twice at most.
  * - `respond` decrypts the response and writes it to the application. If the response breaks off after its
  *   head, `respond` itself breaks the connection; in a stream it writes an error event before that. If an
- *   encrypted error cannot be read to its end, `respond` shows its status without its text.
+ *   error cannot be decrypted, `respond` shows its status without its text.
  *
  * The body is scanned while it arrives, and encrypted while it is sent. None of it is sent before all of it
  * has arrived, because the head of the upstream request states the model, the shard key and the length. The

@@ -15,6 +15,7 @@ import { overflowBody } from '../pipeline/context-overflow.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../pipeline/decrypt-events.ts';
 import { type DecryptStream, UNENCRYPTED } from '../pipeline/decrypt-stream.ts';
+import { piecesOf } from '../pipeline/pieces.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { type Accounts, isUndecryptable } from './accounts.ts';
 import { ClientGone } from './life.ts';
@@ -221,7 +222,7 @@ async function respondBody(
   const isError = status >= 400;
   const decrypter = createBodyDecrypter(match.endpoint, cipher, isError ? undefined : asked);
   const room = roomForWhole(exchange, response);
-  const source = errorBody === undefined ? response : Readable.from([errorBody]);
+  const source = errorBody === undefined ? response : Readable.from(piecesOf(errorBody));
   const stream = openResponse(exchange, source, decrypter, { room });
   let pieces: Uint8Array[] = await stream.toArray();
   accounts.delivered({ usage: decrypter.usage });

@@ -52,7 +52,8 @@ function parsed(bytes: Uint8Array): JsonValue | undefined {
 
 /**
  * One difference between two manifests. `path`: JSON pointer (RFC 6901); a value that is not there is
- * undefined. A number that a double does not hold exactly is its text, as a string.
+ * undefined. A number that JavaScript would write differently, such as one beyond 2^53, is its text as a
+ * string.
  */
 export interface ManifestChange {
   readonly path: string;

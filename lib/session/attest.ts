@@ -97,20 +97,22 @@ export async function attest(
   hooks.onStep('evidence');
   const document = await control.attest(apiKey, nonce, signal);
   hooks.onStep('collateral');
-  let arrivedAt = 0;
+  let arrived = 0;
   const asked = askOnce(collateral, true, () => {
-    arrivedAt = clock.now();
+    arrived++;
   });
   const subject = { document, nonce, manifest, roots, collateral: asked, secretFollows: true };
   let now: Date;
+  let before: number;
   let found: Awaited<ReturnType<typeof judgeEvidence>>;
   // Vendors sign some collateral when they are asked for it. So what is not valid yet is judged once more by
   // the time at which the last of it arrived.
   do {
     now = new Date(clock.now());
+    before = arrived;
     found = await judgeEvidence({ ...subject, now });
-  } while (found.failure?.detail?.clock === 'early' && arrivedAt > now.getTime());
-  signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
+    signal?.throwIfAborted(); // a renewal that was given up changes nothing any more
+  } while (found.failure?.detail?.clock === 'early' && arrived > before);
   const evidence = endedBy(undefined, evidenceVerdict(found, { manifest, roots }));
   await hooks.onEvidence({ verdict: evidence, askedAt, nonce, document });
   const { meshCaPem } = found;

@@ -80,7 +80,12 @@ function withoutNewest(error: PrivatemodeError, cause: PrivatemodeError): Privat
   const { code, detail } = error;
   const { remedy } = code === 'manifest_mismatch' && !detail?.unvouched ? cause : error;
   const message = `${error.message}; whether there is a newer manifest is unknown: ${cause.message}`;
-  return new PrivatemodeError(code, message, { cause, remedy, detail: { ...detail, newestMissing: true } });
+  const { pause } = cause.detail ?? {};
+  return new PrivatemodeError(code, message, {
+    cause,
+    remedy,
+    detail: { ...detail, newestMissing: true, pause },
+  });
 }
 
 interface Round {

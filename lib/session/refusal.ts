@@ -121,11 +121,11 @@ export function rejected(
 }
 
 /**
- * The verdicts after an attestation ended with `error`. If that is the error of the last verdict, it may say
- * more: that no newer manifest could be fetched.
+ * The verdicts after an attestation ended with `error`. If that is the error of the last verdict, and says
+ * that no newer manifest could be fetched, it replaces the error of the verdict.
  */
 export const endedWith = (verdicts: Verdicts, error: PrivatemodeError): Verdicts =>
-  verdicts.error?.code === error.code ? { ...verdicts, error } : verdicts;
+  error.detail?.newestMissing && verdicts.error?.code === error.code ? { ...verdicts, error } : verdicts;
 
 /**
  * Whether the fault lies in the manifest itself, so that nothing that the service says can change the

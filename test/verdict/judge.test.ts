@@ -193,7 +193,7 @@ describe('the moment of a verdict', () => {
   const second = (ms: number): Date => new Date(ms - (ms % 1000));
 
   /** The verdict on evidence without collateral. Each of AMD's two answers takes a second. */
-  async function attested(signedAt: (asked: number) => Date) {
+  async function attested(signedAt: (asked: number) => Date, setBack = 0) {
     let wall = began + 300;
     const answers = new Map<'vcek' | 'crl', Uint8Array>();
     async function signed(what: 'vcek' | 'crl', sign: (date: Date) => Uint8Array): Promise<Uint8Array> {
@@ -223,7 +223,9 @@ describe('the moment of a verdict', () => {
     let judged = 0;
     const counted: typeof verify = (subject) => {
       judged++;
-      return verify({ ...subject, secretFollows: false });
+      return verify({ ...subject, secretFollows: false }).finally(() => {
+        wall -= setBack;
+      });
     };
     const clock = { now: () => wall, monotonic: () => 0 };
     const deps = { ...input, collateral, control, clock, verify: counted };
@@ -254,5 +256,13 @@ describe('the moment of a verdict', () => {
     const { verdict, answers, judged } = await attested((ms) => new Date(ms + 60_000));
     assert.deepEqual([verdict.outcome, verdict.failure?.check?.id], ['rejected', 'snp.chain.validity']);
     assert.deepEqual([[...answers.keys()], judged], [['vcek'], 2]);
+  });
+
+  it('is looked for no more than once for each answer, also if the clock is set back meanwhile', async () => {
+    const { verdict, judged } = await attested(second, 3_600_000);
+    assert.deepEqual(
+      [verdict.outcome, verdict.failure?.check?.id, judged],
+      ['rejected', 'snp.chain.validity', 2],
+    );
   });
 });
