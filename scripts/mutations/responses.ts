@@ -374,7 +374,7 @@ export const RESPONSES: readonly Mutation[] = [
         ...['chat', 'completions', 'messages', 'transcription'].map(
           (endpoint) => `${endpoint}-stream-look: all that a stream needs`,
         ),
-        'unstructured-whole: the document',
+        'unstructured-whole-look: the document',
       ),
     ],
   },

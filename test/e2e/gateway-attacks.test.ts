@@ -449,6 +449,11 @@ const REQUESTS: readonly HonestExchange[] = [
   }),
   asking('embeddings-whole', 'embeddings-whole-look', lookAlike(WHOLE_LOOK.embeddings)),
   asking('transcription-whole', 'transcription-whole-look', lookAlike(['"reflected"'])),
+  asking('unstructured-whole', 'unstructured-whole-look', {
+    type: 'Text',
+    element_id: '0',
+    text: 'reflected',
+  }),
   asking('transcription-stream', 'transcription-stream-look', {
     ...lookAlike(
       [
@@ -927,10 +932,10 @@ const ATTACKS: Readonly<Record<string, readonly Row[]>> = {
       reflectedStream('chat', [filled(['a', 'choices']), DONE]),
     ],
     ['a field of the form as text', 'transcription-whole', reflectedBody('transcription', ['a', 'text'])],
-    ['the document', 'unstructured-whole', reflectedBody('unstructured', ['0'])],
+    ['the document', 'unstructured-whole-look', reflectedBody('unstructured', ['0'])],
     [
       'the document, its iv in capitals',
-      'unstructured-whole',
+      'unstructured-whole-look',
       reflectedBody('unstructured', ['0'], withUpperCaseIv),
     ],
     ...([(message: string) => message, withUpperCaseIv] as const).flatMap((change, capitals): Row[] => {
