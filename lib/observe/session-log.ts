@@ -10,9 +10,8 @@ import type { Logger, StatusOutput } from './log.ts';
 
 /**
  * Writes session events to the log, and counts each attestation once, when it has been judged to its end.
- * With `forPeople`, a renewal that fails, or tries the newest manifest, for the same reason as the previous
- * one gets a line without that reason and its remedy, because an earlier line has both. Otherwise each line
- * has all its fields.
+ * Each line has all its fields, but `forPeople` does not repeat: if a renewal fails, or tries the newest
+ * manifest, for the same reason as the previous one, its line lacks that reason and the remedy.
  */
 export function sessionLog(
   log: Logger,
@@ -140,11 +139,10 @@ const fields = ({ code, message, remedy }: PrivatemodeError) => ({ code, reason:
 const PATIENCE = 3_000;
 
 /**
- * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for:
- * on a terminal in a line that counts the seconds since the start, otherwise in one log line for each thing,
- * which is not repeated when the proxy waits for the same thing again. Failures have log lines of their own.
- * On a terminal the ready line is short and for people. `statusPage`: the address of the status page, if
- * there is one.
+ * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for.
+ * On a terminal, one line shows it and counts the seconds since the start. Otherwise each thing that the
+ * proxy waits for gets one log line. Failures have log lines of their own. On a terminal the ready line is
+ * short and for people. `statusPage`: the address of the status page, if there is one.
  */
 export function reportStart({
   log,

@@ -213,7 +213,7 @@ function onFailed(state: SessionState, failure: Failure, at: Moment): Decision {
   const failures = (outage?.failures ?? 0) + 1;
   const dropped = error.code === 'api_key_rejected' && key !== 'configured';
   const permanent = permanentCause(state, error, at, key === 'configured');
-  const retryIn = dropped ? undefined : pauseAfter(state, failure, failures, at);
+  const { retryIn, confirms } = dropped ? NO_RENEWAL : nextRenewal(state, failure, failures, at);
   const isNew = permanent !== undefined && outage?.isReported !== true;
   const told: Effect[] = [];
   if (dropped) {
@@ -221,7 +221,7 @@ function onFailed(state: SessionState, failure: Failure, at: Moment): Decision {
     told.push(tell({ type: 'key-dropped', message }));
   }
   if (isNew) told.push({ type: 'permanent', error: permanent });
-  const message = failureMessage(error, retryIn, confirms(state, began, retryIn, at));
+  const message = failureMessage(error, retryIn, confirms);
   told.push(tell({ type: 'update-failed', message, error, retryIn, permanent: isNew }), WAKE);
   const isReported = isNew || outage?.isReported === true;
   const next: SessionState = {
@@ -325,40 +325,37 @@ function permanentCause(
 /** ms for which a host that failed wants no request. */
 const wantedPause = (error: PrivatemodeError | undefined): number => 1000 * (error?.detail?.pause ?? 0);
 
+/** When the next renewal begins, and whether it is the first that can confirm a rejection. */
+interface NextRenewal {
+  /** ms; undefined: when a client sends a key. */
+  readonly retryIn: number | undefined;
+  readonly confirms: boolean;
+}
+
+const NO_RENEWAL: NextRenewal = { retryIn: undefined, confirms: false };
+
 /**
- * ms until the next renewal: 1 s, doubling, up to 60 s, of which the upper half is random, but no less than
- * a host wants. After a hopeless failure it is 60 s from the first failure on. The next renewal begins no
- * later than the moment at which a rejection can be confirmed, because clients wait to hear of that.
+ * The pause before the next renewal is 1 s, doubling, up to 60 s, of which the upper half is random, but no
+ * less than a host wants. After a hopeless failure it is 60 s from the first failure on. The next renewal
+ * begins no later than the moment at which a rejection can be confirmed, because clients wait to hear of
+ * that.
  */
-function pauseAfter(
+function nextRenewal(
   state: SessionState,
   { began, error, random }: Failure,
   failures: number,
   { monotonic }: Moment,
-): number {
+): NextRenewal {
   const full = isHopeless(state, error, state.key === 'configured')
     ? LONGEST_BACKOFF
     : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
   const pause = Math.max(full * (0.5 + random / 2), wantedPause(error));
   const confirmed = confirmAt(state.verdicts);
-  if (confirmed === undefined || began >= confirmed) return pause;
-  return Math.min(pause, Math.max(0, confirmed - monotonic));
-}
-
-/**
- * Whether the renewal in `retryIn` ms is the first that can confirm a rejection. `began`: when the last
- * renewal began, on the monotonic clock.
- */
-function confirms(
-  { verdicts }: SessionState,
-  began: number,
-  retryIn: number | undefined,
-  { monotonic }: Moment,
-): boolean {
-  const confirmed = confirmAt(verdicts);
-  return (
-    retryIn !== undefined && confirmed !== undefined && began < confirmed && confirmed - monotonic <= retryIn
-  );
+  const wait =
+    confirmed === undefined || began >= confirmed
+      ? Number.POSITIVE_INFINITY
+      : Math.max(0, confirmed - monotonic);
+  return { retryIn: Math.min(pause, wait), confirms: wait <= pause };
 }
 
 /**

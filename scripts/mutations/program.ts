@@ -618,7 +618,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a session that renews on demand: an error of an hour ago refuses every request',
-    file: 'lib/session/request-errors.ts',
+    file: 'lib/session/waiting.ts',
     edits: [{ find: 'return isFresh || stays ? permanent : undefined;', replace: 'return permanent;' }],
     tests: [
       {
