@@ -2,6 +2,7 @@
 import { join } from 'node:path';
 import { checkClients } from './access/clients.ts';
 import type { TrustRoots } from './attestation/verify-evidence.ts';
+import { systemClock } from './clock.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
@@ -31,7 +32,6 @@ import { createVerification } from './observe/verification-document.ts';
 import { openAdmin } from './open-admin.ts';
 import { type CountsDeps, openCounts, openReceipts } from './open-records.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
-import { systemClock } from './session/clock.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import type { Observer } from './session/events.ts';

@@ -14,6 +14,8 @@ const LIB = join(ROOT, 'lib');
 /** Room → rooms it may import. Files directly in lib/ are rooms of their own name. */
 const MAY_IMPORT: Record<string, readonly string[]> = {
   errors: [],
+  times: [],
+  clock: ['times'],
   version: [],
   text: [],
   'listen-failed': ['errors'],
@@ -29,7 +31,17 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'responses-api': ['errors', 'crypto', 'pipeline'],
   verdict: ['errors', 'text', 'version', 'crypto', 'strict-json', 'attestation'],
   'manifest-log': ['errors', 'files', 'strict-json'],
-  session: ['errors', 'text', 'crypto', 'strict-json', 'attestation', 'network', 'manifest-log', 'verdict'],
+  session: [
+    'clock',
+    'errors',
+    'text',
+    'crypto',
+    'strict-json',
+    'attestation',
+    'network',
+    'manifest-log',
+    'verdict',
+  ],
   receipts: ['errors', 'files', 'verdict', 'manifest-log', 'session'],
   'http-rules': ['errors', 'api', 'envelope', 'network'],
   observe: ['errors', 'listen-failed', 'text', 'version', 'session', 'manifest-log', 'verdict'],
@@ -38,6 +50,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   access: ['errors', 'files', 'crypto', 'strict-json', 'attestation', 'api', 'config', 'watch-files'],
   limits: ['errors', 'config', 'files', 'access'],
   gateway: [
+    'clock',
     'errors',
     'version',
     'files',
@@ -54,6 +67,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'responses-api',
   ],
   'client-library': [
+    'times',
+    'clock',
     'errors',
     'text',
     'api',
@@ -77,6 +92,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'listener',
   ],
   workers: [
+    'clock',
     'errors',
     'version',
     'crypto',
@@ -91,6 +107,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'open-admin': ['version', 'config', 'gateway', 'gateway-server', 'network', 'observe', 'session'],
   'open-records': ['errors', 'version', 'config', 'files', 'limits', 'network', 'observe', 'receipts'],
   commands: [
+    'clock',
     'errors',
     'text',
     'version',

@@ -3,13 +3,14 @@
  * fetch.
  */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
+import type { Clock } from '../clock.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Clock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
+import { TIMES } from '../times.ts';
 import { createControlCall, isNobody } from './control-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
 import { verdictOf } from './verification.ts';
@@ -122,6 +123,7 @@ function manifestSource(
  * timers keep nothing alive.
  */
 const clock: Clock = {
+  times: TIMES,
   now: Date.now,
   monotonic: () => performance.timeOrigin + performance.now(),
   after(ms, then, waiting) {

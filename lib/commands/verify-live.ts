@@ -3,6 +3,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
+import { systemClock } from '../clock.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, configOf } from '../config/config.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
@@ -14,7 +15,6 @@ import { type ControlCall, createControlCall } from '../network/control-call.ts'
 import { createOutbound } from '../network/outbound.ts';
 import type { Environment } from '../network/trust-store.ts';
 import { attest, type Step } from '../session/attest.ts';
-import { systemClock } from '../session/clock.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { managedManifest } from '../session/manifest-source.ts';

@@ -1,6 +1,6 @@
 /** Ends the exchanges of clients that no longer take what is written to them, which frees their places. */
 import type { Socket } from 'node:net';
-import { type Clock, systemClock } from '../session/clock.ts';
+import { type Clock, systemClock } from '../clock.ts';
 
 /** ms without progress after which an exchange ends, and how often the exchange is looked at in that time. */
 const READ_TIMEOUT = 600_000;

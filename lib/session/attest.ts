@@ -5,6 +5,7 @@
 import { askOnce, type CollateralSource } from '../attestation/collateral.ts';
 import { verifySecretResponse } from '../attestation/mesh.ts';
 import { type TrustRoots, verify } from '../attestation/verify-evidence.ts';
+import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import {
   type CanBeOpened,
@@ -15,7 +16,6 @@ import {
   withSecretChecks,
 } from '../verdict/judge.ts';
 import type { Verdict } from '../verdict/verdict.ts';
-import type { Clock } from './clock.ts';
 import type { ControlApi } from './control-api.ts';
 import { type SharedSecret, startSecretExchange } from './secret-exchange.ts';
 

@@ -3,9 +3,9 @@
  * tried and how often.
  */
 import { hmacSha256, secretKey } from '#crypto/aead';
+import type { Clock } from '../clock.ts';
 import { randomBytes } from '../crypto/random.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { Clock } from './clock.ts';
 import { aboutPlaceholder } from './control-api.ts';
 import type { Epoch } from './epoch.ts';
 

@@ -13,10 +13,10 @@ import {
   type SignedCollateral,
 } from '../attestation/verify-evidence.ts';
 import { parseCertificate } from '../attestation/x509/certificate.ts';
+import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import type { Collateral, CollateralStore } from '../network/collateral-store.ts';
 import type { ControlCall, HttpResponse } from '../network/control-call.ts';
-import type { Clock } from './clock.ts';
 
 export interface CollateralCache extends CollateralSource {
   /** The cache as the source of one verdict. */

@@ -3,8 +3,9 @@
  * the time. The state holds no keys and no secrets. lib/session/renewals.ts carries it out, and holds these;
  * lib/session/waiting.ts deals with the requests that wait.
  */
+
+import type { Moment } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { Moment } from './clock.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
 import { livesAt } from './lifetimes.ts';
 import {

@@ -4,13 +4,13 @@
  */
 import { sha256 } from '#crypto/digest';
 import type { CollateralSource } from '../attestation/verify-evidence.ts';
+import { type Clock, pause } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode, PrivatemodeError } from '../errors.ts';
 import type { ManifestLog } from '../manifest-log/manifest-log.ts';
 import { completed } from '../verdict/judge.ts';
 import type { recordExchange } from '../verdict/saved-exchange.ts';
 import { type Verdict, verdictText } from '../verdict/verdict.ts';
 import { type AttestDeps, attest, type Step } from './attest.ts';
-import { type Clock, pause } from './clock.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { EpochFacts } from './epoch-facts.ts';
 import { failureMessage, type Observer } from './events.ts';

@@ -1,5 +1,5 @@
 /** How long an attested secret is used, and when it is renewed. */
-import type { Moment } from './clock.ts';
+import type { Moment } from '../clock.ts';
 
 /** For how long an epoch may be used, and when it is renewed, as `lifetimesOf` computes it. */
 export type Lifetimes = Readonly<ReturnType<typeof lifetimesOf>>;

@@ -2,10 +2,11 @@
  * Keeps the secret of a session fresh: has it renewed in time, and holds the newest epoch. Carries out what
  * lib/session/decide.ts decides.
  */
+
+import { Alarm, momentOf, pause } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
-import { Alarm, momentOf, pause } from './clock.ts';
 import { decide, type Happening } from './decide.ts';
 import { createEpochMaker, type Epoch, type EpochDeps } from './epoch.ts';
 import type { Observer } from './events.ts';

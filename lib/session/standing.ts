@@ -2,8 +2,9 @@
  * The state of the proxy, by name. It decides what requests get, and every page, log line and metric shows
  * the same one. Only this file computes it, in the primary and in each worker (docs/states.md).
  */
+
+import { type Clock, type Moment, momentOf } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import { type Clock, type Moment, momentOf } from './clock.ts';
 import { type SecretState, secretAt, type Term } from './lifetimes.ts';
 
 /** Everything that the state depends on, except the time. A worker gets it from the primary. */

@@ -2,8 +2,9 @@
  * The state of a session as data, and what can be read from it. It holds no keys, no secrets, and nothing
  * that waits. lib/session/decide.ts changes it.
  */
+
+import type { Moment } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import type { Moment } from './clock.ts';
 import type { Epoch } from './epoch.ts';
 import { secretAt } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';

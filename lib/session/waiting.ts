@@ -1,6 +1,7 @@
 /** Gives each request its epoch, and lets it wait for the next one. */
+
+import { type Clock, momentOf, pause } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { type Clock, momentOf, pause } from './clock.ts';
 import { HURRY_INTERVAL } from './decide.ts';
 import type { Epoch } from './epoch.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';

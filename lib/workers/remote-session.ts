@@ -2,7 +2,7 @@
  * The session as a worker sees it: uses the epoch that the primary sent, and asks the primary for everything
  * else.
  */
-import { momentOf, systemClock } from '../session/clock.ts';
+import { momentOf, systemClock } from '../clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { standingOf } from '../session/standing.ts';

@@ -9,7 +9,7 @@ import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
-import { systemClock } from '../../lib/session/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';

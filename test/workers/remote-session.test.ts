@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { systemClock } from '../../lib/session/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import type { EpochWire, News, ToPrimary } from '../../lib/workers/messages.ts';
 import { createRemoteSession } from '../../lib/workers/remote-session.ts';
 

@@ -1,4 +1,5 @@
-import type { Clock } from '../../../lib/session/clock.ts';
+import type { Clock } from '../../../lib/clock.ts';
+import { TIMES, type Times } from '../../../lib/times.ts';
 
 /** A clock whose hands the test turns. */
 export interface FakeClock extends Clock {
@@ -23,12 +24,13 @@ export async function settle(turns = 20): Promise<void> {
   for (let i = 0; i < turns; i++) await new Promise(setImmediate);
 }
 
-export function createFakeClock(start = Date.parse('2026-12-01T00:00:00Z')): FakeClock {
+export function createFakeClock(start = Date.parse('2026-12-01T00:00:00Z'), times: Times = TIMES): FakeClock {
   let wall = start;
   // Timers go by a clock of their own, as in Node: the monotonic one.
   let elapsed = 0;
   const timers = new Set<Timer>();
   return {
+    times,
     now: () => wall,
     monotonic: () => elapsed,
     after(ms, run, waiting) {

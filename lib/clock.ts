@@ -1,5 +1,8 @@
-/** The wall clock, the monotonic clock and the timers of a session. Tests replace them. */
+/** The time of the program: two clocks, timers, and how long each wait is. Tests replace them. */
+import { TIMES, type Times } from './times.ts';
+
 export interface Clock {
+  readonly times: Times;
   /** Wall clock, ms since 1970: it goes on while the machine sleeps. */
   now(): number;
   /**
@@ -28,15 +31,22 @@ export const momentOf = (clock: Pick<Clock, 'now' | 'monotonic'>): Moment => ({
   monotonic: clock.monotonic(),
 });
 
-export const systemClock: Clock = {
+/** The clock of the system, with these times. */
+export const clockWith = (times: Times): Clock => ({
+  times,
   now: Date.now,
-  monotonic: () => Number(process.hrtime.bigint() / 1_000_000n),
+  monotonic() {
+    const [seconds, nanoseconds] = process.hrtime();
+    return seconds * 1_000 + Math.floor(nanoseconds / 1_000_000);
+  },
   after(ms, then, waiting) {
     const timer = setTimeout(then, ms);
     if (waiting === undefined) timer.unref();
     return () => clearTimeout(timer);
   },
-};
+});
+
+export const systemClock: Clock = clockWith(TIMES);
 
 /** Resolves after `ms`, or rejects with the signal's reason. `waiting` as for Clock.after. */
 export async function pause(
@@ -59,12 +69,9 @@ export async function pause(
 }
 
 /**
- * The longest timer of an alarm, in ms. After it the alarm reads the wall clock again, which may have jumped
- * because the machine slept or somebody corrected the clock.
+ * Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was turned back. The
+ * clock may jump, because the machine slept or somebody corrected it, so the alarm looks at it now and then.
  */
-const LONGEST_SLEEP = 30_000;
-
-/** Calls `ring` at a time of the wall clock, or as soon as a timer finds that this clock was turned back. */
 export class Alarm {
   readonly #clock: Clock;
   readonly #ring: () => void;
@@ -82,7 +89,7 @@ export class Alarm {
     this.#cancel();
     this.due = due;
     const setAt = this.#clock.now();
-    this.#cancel = this.#clock.after(Math.min(Math.max(due - setAt, 0), LONGEST_SLEEP), () => {
+    this.#cancel = this.#clock.after(Math.min(Math.max(due - setAt, 0), this.#clock.times.alarmLook), () => {
       const now = this.#clock.now();
       if (now < due && now >= setAt) this.set(due);
       else this.#ring();

@@ -2,12 +2,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pause, systemClock } from '../../lib/session/clock.ts';
-import { createFakeClock, settle } from '../support/remote/fake-clock.ts';
+import { pause, systemClock } from '../lib/clock.ts';
+import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 function run(program: string) {
   return spawnSync(process.execPath, ['--input-type=module', '-e', program], {
-    cwd: join(import.meta.dirname, '../..'),
+    cwd: join(import.meta.dirname, '..'),
     encoding: 'utf8',
     timeout: 20_000,
   });
@@ -16,7 +16,7 @@ function run(program: string) {
 describe('system clock', () => {
   it('keeps the process alive only for timers of the kind "waiting"', () => {
     const { stdout, status } = run(`
-      const { systemClock } = await import('./lib/session/clock.ts');
+      const { systemClock } = await import('./lib/clock.ts');
       systemClock.after(60_000, () => console.log('never'));
       systemClock.after(50, () => console.log('waited'), 'waiting');`);
     assert.deepEqual([status, stdout], [0, 'waited\n']);
@@ -25,7 +25,7 @@ describe('system clock', () => {
   it('has a monotonic time that is the same in other processes of this machine', () => {
     const before = systemClock.monotonic();
     const { stdout } = run(`
-      const { systemClock } = await import('./lib/session/clock.ts');
+      const { systemClock } = await import('./lib/clock.ts');
       console.log(systemClock.monotonic());`);
     const theirs = Number(stdout);
     assert.ok(before <= theirs && theirs <= systemClock.monotonic(), `${before}, ${stdout}`);
@@ -80,7 +80,7 @@ describe('a session on the system clock', () => {
   it('lets the process end once no request waits, whether or not it was closed', () => {
     for (const close of ['session.close();', '']) {
       const { stdout, stderr, status } = run(`
-        const { systemClock } = await import('./lib/session/clock.ts');
+        const { systemClock } = await import('./lib/clock.ts');
         const { createSession } = await import('./lib/session/session.ts');
         const session = createSession({
           apiKey: 'key',

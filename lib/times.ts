@@ -1,0 +1,188 @@
+/**
+ * Every wait, time limit and interval of the product, in ms, with its meaning. The composition root hands them
+ * in as part of the clock (lib/clock.ts), so that a test can advance the clock or hand in other times. No flag
+ * and no environment variable changes a row; test/times.test.ts states how the rows relate to each other.
+ */
+export const TIMES = Object.freeze({
+  // The secret (lib/session)
+  /** The service forgets a secret this long after the exchange (docs/protocol/inference.md 10). */
+  secretKept: 3_600_000,
+  /** A request waits this long for a verified service. */
+  epochWait: 30_000,
+  /** A second rejection counts only this long after the first, since anybody on the way can send one. */
+  confirmAfter: 6_000,
+  /** A request waits this long for a renewal while the service is refused: it may have been repaired. */
+  refusedWait: 5_000,
+  /** A request whose secret was denied waits this long for the next secret. */
+  deniedWait: 30_000,
+  /** Between two renewals that denials force. A denial is not authenticated. */
+  deniedPause: 10_000,
+  /** The pause after the first failed renewal; it doubles with each further one. */
+  firstBackoff: 1_000,
+  longestBackoff: 60_000,
+  /** Waiting requests begin a renewal before its pause is over, but not sooner after the last failure. */
+  hurryAfter: 5_000,
+  /** Between two tries of one renewal, while the service replaces its manifest. */
+  longestRoundPause: 5_000,
+  /** The failure with a client's key counts for this long: nobody tries again before the next client. */
+  offerCounts: 600_000,
+  /** A key that the service refused is not tried again for this long. */
+  refusedKeyKept: 30_000,
+  /** Between two signs of life of a renewal, and without one after which it counts as lost. */
+  signOfLife: 1_000,
+  lostAfter: 3_000,
+  /** The longest timer of an alarm: then it reads the wall clock again, which may have jumped. */
+  alarmLook: 30_000,
+
+  // Calls that the session makes
+  /** For an attestation document, a secret exchange, and a manifest. */
+  controlTimeout: 30_000,
+  manifestTimeout: 30_000,
+  /** For collateral of AMD and Intel, and for a second try whose result only replaces what is there. */
+  collateralTimeout: 20_000,
+  collateralAgainTimeout: 5_000,
+  /** Collateral that was fetched this short a time ago is not fetched again. */
+  collateralFresh: 60_000,
+  /** A host that sends 429 or 503 without Retry-After gets no call for this long. */
+  usualPause: 10_000,
+  /** Nor for longer than this, whatever it asks for. */
+  longestPause: 60_000,
+
+  // Connections to the service (lib/network)
+  /** An idle warm connection is replaced after this time, before the service would close it. */
+  warmRenew: 45_000,
+  /** By so much earlier where the service closed one. */
+  warmEarlier: 2_000,
+  /** A connection that ends so soon after it was opened counts as failed. */
+  warmYoung: 2_000,
+  warmFirstBackoff: 500,
+  warmLongestBackoff: 60_000,
+  /** Between two looks at the warm connections. */
+  warmLook: 1_000,
+  /** A failure so soon after a request went out on a used connection is that of a stale connection. */
+  staleWithin: 2_000,
+  /** A request that met a reset connection is sent again after this pause. */
+  resetPause: 50,
+  /** The end of an upstream response that nobody reads any more may take this long. */
+  upstreamLinger: 5_000,
+  /** The system probes idle connections to the service after this time. */
+  keepAliveProbe: 1_000,
+
+  // One request of an application (lib/gateway)
+  /** A body waits this long for memory. */
+  memoryWait: 10_000,
+  /** The rate of an upload is measured over this time, and first judged after it. */
+  uploadGrace: 10_000,
+  uploadLook: 1_000,
+  /** A client that takes nothing of its response for this long loses it. */
+  readerWait: 600_000,
+  /** The rest of an upload is read for this long once its response is complete. */
+  discardWait: 1_000,
+  /** A long translation runs this long before other work gets its turn. */
+  turn: 5,
+  modelListInterval: 3_600_000,
+
+  // The listener (lib/listener)
+  /** For the head of a request, and for a TLS handshake. */
+  headTimeout: 15_000,
+  /** Between two looks of Node at the connections whose head is late. */
+  headLook: 1_000,
+  keepAliveTimeout: 75_000,
+  /** A socket file that nobody listens on is removed at this age. */
+  socketFileFresh: 1_000,
+  /** The error event of a response that a shutdown ends has this long to reach its client. */
+  farewell: 2_000,
+  /** A connection without a request has this long for one while the listener drains. */
+  firstRequest: 1_000,
+  /** A TLS connection whose client has ended it may go on this long without completing a write. */
+  stuckWrite: 10_000,
+  /** The end of a connection that does not speak HTTP may take this long. */
+  strangerLinger: 1_000,
+  strangerLook: 20,
+  /** Between two log lines about clients that speak the wrong scheme. */
+  wrongSchemePause: 60_000,
+  certificateLook: 10_000,
+  expiryLook: 3_600_000,
+  /** An expiry of a certificate is told this long before. */
+  expirySoon: 14 * 86_400_000,
+  /** For a message to the service manager. */
+  managerTimeout: 10_000,
+
+  // Start and end of the program
+  /** Between two looks at the state of the session. */
+  standingLook: 10_000,
+  /** Error events, receipts and log have this long after a second signal. */
+  lastWork: 5_000,
+  /** The process ends by itself this long after the grace of its responses. */
+  stopMargin: 15_000,
+  /** Until the log says that it waits for the service, and between two such lines on a terminal. */
+  startPatience: 3_000,
+  startLook: 1_000,
+
+  // Files
+  /** A disk that has not answered within this time counts as failed. */
+  diskPatience: 10_000,
+  /** A lock of this age is that of a process that is gone. */
+  lockStale: 30_000,
+  lockWait: 60_000,
+  lockLook: 25,
+  keyFileLook: 5_000,
+  clientsFileLook: 500,
+  /** A clients file that is half written is read again after this pause. */
+  halfWrittenPause: 40,
+  /** Until a change of the clients file is in force, for `clients`. */
+  clientsInForceWait: 10_000,
+  clientsInForceLook: 100,
+
+  // Limits
+  /** A request waits this long for one of the places of --max-in-flight. */
+  placeWait: 10_000,
+  /** Between two writes of counts, and of receipts. */
+  countFlush: 250,
+  storeReply: 1_000,
+  storeConnect: 2_000,
+  storeFirstRetry: 100,
+  storeLongestRetry: 5_000,
+  /** How long a count in the store belongs to its replica; it is renewed three times in this time. */
+  storeLease: 60_000,
+  storeLook: 50_000,
+
+  // Receipts
+  receiptFlush: 250,
+  /** Refused requests are summed up over this time. */
+  refusalInterval: 60_000,
+  /** Until lost lines are told, so that one line tells of many. */
+  lossDelay: 1_000,
+
+  // Operators
+  /** For a request of the admin listener. */
+  adminTimeout: 10_000,
+  /** Refusals of the operator's key are counted over this time. */
+  ownKeyWindow: 60_000,
+  /** Between two samples of the traffic. */
+  trafficSample: 1_000,
+
+  // Workers
+  workerPatience: 5_000,
+  workerCollect: 1_000,
+  workerLastMessages: 1_000,
+  workersMissing: 10_000,
+  workerFirstRestart: 100,
+  workerLongestRestart: 10_000,
+  workerHealthy: 10_000,
+
+  // Commands
+  statusInterval: 1_000,
+  statusTimeout: 5_000,
+  healthcheckTimeout: 5_000,
+  /** For the models of the proxy that `run` has started, and of a service behind it. */
+  ownModelsTimeout: 5_000,
+  serviceModelsTimeout: 30_000,
+  /** For the version of an agent. */
+  agentTimeout: 20_000,
+  relayKeepAlive: 75_000,
+  relayPatience: 5_000,
+});
+
+/** The rows with other values: a test hands them in. */
+export type Times = { readonly [Name in keyof typeof TIMES]: number };
