@@ -26,15 +26,21 @@ export interface Moment {
   readonly monotonic: number;
 }
 
-export const momentOf = (clock: Pick<Clock, 'now' | 'monotonic'>): Moment => ({
+/** A moment, and how long the waits are that count from it. */
+export interface Present extends Moment {
+  readonly times: Times;
+}
+
+export const presentOf = (clock: Pick<Clock, 'now' | 'monotonic' | 'times'>): Present => ({
   now: clock.now(),
   monotonic: clock.monotonic(),
+  times: clock.times,
 });
 
 /** The clock of the system, with these times. */
 export const clockWith = (times: Times): Clock => ({
   times,
-  now: Date.now,
+  now: () => Date.now(),
   monotonic() {
     const [seconds, nanoseconds] = process.hrtime();
     return seconds * 1_000 + Math.floor(nanoseconds / 1_000_000);
@@ -47,6 +53,20 @@ export const clockWith = (times: Times): Clock => ({
 });
 
 export const systemClock: Clock = clockWith(TIMES);
+
+/** Runs `then` every `ms`, from `ms` on. Returns a function that ends that. No run keeps the process alive. */
+export function every(clock: Clock, ms: number, then: () => void): () => void {
+  let isOver = false;
+  let cancel = clock.after(ms, run);
+  function run(): void {
+    then();
+    if (!isOver) cancel = clock.after(ms, run);
+  }
+  return () => {
+    isOver = true;
+    cancel();
+  };
+}
 
 /** Resolves after `ms`, or rejects with the signal's reason. `waiting` as for Clock.after. */
 export async function pause(

@@ -5,6 +5,7 @@
 
 import { createCertificates } from './access/certificates.ts';
 import { type Clients, openClients } from './access/clients.ts';
+import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
@@ -76,8 +77,8 @@ type Logger = GatewayDeps['log'];
 /** The parts that the program shares with its gateway. This file makes all others from the configuration. */
 export type SharedDeps = Pick<
   GatewayDeps,
+  | 'clock'
   | 'session'
-  | 'patience'
   | 'key'
   | 'observeOwnKey'
   | 'salt'
@@ -100,17 +101,18 @@ export async function startGatewayServer(
   config: Config,
   { outbound, conditions, fd, ...shared }: GatewayServerDeps,
 ): Promise<GatewayServer> {
-  const { log } = shared;
+  const { log, clock } = shared;
   const front = openFront(config, { log, conditions });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
   let closing = false;
   const models = createModelLists(config, {
     outbound,
+    clock,
     log,
     conditions,
     key: () => (closing || shared.session.current() === undefined ? undefined : shared.key.value()),
   });
-  const { upstream, connections } = connectUpstream(config, outbound);
+  const { upstream, connections } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
@@ -175,6 +177,7 @@ export async function startGatewayServer(
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections' | 'workers'>,
   outbound: Outbound,
+  clock: Clock,
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections, workers } = config;
   const agent = outbound.warmAgent(
@@ -188,6 +191,7 @@ export function connectUpstream(
     agent,
     connections,
     freshAgent,
+    clock,
     connectTimeout,
     firstByteTimeout,
   });
@@ -209,12 +213,13 @@ export function gatewayDeps(
   shared: SharedDeps,
 ) {
   const { workspace } = config;
+  const { clock } = shared;
   const bytes = bufferedBytesOf(config);
   return {
     settings: config,
     memory: {
-      uploads: createUploadBudget(bytes, { counters: shared.metrics.counters }),
-      responses: createResponseBudget(bytes, { counters: { bufferedBytes: 0 } }),
+      uploads: createUploadBudget(bytes, { counters: shared.metrics.counters, clock }),
+      responses: createResponseBudget(bytes, { counters: { bufferedBytes: 0 }, clock }),
     },
     dumper: config.dumpRequests ? createDumper({ workspace, log: shared.log }) : undefined,
     ...shared,

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { checkClients } from './access/clients.ts';
 import type { TrustRoots } from './attestation/verify-evidence.ts';
-import { systemClock } from './clock.ts';
+import { type Clock, every, systemClock } from './clock.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
@@ -12,7 +12,7 @@ import { openListeners } from './config/open-listeners.ts';
 import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
-import { type GatewayServer, type GatewayServerDeps, startGatewayServer } from './gateway-server.ts';
+import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
 import { createFairQueue } from './limits/fair-queue.ts';
 import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
 import { claimSocket, SOCKET_UMASK } from './listener/listen.ts';
@@ -35,7 +35,6 @@ import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
 import type { Observer } from './session/events.ts';
-import type { Lifetimes } from './session/lifetimes.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
 import type { Standing } from './session/standing.ts';
@@ -51,12 +50,6 @@ export interface RunningProxy
   readonly counters: Counters;
 }
 
-/** ms between two looks at the state of the session. */
-const STANDING_INTERVAL = 10_000;
-
-/** ms that a worker gets beyond the grace of its streams before it is killed. */
-const WORKER_PATIENCE = 5_000;
-
 export interface ProxyEnvironment {
   /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
   readonly env: Environment;
@@ -65,10 +58,8 @@ export interface ProxyEnvironment {
   readonly onPermanent?: (error: PrivatemodeError) => void;
   /** A terminal for the line that changes during the start; undefined: none. */
   readonly status?: StatusOutput | undefined;
-  /** For a simulated service that keeps its secrets for another time than the real one. */
-  readonly lifetimes?: Lifetimes;
-  /** Time limits of exchanges; tests wait less. */
-  readonly patience?: GatewayServerDeps['patience'];
+  /** Tests hand in another one. */
+  readonly clock?: Clock;
 }
 
 /**
@@ -76,7 +67,7 @@ export interface ProxyEnvironment {
  * listen_failed.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
-  const { env, log, patience, status } = environment;
+  const { env, log, status, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
   const createsSocket = fd === undefined && (await claimOwnSocket(config));
@@ -87,14 +78,14 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const conditions = createConditions({ log });
   opened.defer(() => conditions.close());
   const authorities = loadTrustStore(env);
-  const outbound = createOutbound(env, config.connectTimeout, authorities);
+  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
   opened.defer(() => outbound.close());
   const key = configuredKey(config);
   const named = (error: PrivatemodeError): PrivatemodeError =>
     withSimulatorHint(key.named(error), config, env);
   let serving: GatewayServer | undefined; // set last, because the server needs all the rest
 
-  const gate = await openGate(config, { key, authorities, log, counters, conditions, opened });
+  const gate = await openGate(config, { clock, key, authorities, log, counters, conditions, opened });
   const receipts = config.receipts ? await openReceipts(config, { log, counters, conditions }) : undefined;
   opened.defer(() => receipts?.close());
   const { adminAddress } = config;
@@ -106,6 +97,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   opened.defer(() => report.close());
   const { session, standing, verification } = await openVerifiedSession(config, {
     ...environment,
+    clock,
     key,
     named,
     outbound,
@@ -136,6 +128,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   });
 
   const shared = {
+    clock,
     session,
     key,
     gate,
@@ -152,7 +145,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         ...shared,
         config,
         authorities,
-        patience: config.shutdownGrace + WORKER_PATIENCE,
+        patience: config.shutdownGrace + clock.times.workerPatience,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
         workerEnded({ metrics = [], traffic }) {
@@ -163,7 +156,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     : startGatewayServer(config, {
         ...shared,
         outbound,
-        patience,
         metrics: { counters, observe: watch?.observe ?? (() => {}) },
       }));
   opened.defer(() => server.close());
@@ -237,18 +229,19 @@ async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
  */
 async function openGate(
   config: Config,
-  { key, opened, ...deps }: CountsDeps & Pick<SessionParts, 'key' | 'opened'>,
+  { key, opened, ...deps }: CountsDeps & Pick<SessionParts, 'clock' | 'key' | 'opened'>,
 ): Promise<RequestGate | undefined> {
   const { clients: path, maxInFlight, tlsClientCa } = config;
   const needsKeys = key.value() === undefined;
   if (path !== undefined) await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined });
   const counts = path === undefined ? undefined : await openCounts(config, deps);
   opened.defer(() => counts?.close());
-  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight);
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, deps.clock);
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
-interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent' | 'lifetimes'> {
+interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent'> {
+  readonly clock: Clock;
   readonly key: ConfiguredKey;
   readonly outbound: Outbound;
   readonly conditions: Conditions;
@@ -267,14 +260,14 @@ interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent' | 'l
  */
 async function openVerifiedSession(
   config: Config,
-  { key, outbound, conditions, log, opened, named, server, observers, onPermanent, lifetimes }: SessionParts,
+  { clock, key, outbound, conditions, log, opened, named, server, observers, onPermanent }: SessionParts,
 ) {
   const roots = trustRoots(config);
   let isOpen = false;
   const session: AttestedSession = await openSession(config, outbound, roots, {
+    clock,
     apiKey: key.value(),
     onPermanent: (error) => onPermanent?.(named(error)),
-    lifetimes,
     recordExchange: config.receipts
       ? (collateral) => recordExchange(collateral, serviceUrl(config.apiEndpoint))
       : undefined,
@@ -301,8 +294,8 @@ async function openVerifiedSession(
     // A condition that held until then is not over because the proxy is.
     if (now.state !== 'ended') noteStanding(now);
   };
-  const timer = setInterval(note, STANDING_INTERVAL).unref(); // no event reports the end of a secret
-  opened.defer(() => clearInterval(timer));
+  // No event reports the end of a secret.
+  opened.defer(every(clock, clock.times.standingLook, note));
   const verification = createVerification({
     version: VERSION,
     protocol: config.protocolVersion,
@@ -319,22 +312,22 @@ async function openSession(
   config: Config,
   outbound: Outbound,
   roots: TrustRoots,
-  rest: Pick<SessionDeps, 'apiKey' | 'onPermanent' | 'lifetimes' | 'observe' | 'recordExchange'>,
+  rest: Pick<SessionDeps, 'clock' | 'apiKey' | 'onPermanent' | 'observe' | 'recordExchange'>,
 ): Promise<AttestedSession> {
+  const { clock } = rest;
   const { apiEndpoint: endpoint, manifestPath, cdnBaseUrl, amdKdsUrl, intelPcsUrl, workspace } = config;
-  const call = createControlCall(outbound.dispatcher);
+  const call = createControlCall(outbound.dispatcher, clock);
   const store = createCollateralStore(join(workspace, 'collateral'));
   return createSession({
     ...rest,
-    clock: systemClock,
     random: Math.random,
     host: endpoint.host,
-    control: createControlApi({ call, endpoint, protocolVersion: config.protocolVersion }),
+    control: createControlApi({ call, endpoint, protocolVersion: config.protocolVersion, clock }),
     roots,
-    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock: systemClock }),
+    collateral: createCollateralCache({ call, store, amdKdsUrl, intelPcsUrl, clock }),
     manifests:
       manifestPath === undefined
-        ? managedManifest({ call, cdnBaseUrl })
+        ? managedManifest({ call, cdnBaseUrl, clock })
         : staticManifest(await readManifestFile(manifestPath)),
     manifestLog: createManifestLog(workspace),
   });

@@ -5,9 +5,19 @@
  */
 export const TIMES = Object.freeze({
   // The secret (lib/session)
-  /** The service forgets a secret this long after the exchange (docs/protocol/inference.md 10). */
-  secretKept: 3_600_000,
-  /** A request waits this long for a verified service. */
+  /**
+   * A secret is renewed this long after its exchange: after three quarters of the hour for which the service
+   * keeps it (docs/protocol/inference.md 10), where the reference makes requests wait.
+   */
+  secretRenew: 2_700_000,
+  /** Up to so much earlier, at random: proxies that were started together must not renew together. */
+  secretJitter: 120_000,
+  /**
+   * A secret is used for this long. The last five minutes stay unused, because the service looks the secret up
+   * when a request has arrived, which for a large upload is minutes later, and because clocks drift apart.
+   */
+  secretUsable: 3_300_000,
+  /** A request waits this long for a verified service: during its upload, after it, and before a retry. */
   epochWait: 30_000,
   /** A second rejection counts only this long after the first, since anybody on the way can send one. */
   confirmAfter: 6_000,
@@ -28,7 +38,10 @@ export const TIMES = Object.freeze({
   offerCounts: 600_000,
   /** A key that the service refused is not tried again for this long. */
   refusedKeyKept: 30_000,
-  /** Between two signs of life of a renewal, and without one after which it counts as lost. */
+  /**
+   * Between two signs of life of a renewal, and without one after which it counts as lost. After a pause of
+   * the process none counts as lost, because the timer of its sign of life is due first.
+   */
   signOfLife: 1_000,
   lostAfter: 3_000,
   /** The longest timer of an alarm: then it reads the wall clock again, which may have jumped. */
@@ -43,27 +56,40 @@ export const TIMES = Object.freeze({
   collateralAgainTimeout: 5_000,
   /** Collateral that was fetched this short a time ago is not fetched again. */
   collateralFresh: 60_000,
-  /** A host that sends 429 or 503 without Retry-After gets no call for this long. */
+  /**
+   * A host that sends 429 without Retry-After gets no call for this long: AMD allows about one identical
+   * request in that time.
+   */
   usualPause: 10_000,
-  /** Nor for longer than this, whatever it asks for. */
+  /** Nor for longer than this, because a hostile host may ask for any time. */
   longestPause: 60_000,
 
   // Connections to the service (lib/network)
-  /** An idle warm connection is replaced after this time, before the service would close it. */
+  /**
+   * A connection that was opened ahead is replaced after idling for this long: services, and the routers before
+   * them, keep idle connections for longer.
+   */
   warmRenew: 45_000,
-  /** By so much earlier where the service closed one. */
+  /** So much earlier than the time at which the service says that it will close the connection. */
   warmEarlier: 2_000,
-  /** A connection that ends so soon after it was opened counts as failed. */
+  /**
+   * If the service closes a connection sooner, this counts as a failure. No connection is replaced sooner, or
+   * handshakes would never end.
+   */
   warmYoung: 2_000,
+  /** Before the next connection is opened after a failure; it doubles with each further one. */
   warmFirstBackoff: 500,
   warmLongestBackoff: 60_000,
   /** Between two looks at the warm connections. */
   warmLook: 1_000,
-  /** A failure so soon after a request went out on a used connection is that of a stale connection. */
+  /**
+   * A reused connection that fails so soon was closed while it was idle. If it fails later, the service was
+   * alive and working on the request.
+   */
   staleWithin: 2_000,
   /** A request that met a reset connection is sent again after this pause. */
   resetPause: 50,
-  /** The end of an upstream response that nobody reads any more may take this long. */
+  /** The rest of a complete response has this long, so that its connection can be used again. */
   upstreamLinger: 5_000,
   /** The system probes idle connections to the service after this time. */
   keepAliveProbe: 1_000,
@@ -80,7 +106,12 @@ export const TIMES = Object.freeze({
   discardWait: 1_000,
   /** A long translation runs this long before other work gets its turn. */
   turn: 5,
+  /** Between two lists of models that the proxy asks for by itself. */
   modelListInterval: 3_600_000,
+
+  // Defaults of the client library; those of the program stand in lib/config/flags.ts
+  firstByteWait: 600_000,
+  streamIdleWait: 300_000,
 
   // The listener (lib/listener)
   /** For the head of a request, and for a TLS handshake. */

@@ -24,7 +24,7 @@ import { readOptions } from './options.ts';
  * these reasons.
  */
 const SECRET_LIFETIME = 30_000;
-const LIFETIMES = { renewAfter: 3_000, jitter: 500, usable: 9_000 };
+const TIMES = { secretRenew: 3_000, secretJitter: 500, secretUsable: 9_000 };
 /** ms between two faults of the trust side; a renewal gets over one of them by itself. */
 const TRUST_FAULT_EVERY = 7_000;
 const TRUST_FAULTS = ['attest-reset', 'secret-reset'] as const;
@@ -70,7 +70,7 @@ async function startChild(directory: string, simulator: Simulator): Promise<Chil
     env: {
       PATH: process.env['PATH'],
       SSL_CERT_FILE: join(directory, 'ca.pem'),
-      SOAK_LIFETIMES: JSON.stringify(LIFETIMES),
+      SOAK_TIMES: JSON.stringify(TIMES),
     },
   });
   const gone = once(child, 'exit').then(([code]) => {
@@ -136,7 +136,7 @@ async function soak(): Promise<number> {
   }, TRUST_FAULT_EVERY);
   try {
     console.log(
-      `${streams} streams for ${seconds} s, seed ${seed}, a new epoch every ${LIFETIMES.renewAfter / 1000} s`,
+      `${streams} streams for ${seconds} s, seed ${seed}, a new epoch every ${TIMES.secretRenew / 1000} s`,
     );
     const load = createLoad(child.url, streams, createPlan(seed));
     load.tally.explained.add(TRUST_FAULT_LOGS).add('control_api_failed').add('upstream_reset');

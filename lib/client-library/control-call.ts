@@ -24,7 +24,7 @@ export const isNobody = (thrown: unknown): boolean =>
  * It throws as that of createControlCall does, as far as the runtime says what happened. A browser says
  * nothing: the function then throws upstream_unreachable.
  */
-export function createControlCall(fetch: ClientConfig['fetch']): ControlCall {
+export function createControlCall({ fetch, clock }: Pick<ClientConfig, 'fetch' | 'clock'>): ControlCall {
   const answered = new Set<string>();
   return limitedControlCall(
     async ({ method, url, headers, body }, host, signal) => {
@@ -48,6 +48,7 @@ export function createControlCall(fetch: ClientConfig['fetch']): ControlCall {
       if (NO_ANSWER.has(error.code) && !answered.has(host)) nobody.add(error);
       return error;
     },
+    clock,
   );
 }
 

@@ -134,17 +134,21 @@ async function exchange(
 
   const newest = await verified(); // a slow upload may have outlived the first epoch
   const renewed = (rejected: string): Promise<Epoch> => opened.renewAfterRejection(rejected, timeoutMs);
-  const upstream = await withOneRetry(newest, { verified, renewed, signal }, async (epoch) => {
-    const cipher = endpoint.encrypted
-      ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
-      : undefined;
-    // the session has suspended the secret of this epoch
-    const isTrial = opened.current()?.secretId !== epoch.secretId;
-    const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
-    const mayDeny = cipher && mayAskForRetry(attempt.response.status);
-    const chunks = mayDeny && responseChunks(attempt, config.streamIdleTimeout).chunks;
-    return { ...attempt, isTrial, errorBody: chunks ? await readError(chunks) : undefined };
-  });
+  const upstream = await withOneRetry(
+    newest,
+    { verified, renewed, signal, clock: config.clock },
+    async (epoch) => {
+      const cipher = endpoint.encrypted
+        ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
+        : undefined;
+      // the session has suspended the secret of this epoch
+      const isTrial = opened.current()?.secretId !== epoch.secretId;
+      const attempt = await send(config, request, { match, epoch, cipher, body, requestId });
+      const mayDeny = cipher && mayAskForRetry(attempt.response.status);
+      const chunks = mayDeny && responseChunks(attempt, config).chunks;
+      return { ...attempt, isTrial, errorBody: chunks ? await readError(chunks) : undefined };
+    },
+  );
   signal.throwIfAborted();
   const onAuthentic = (): void => {
     if (upstream.isTrial && upstream.cipher?.hasOpened()) opened.authenticated(upstream.epoch.secretId);

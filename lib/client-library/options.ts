@@ -3,9 +3,11 @@ import { isProductionHost } from '../attestation/roots/production.ts';
 import { PRODUCT_NAMES } from '../attestation/snp/product.ts';
 import { decodeOneCertificate, parseCertificate } from '../attestation/x509/certificate.ts';
 import { commonName } from '../attestation/x509/name.ts';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { SALT_BYTES } from '../pipeline/shard-key.ts';
 import type { VerdictReport } from '../verdict/verdict.ts';
+import { runtimeClock } from './clock.ts';
 
 /** Standard fetch. */
 export type Fetch = typeof globalThis.fetch;
@@ -167,7 +169,7 @@ const MAX_MS = 2 ** 31 - 1;
  * Throws config_invalid, and unsafe_roots_refused if unsafeTrustRoots would let anybody pass for the real
  * service. Errors quote neither key nor salt.
  */
-export function readOptions(options: PrivatemodeOptions) {
+export function readOptions(options: PrivatemodeOptions, clock: Clock = runtimeClock) {
   const { promptCacheSalt, collateralUrls, unsafeTrustRoots } = options;
   const apiKey = options.apiKey ?? keyOfEnvironment();
   // The key travels in a header. A runtime that refuses it there would quote the key in its error.
@@ -179,7 +181,12 @@ export function readOptions(options: PrivatemodeOptions) {
   const manifest = Object.hasOwn(options, 'manifest') ? manifestBytes(options.manifest) : undefined;
   // Null does not mean the default: that would lead to the real service where another one was meant.
   const { apiEndpoint: origin = URLS.apiEndpoint, cdnBaseUrl: cdn = URLS.cdnBaseUrl } = options;
-  const { verificationTimeout = 30_000, firstByteTimeout = 600_000, streamIdleTimeout = 300_000 } = options;
+  const { epochWait, firstByteWait, streamIdleWait } = clock.times;
+  const {
+    verificationTimeout = epochWait,
+    firstByteTimeout = firstByteWait,
+    streamIdleTimeout = streamIdleWait,
+  } = options;
   const { fetch = globalThis.fetch.bind(globalThis), onVerdict, onEpoch } = options;
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
     throw invalid('signal is not an AbortSignal: give the signal of an AbortController');
@@ -232,6 +239,7 @@ export function readOptions(options: PrivatemodeOptions) {
     streamIdleTimeout: within('streamIdleTimeout', streamIdleTimeout, 'ms', 1, MAX_MS),
     fetch,
     responsesApi,
+    clock,
   };
   if (apiKey === undefined)
     throw invalid('apiKey is missing, and PRIVATEMODE_API_KEY is not set: give one of them');

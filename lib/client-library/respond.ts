@@ -101,14 +101,12 @@ export async function respond(
       attempt.abort();
       return new Response(null, { status, headers: marked });
     }
-    const { chunks } = responseChunks(attempt, config.streamIdleTimeout);
+    const { chunks } = responseChunks(attempt, config);
     const shown = status >= 400 ? await unlessTooOld(chunks) : chunks;
     return new Response(streamOf(shown, attempt.abort), { status, headers: marked });
   }
   const source =
-    errorBody === undefined
-      ? responseChunks(attempt, config.streamIdleTimeout)
-      : { chunks: [errorBody], finish: () => {} };
+    errorBody === undefined ? responseChunks(attempt, config) : { chunks: [errorBody], finish: () => {} };
   if (kind === 'encrypted-stream') {
     const decrypter = new EventDecrypter(endpoint, cipher, asked);
     const events = decrypted(

@@ -1,17 +1,20 @@
 /** Reads the body of a service's response as it arrives, within limits. */
 import { PrivatemodeError } from '../errors.ts';
-import { afterSilence, brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
+import { afterSilence, brokenOff, stalled } from '../network/upstream-failure.ts';
 import { runtimeLimit } from './control-call.ts';
+import type { ClientConfig } from './options.ts';
 import type { FetchAttempt } from './send.ts';
-import { unref } from './session.ts';
 
 /**
  * The network chunks of the response. Throws stream_unfinished if the response breaks off,
- * stream_idle_timeout after `idle` ms of silence (time that the reader takes does not count), and the reason
+ * stream_idle_timeout after streamIdleTimeout of silence (time that the reader takes does not count), and the reason
  * of the application's signal. If the reader leaves early, the connection ends. After `finish`, the rest is
- * read and dropped instead, for LINGER ms at most, so that the connection can be used again.
+ * read and dropped instead, for `upstreamLinger` (lib/times.ts) at most, so that the connection can be used again.
  */
-export function responseChunks({ response, request, abort }: FetchAttempt, idle: number) {
+export function responseChunks(
+  { response, request, abort }: FetchAttempt,
+  { streamIdleTimeout: idle, clock }: Pick<ClientConfig, 'streamIdleTimeout' | 'clock'>,
+) {
   // The first read takes it: a runtime ends the connection of a response that nobody holds or reads.
   let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   let finished = false;
@@ -22,7 +25,7 @@ export function responseChunks({ response, request, abort }: FetchAttempt, idle:
       reader = response.body?.getReader();
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const cancel = afterSilence(idle, () => reject(stalled()));
+        const cancel = afterSilence(clock, idle, () => reject(stalled()));
         const next = await Promise.race([reader?.read(), late]).finally(cancel);
         if (next === undefined || next.done) {
           whole = true;
@@ -40,13 +43,12 @@ export function responseChunks({ response, request, abort }: FetchAttempt, idle:
   }
 
   function drop(): void {
-    const impatience = setTimeout(abort, LINGER);
-    unref(impatience);
+    const cancel = clock.after(clock.times.upstreamLinger, abort);
     const next = (): Promise<void> | undefined =>
       reader?.read().then(({ done }) => (done ? undefined : next()));
     void next()
       ?.catch(() => {})
-      .finally(() => clearTimeout(impatience));
+      .finally(cancel);
   }
 
   return {

@@ -53,14 +53,21 @@ export async function send(
     requestId,
     authorization: `Bearer ${config.apiKey}`,
   };
-  const protection = { secretId, key, model, shardKey, gpuPolicy: config.gpuPolicy, nowMs: Date.now() };
+  const protection = {
+    secretId,
+    key,
+    model,
+    shardKey,
+    gpuPolicy: config.gpuPolicy,
+    nowMs: config.clock.now(),
+  };
   const headers = new Headers();
   for (const [name, value] of Object.entries(attemptHeaders(head, cipher && protection, encrypted)))
     headers.set(name, value);
   const { fetch } = config; // called alone: the fetch of a browser refuses to be the method of an object
   const control = new AbortController();
   const late = noResponse();
-  const cancel = afterSilence(config.firstByteTimeout, () => control.abort(late));
+  const cancel = afterSilence(config.clock, config.firstByteTimeout, () => control.abort(late));
   try {
     const response = await fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.
@@ -77,7 +84,7 @@ export async function send(
   } catch (thrown) {
     request.signal.throwIfAborted();
     if (control.signal.aborted) throw new UpstreamFailure(late);
-    throw failureOf(thrown, { host: config.apiEndpoint.host, sentBytes: content?.length ?? 0 });
+    throw failureOf(thrown, config, content?.length ?? 0);
   } finally {
     cancel();
   }
@@ -92,7 +99,8 @@ const AT_ONCE = 64 * 1024;
 /** Why no response came, as far as the runtime says; browsers say nothing. */
 function failureOf(
   thrown: unknown,
-  { host, sentBytes }: { readonly host: string; readonly sentBytes: number },
+  { apiEndpoint: { host }, clock: { times } }: ClientConfig,
+  sentBytes: number,
 ): UpstreamFailure {
   const limit = runtimeLimit(thrown);
   if (limit !== undefined) return new UpstreamFailure(limit);
@@ -100,7 +108,7 @@ function failureOf(
   const { code } = (cause ?? {}) as { readonly code?: unknown };
   if (typeof code !== 'string') return new UpstreamFailure(unreachable(host, thrown));
   const isSent = sentBytes <= AT_ONCE;
-  return upstreamFailure(cause, { host, heard: false, reused: false, age: 0, sent: isSent });
+  return upstreamFailure(cause, { host, heard: false, reused: false, age: 0, sent: isSent, times });
 }
 
 /** The whole body as bytes, because browsers send no stream over HTTP/1.1. */

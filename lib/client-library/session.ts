@@ -3,14 +3,12 @@
  * fetch.
  */
 import { PRODUCTION_ROOTS } from '../attestation/roots/production.ts';
-import type { Clock } from '../clock.ts';
 import { PROTOCOL_VERSION } from '../envelope/protection.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { createCollateralCache } from '../session/collateral-cache.ts';
 import { createControlApi } from '../session/control-api.ts';
 import { type ManifestSource, managedManifest, staticManifest } from '../session/manifest-source.ts';
 import { type AttestedSession, createSession, type Epoch } from '../session/session.ts';
-import { TIMES } from '../times.ts';
 import { createControlCall, isNobody } from './control-call.ts';
 import type { ClientConfig, Protection } from './options.ts';
 import { verdictOf } from './verification.ts';
@@ -29,10 +27,10 @@ export interface ClientSession extends AttestedSession {
 
 /** Opens a session with these options. It fetches nothing before a request needs it. */
 export function openClientSession(config: ClientConfig): ClientSession {
-  const { apiKey, apiEndpoint, collateralUrls } = config;
+  const { apiKey, apiEndpoint, collateralUrls, clock } = config;
   /** One listener for each request that waits for an epoch; it gets the error of every failed renewal. */
   const waiting = new Set<(error: PrivatemodeError) => void>();
-  const call = createControlCall(config.fetch);
+  const call = createControlCall(config);
   const session: AttestedSession = createSession({
     apiKey,
     host: apiEndpoint.hostname,
@@ -42,6 +40,7 @@ export function openClientSession(config: ClientConfig): ClientSession {
       call,
       endpoint: { host: apiEndpoint.hostname.replace(/^\[|\]$/g, ''), port: Number(apiEndpoint.port || 443) },
       protocolVersion: PROTOCOL_VERSION,
+      clock,
     }),
     collateral: createCollateralCache({
       call,
@@ -112,30 +111,8 @@ function tell<News>(listener: ((news: News) => void) | undefined, news: () => Ne
 }
 
 function manifestSource(
-  { manifest, cdnBaseUrl }: ClientConfig,
+  { manifest, cdnBaseUrl, clock }: ClientConfig,
   call: Parameters<typeof managedManifest>[0]['call'],
 ): ManifestSource {
-  return manifest === undefined ? managedManifest({ call, cdnBaseUrl }) : staticManifest(manifest);
-}
-
-/**
- * A timer keeps a process of Node, Bun or Deno alive only if somebody waits for it (`waiting`). In browsers
- * timers keep nothing alive.
- */
-const clock: Clock = {
-  times: TIMES,
-  now: Date.now,
-  monotonic: () => performance.timeOrigin + performance.now(),
-  after(ms, then, waiting) {
-    const timer: unknown = setTimeout(then, ms);
-    if (waiting === undefined) unref(timer);
-    return () => clearTimeout(timer as NodeJS.Timeout);
-  },
-};
-
-/** Lets the process end although the timer is still set. */
-export function unref(timer: unknown): void {
-  const { Deno } = globalThis as { Deno?: { unrefTimer(id: unknown): void } };
-  if (typeof timer === 'number') Deno?.unrefTimer(timer);
-  else (timer as { unref(): void }).unref();
+  return manifest === undefined ? managedManifest({ call, cdnBaseUrl, clock }) : staticManifest(manifest);
 }

@@ -50,8 +50,8 @@ export async function verifyLive(
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, config.connectTimeout);
-  const call = createControlCall(outbound.dispatcher);
+  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock: systemClock });
+  const call = createControlCall(outbound.dispatcher, systemClock);
   const nonce = request.nonce === undefined ? undefined : readNonce(request.nonce);
   const asking = askService(config, apiKey, { roots, call, onStep, nonce });
   const { verdict, exchange } = await asking.finally(() => outbound.close());
@@ -105,9 +105,14 @@ async function askService(
   let error: PrivatemodeError | undefined;
   try {
     step('manifest');
-    const published = managedManifest({ call, cdnBaseUrl });
+    const published = managedManifest({ call, cdnBaseUrl, clock: systemClock });
     manifest = manifestPath === undefined ? await published.newest() : readManifest(manifestPath);
-    const control = createControlApi({ call, endpoint: apiEndpoint, protocolVersion });
+    const control = createControlApi({
+      call,
+      endpoint: apiEndpoint,
+      protocolVersion,
+      clock: systemClock,
+    });
     await attest(
       { control, roots, collateral: collateral.source, clock: systemClock, canBeOpened },
       {

@@ -2,6 +2,7 @@
 
 import type { Clients } from '../access/clients.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
+import type { Clock } from '../clock.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -15,7 +16,6 @@ import type { Session } from '../session/session.ts';
 import type { CorsPolicy } from './cors.ts';
 import type { MemoryBudget } from './memory-budget.ts';
 import type { Dumper } from './request-dump.ts';
-import type { ReaderWatchOptions } from './slow-readers.ts';
 
 /** The settings (lib/config/flags.ts) that an exchange needs; the names are those of `Config`. */
 export interface GatewayOptions {
@@ -33,18 +33,6 @@ export interface GatewayOptions {
   readonly gpuOcspRevokedGracePeriodHours: number;
 }
 
-/** Time limits that no flag sets. Tests set shorter ones. */
-export interface Patience {
-  /** ms a request waits for the service to be verified. Default 30 s. */
-  readonly epochTimeout?: number | undefined;
-  /**
-   * ms over which the rate of an upload is measured; the rate is first judged after this time. Default 10 s.
-   */
-  readonly uploadRateGrace?: number | undefined;
-  /** How long a client may take nothing of its response. */
-  readonly readers?: ReaderWatchOptions | undefined;
-}
-
 export interface GatewayDeps {
   // The service
   readonly session: Session;
@@ -52,7 +40,8 @@ export interface GatewayDeps {
 
   // The configuration
   readonly settings: GatewayOptions;
-  readonly patience?: Patience | undefined;
+  /** The time, with the limits that no flag sets. */
+  readonly clock: Clock;
   /**
    * The configured key and, for the log, where it comes from. Both are asked for anew each time, because a
    * key file may change.

@@ -13,12 +13,6 @@ import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
 /**
- * ms of each wait for an epoch: during the upload, after it, and before a retry. The renewal of a rejected
- * secret has a limit of its own.
- */
-const EPOCH_TIMEOUT = 30_000;
-
-/**
  * Forwards the request of the exchange to the service, and gives the service's response to the application.
  * Resolves when the response is handed over. The steps:
  *
@@ -65,7 +59,8 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     client: caller.client,
   });
   await enterGate(exchange); // waits for the permit, or rejects; without a gate it resolves at once
-  const timeoutMs = deps.patience?.epochTimeout ?? EPOCH_TIMEOUT;
+  const { clock } = deps;
+  const timeoutMs = clock.times.epochWait;
   // Rejects with api_key_missing if no epoch is ready and there is no key to verify the service with.
   const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });
   const renewed = deps.session.renewAfterRejection;
@@ -89,7 +84,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   // the retry waits for the next epoch if it must. If there is none, `withOneRetry` rejects with the reason.
   // Two files say which failures are tried again: lib/http-rules/retry.ts and
   // lib/network/upstream-failure.ts.
-  const upstream = await withOneRetry(newest, { verified, renewed, signal }, (epoch, retry) => {
+  const upstream = await withOneRetry(newest, { verified, renewed, signal, clock }, (epoch, retry) => {
     // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
     // (lib/api/endpoints.ts).
     const cipher = match.endpoint.encrypted

@@ -45,7 +45,7 @@ export function createGateway(deps: GatewayDeps) {
     const message = 'the client has taken nothing of its response for too long';
     noteBroken(exchange, new PrivatemodeError('response_not_read', message));
     breakConnection(exchange);
-  }, deps.patience?.readers);
+  }, deps.clock);
 
   /**
    * Handles a request from its head until its response has been closed: only then the gateway knows how it

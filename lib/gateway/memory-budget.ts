@@ -1,4 +1,5 @@
 /** Limits the memory that all request bodies, or all responses that are kept whole, take together. */
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { WaitingLine } from '../limits/waiting-line.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -18,8 +19,7 @@ export interface HeldRoom {
 interface BudgetOptions {
   /** The budget keeps the number of reserved bytes here. */
   readonly counters: Pick<Counters, 'bufferedBytes'>;
-  /** ms that a body waits for room. Default 10 s. */
-  readonly wait?: number;
+  readonly clock: Clock;
 }
 
 /**
@@ -31,8 +31,6 @@ interface Refusals {
   readonly largerThanAll: (limit: number) => PrivatemodeError;
 }
 
-/** ms that a body waits for room. */
-const WAIT = 10_000;
 /** Bytes up to which a body counts as small. */
 const SMALL = 1024 * 1024;
 /**
@@ -73,7 +71,7 @@ export const createResponseBudget = (limit: number, options: BudgetOptions): Mem
 
 function createBudget(
   limit: number,
-  { counters, wait = WAIT }: BudgetOptions,
+  { counters, clock }: BudgetOptions,
   { tooMany, largerThanAll }: Refusals,
 ) {
   // Each line is in order of arrival. There are two, because a small body need not wait behind a large one.
@@ -112,7 +110,7 @@ function createBudget(
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const waiting = lineFor(own + bytes).join(
         { fits: () => fits(own, bytes), take: () => take(bytes) },
-        { signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
+        { signal, clock, wait: clock.times.memoryWait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
       );
       stopWaiting = (): void => waiting.refuse(tooMany());
       return waiting.place;

@@ -5,6 +5,7 @@
 import { type AliasTable, createModelAliases } from '../api/model-aliases.ts';
 import { idsIn, isPlainName, watchModels } from '../api/model-watch.ts';
 import { newRequestId } from '../api/request-id.ts';
+import { type Clock, every } from '../clock.ts';
 import { asPrivatemodeError } from '../errors.ts';
 import { requestHeaders } from '../http-rules/headers.ts';
 import { urlHost } from '../network/addresses.ts';
@@ -12,12 +13,6 @@ import { createControlCall } from '../network/control-call.ts';
 import type { Outbound } from '../network/outbound.ts';
 import type { ConditionSink } from '../observe/conditions.ts';
 import type { GatewayDeps } from './deps.ts';
-
-/**
- * ms between two lists that the proxy asks for by itself. With --model-alias, it also reads the lists that
- * clients ask for, as they pass.
- */
-const INTERVAL = 3_600_000;
 
 interface Settings {
   readonly modelAlias: AliasTable;
@@ -28,6 +23,7 @@ interface Settings {
 
 export interface ModelListsDeps {
   readonly outbound: Pick<Outbound, 'dispatcher'>;
+  readonly clock: Clock;
   readonly log: GatewayDeps['log'];
   readonly conditions: ConditionSink;
   /**
@@ -48,7 +44,8 @@ const shown = (listed: ReadonlySet<string>): string =>
  * Asks for lists only with the configured key: at the start with --model-alias, and every hour. Nothing
  * authenticates a list.
  */
-export function createModelLists(settings: Settings, { outbound, log, conditions, key }: ModelListsDeps) {
+export function createModelLists(settings: Settings, deps: ModelListsDeps) {
+  const { log, conditions, key, clock } = deps;
   const { modelAlias } = settings;
   const ids = { alias: 'alias_without_model', request: 'model_gone' } as const;
   const models = watchModels({
@@ -81,9 +78,9 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
   const look = async (): Promise<void> => {
     const own = key();
     // If the service cannot be reached, other parts report it.
-    if (own !== undefined) await listModels(settings, outbound, own).then(aliases?.listed ?? heard, () => {});
+    if (own !== undefined) await listModels(settings, deps, own).then(aliases?.listed ?? heard, () => {});
   };
-  const timer = setInterval(look, INTERVAL).unref();
+  const stopLooking = every(clock, clock.times.modelListInterval, () => void look());
   return {
     /** Other names for models; undefined without --model-alias. */
     aliases,
@@ -93,7 +90,7 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
      */
     sessionChanged(): void {
       const own = key();
-      if (own !== undefined) void aliases?.ask(() => listModels(settings, outbound, own));
+      if (own !== undefined) void aliases?.ask(() => listModels(settings, deps, own));
     },
     /** The metrics, extended: they also note the models of answered requests. */
     watching: (metrics: GatewayDeps['metrics']): GatewayDeps['metrics'] => ({
@@ -104,17 +101,20 @@ export function createModelLists(settings: Settings, { outbound, log, conditions
         metrics.observe(observation);
       },
     }),
-    close: (): void => clearInterval(timer),
+    close: stopLooking,
   };
 }
 
 /** The body of the service's list of models. Rejects with the codes of the network. */
 async function listModels(
   { apiEndpoint: { host, port }, connectTimeout, protocolVersion }: Settings,
-  { dispatcher }: Pick<Outbound, 'dispatcher'>,
+  { outbound, clock }: Pick<ModelListsDeps, 'outbound' | 'clock'>,
   key: string,
 ): Promise<Uint8Array> {
-  const { body } = await createControlCall(dispatcher)({
+  const { body } = await createControlCall(
+    outbound.dispatcher,
+    clock,
+  )({
     method: 'GET',
     url: `https://${urlHost(host)}:${port}/v1/models`,
     headers: requestHeaders({

@@ -23,6 +23,7 @@ export function openResponse(
   accounts.opened(decrypter);
   return new DecryptStream(response, decrypter, {
     count: accounts,
+    clock: deps.clock,
     idleTimeout: deps.settings.streamIdleTimeout,
     signal: deps.terminate,
     ...on,

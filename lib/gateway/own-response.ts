@@ -2,7 +2,7 @@
  * Writes the proxy's own responses, ends a response while the request body is still arriving, and ends an
  * exchange that failed.
  */
-import type { IncomingMessage, OutgoingHttpHeaders, ServerResponse } from 'node:http';
+import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
 import { shortPieces } from '../network/join-pieces.ts';
@@ -76,7 +76,8 @@ export function beginWhole(
  * 64 KiB at most, because nobody sees how much of a write that is under way the client has taken
  * (slow-readers.ts).
  */
-export function finishWhole({ req, res }: Exchange, body: readonly Uint8Array[]): void {
+export function finishWhole(exchange: Exchange, body: readonly Uint8Array[]): void {
+  const { res } = exchange;
   const pieces = body.flatMap(piecesOf);
   let written = 0;
   function next(): void {
@@ -87,7 +88,7 @@ export function finishWhole({ req, res }: Exchange, body: readonly Uint8Array[])
       res.once('drain', next);
       return;
     }
-    endAfterUpload(req, res);
+    endAfterUpload(exchange);
   }
   next();
 }
@@ -105,7 +106,6 @@ export function isArriving(req: IncomingMessage): boolean {
 const DISCARD_BYTES = 1024 * 1024;
 /** A limit of its own: pieces of one byte cost as much as large ones. */
 const DISCARD_PIECES = 10_000;
-const DISCARD_MS = 1_000;
 
 /**
  * Ends a complete response that was written while the request body is still arriving. If a connection closes
@@ -113,7 +113,7 @@ const DISCARD_MS = 1_000;
  * the rest of the body is read and thrown away first: at most 1 MiB, 10 000 pieces or one second of it. Then
  * the response ends. It is marked `Connection: close`, so the connection ends with it.
  */
-export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void {
+export function endAfterUpload({ deps, req, res }: Exchange): void {
   if (!isArriving(req)) {
     res.end();
     return;
@@ -121,7 +121,7 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
   let discarded = 0;
   let pieces = -shortPieces(req);
   const end = (): void => {
-    clearTimeout(timer);
+    stopWaiting();
     req.off('data', discard);
     req.off('end', end);
     res.end();
@@ -131,10 +131,10 @@ export function endAfterUpload(req: IncomingMessage, res: ServerResponse): void 
     pieces += 1;
     if (discarded > DISCARD_BYTES || pieces + shortPieces(req) > DISCARD_PIECES) end();
   };
-  const timer = setTimeout(end, DISCARD_MS);
+  const stopWaiting = deps.clock.after(deps.clock.times.discardWait, end);
   req.on('data', discard);
   req.once('end', end);
-  res.once('close', () => clearTimeout(timer));
+  res.once('close', stopWaiting);
   req.resume();
 }
 

@@ -1,6 +1,7 @@
 /** Receives the body of a request within its limits, and finds out what the request asks for. */
 import { requireModel } from '../access/authenticate.ts';
 import type { ModelAliases } from '../api/model-aliases.ts';
+import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
@@ -62,7 +63,7 @@ export async function receive<T extends object>(
   let failed = false;
 
   const settle = (): void => {
-    clearInterval(rateCheck);
+    stopLooking();
     signal.removeEventListener('abort', interrupted);
   };
   const release = (): void => {
@@ -77,17 +78,12 @@ export async function receive<T extends object>(
     reject(error);
   };
   const interrupted = (): void => fail(signal.reason);
-  const isTooSlow = watchRate(
-    () => bytes.fromClient,
-    minUploadRate,
-    deps.patience?.uploadRateGrace ?? UPLOAD_RATE_GRACE,
-  );
-  const rateCheck = setInterval(() => {
+  const isTooSlow = watchRate(() => bytes.fromClient, minUploadRate, deps.clock);
+  const stopLooking = every(deps.clock, deps.clock.times.uploadLook, () => {
     if (!isTooSlow()) return;
     const message = `the body arrives slower than ${minUploadRate} bytes/s`;
     fail(new PrivatemodeError('upload_too_slow', message));
-  }, RATE_INTERVAL_MS);
-  rateCheck.unref();
+  });
   if (signal.aborted) interrupted();
   else signal.addEventListener('abort', interrupted);
 
@@ -199,37 +195,32 @@ const renaming =
     return alias?.model;
   };
 
-/** ms that a translation runs before other work gets its turn of the event loop. */
-const TURN_MS = 5;
-
 /**
  * Makes a function to call between the pieces of long work. It returns undefined if the work may go on.
  * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
  * is over.
  */
-function turnsOf({ life: { signal } }: Exchange): () => Promise<void> | undefined {
-  let since = performance.now();
+function turnsOf({ deps: { clock }, life: { signal } }: Exchange): () => Promise<void> | undefined {
+  let since = clock.monotonic();
   return () => {
-    if (performance.now() - since < TURN_MS) return undefined;
+    if (clock.monotonic() - since < clock.times.turn) return undefined;
     return new Promise(setImmediate).then(() => {
       signal.throwIfAborted();
-      since = performance.now();
+      since = clock.monotonic();
     });
   };
 }
 
-const RATE_INTERVAL_MS = 1_000;
-const UPLOAD_RATE_GRACE = 10_000;
-
 /**
  * Makes a function, to be called at intervals, that returns whether fewer than `rate` bytes per second have
- * come during the last `span` ms. It returns false during the first `span` ms. It does not take the average
+ * come during the last `uploadGrace` ms. It returns false during the first. It does not take the average
  * since the start: a client with a fast beginning could then trickle for an hour.
  */
-function watchRate(received: () => number, rate: number, span: number): () => boolean {
-  const samples = [{ at: performance.now(), bytes: received() }];
+function watchRate(received: () => number, rate: number, clock: Clock): () => boolean {
+  const span = clock.times.uploadGrace;
+  const samples = [{ at: clock.monotonic(), bytes: received() }];
   return () => {
-    const now = performance.now();
+    const now = clock.monotonic();
     const bytes = received();
     samples.push({ at: now, bytes });
     while (samples.length > 1 && samples[1]!.at <= now - span) samples.shift();

@@ -310,7 +310,7 @@ async function respondStream(
     },
   });
   const { streamKeepalive } = deps.settings;
-  if (streamKeepalive > 0) keepStreamAlive(events, res, streamKeepalive);
+  if (streamKeepalive > 0) keepStreamAlive(events, res, { interval: streamKeepalive, clock: deps.clock });
   try {
     await toClient(events, exchange);
   } finally {

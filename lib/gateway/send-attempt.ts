@@ -93,7 +93,7 @@ export async function sendAttempt(
       model,
       shardKey,
       gpuPolicy: gpuPolicyOf(deps.settings),
-      nowMs: Date.now(),
+      nowMs: deps.clock.now(),
     },
     sealed,
   );

@@ -1,18 +1,11 @@
 /** Ends the exchanges of clients that no longer take what is written to them, which frees their places. */
 import type { Socket } from 'node:net';
-import { type Clock, systemClock } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 
-/** ms without progress after which an exchange ends, and how often the exchange is looked at in that time. */
-const READ_TIMEOUT = 600_000;
+/** How often an exchange is looked at in the time after which it ends. */
 const LOOKS = 10;
 /** Bytes that a client has to take from one look to the next: 1 KiB a minute. */
 const PROGRESS = 1024;
-
-export interface ReaderWatchOptions {
-  /** ms; default 10 min. */
-  readonly timeout?: number | undefined;
-  readonly clock?: Clock | undefined;
-}
 
 /** The watched exchange. */
 interface Reader {
@@ -33,9 +26,9 @@ interface Watched {
  */
 export function createReaderWatch<Exchange extends Reader>(
   stalled: (exchange: Exchange) => void,
-  { timeout = READ_TIMEOUT, clock = systemClock }: ReaderWatchOptions = {},
+  clock: Clock,
 ) {
-  const interval = timeout / LOOKS;
+  const interval = clock.times.readerWait / LOOKS;
   const watched = new Map<Exchange, Watched>();
   /** When the timer that runs was set; undefined: none runs. */
   let lookedAt: number | undefined;

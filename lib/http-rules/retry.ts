@@ -2,6 +2,7 @@
  * When a request is tried a second time, and how (docs/protocol/inference.md 10). A request is retried at
  * most once, whatever the reason. Nothing else is ever sent twice: a retry can run the inference twice.
  */
+import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { UpstreamFailure } from '../network/upstream-failure.ts';
 import { untilAborted } from './until-aborted.ts';
@@ -9,20 +10,20 @@ import { untilAborted } from './until-aborted.ts';
 export interface RetryRow {
   readonly id: 'no_secret' | 'connection_reset' | 'stale_connection';
   readonly why: string;
-  /** ms to wait before the second attempt. */
-  readonly delay: number;
+  /** The row of lib/times.ts that the second attempt waits for. */
+  readonly pause?: 'resetPause';
   /** Replace the secret first: the service has forgotten it. */
   readonly renew: boolean;
   /** Send the second attempt over a connection of its own. */
   readonly fresh: boolean;
 }
 
-const AT_ONCE = { delay: 0, renew: false, fresh: true } as const;
+const FRESH = { renew: false, fresh: true } as const;
 
 export const RETRIES: readonly RetryRow[] = [
-  { ...AT_ONCE, id: 'no_secret', why: 'the service does not know the secret', renew: true, fresh: false },
-  { ...AT_ONCE, id: 'connection_reset', why: 'the connection was reset while reading', delay: 50 },
-  { ...AT_ONCE, id: 'stale_connection', why: 'an idle connection had been closed' },
+  { ...FRESH, id: 'no_secret', why: 'the service does not know the secret', renew: true, fresh: false },
+  { ...FRESH, id: 'connection_reset', why: 'the connection was reset while reading', pause: 'resetPause' },
+  { ...FRESH, id: 'stale_connection', why: 'an idle connection had been closed' },
 ];
 
 /**
@@ -43,10 +44,11 @@ export async function withOneRetry<
     readonly verified: () => Promise<Epoch>;
     readonly renewed: (rejected: string) => Promise<Epoch>;
     readonly signal: AbortSignal;
+    readonly clock: Clock;
   },
   attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>,
 ): Promise<Answer> {
-  const { verified, renewed, signal } = sources;
+  const { verified, renewed, signal, clock } = sources;
   const first = attempt(epoch);
   const id = await first.then(
     ({ errorBody }) => retryOf(errorBody),
@@ -61,7 +63,7 @@ export async function withOneRetry<
   else {
     try {
       next = await untilAborted(verified(), signal); // the first attempt may have outlived its epoch
-      if (row.delay > 0) await untilAborted(new Promise((done) => setTimeout(done, row.delay)), signal);
+      if (row.pause !== undefined) await pause(clock, clock.times[row.pause], signal, 'waiting');
     } catch {
       signal.throwIfAborted();
       return first; // the application gets the failure of the first attempt

@@ -1,4 +1,5 @@
 /** A line of requests that wait for something, each for a limited time. */
+import type { Clock } from '../clock.ts';
 
 /** One entry of a line. */
 export interface Waiting<Wanted, Place> {
@@ -20,11 +21,13 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
     wanted: Wanted,
     {
       signal,
+      clock,
       wait,
       tooLate,
       refused,
     }: {
       readonly signal: AbortSignal;
+      readonly clock: Clock;
       readonly wait: number;
       readonly tooLate: () => Error;
       readonly refused: () => void;
@@ -32,7 +35,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   ): Waiting<Wanted, Place> {
     const { promise: place, resolve, reject } = Promise.withResolvers<Place>();
     const leave = (): boolean => {
-      clearTimeout(patience);
+      stopWaiting();
       signal.removeEventListener('abort', interrupted);
       return this.delete(waiting);
     };
@@ -46,7 +49,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
     };
     const interrupted = (): void => refuse(signal.reason);
     const waiting = { wanted, place, enter, refuse };
-    const patience = setTimeout(() => refuse(tooLate()), wait);
+    const stopWaiting = clock.after(wait, () => refuse(tooLate()), 'waiting');
     signal.addEventListener('abort', interrupted);
     this.add(waiting);
     return waiting;

@@ -1,6 +1,8 @@
 /** One HTTPS request on the control path, with its limits, and its failures as our errors. */
 import type { Dispatcher } from 'undici';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
+import type { Times } from '../times.ts';
 import { ERRNO } from './errno.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
@@ -27,20 +29,19 @@ export interface HttpResponse {
   readonly pause?: number | undefined;
 }
 
-/** Seconds. The pause after a 429 that names none: AMD allows about one identical request in that time. */
-const USUAL_PAUSE = 10;
-/** Seconds. A hostile host may name any number. */
-const LONGEST_PAUSE = 60;
-
 /**
  * The pause that a response asks for. `random`: from 0 to 1. It makes the pause up to a fifth longer, because
  * a host counts the requests of all machines behind one address together.
  */
-export function pauseOf({ status, headers }: HttpResponse, random = Math.random()): number | undefined {
+export function pauseOf(
+  { status, headers }: HttpResponse,
+  { usualPause, longestPause }: Pick<Times, 'usualPause' | 'longestPause'>,
+  random = Math.random(),
+): number | undefined {
   const text = headers['retry-after'];
   if (status !== 429 && !(status === 503 && text !== undefined)) return undefined;
-  const seconds = /^\d+$/.test(String(text)) ? Number(text) : USUAL_PAUSE; // else a date, or missing
-  return Math.min(Math.max(seconds, 1), LONGEST_PAUSE) * (1 + random / 5);
+  const seconds = /^\d+$/.test(String(text)) ? Number(text) : usualPause / 1000; // else a date, or missing
+  return Math.min(Math.max(seconds, 1), longestPause / 1000) * (1 + random / 5);
 }
 
 /**
@@ -67,19 +68,20 @@ export function limitedControlCall(
     signal: AbortSignal,
   ) => Promise<Omit<HttpResponse, 'body'> & { readonly body: AsyncIterable<Uint8Array> }>,
   failureOf: (host: string, thrown: unknown) => unknown,
+  clock: Clock,
 ): ControlCall {
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
   /** The response that asked for a pause which is not over, with the rest of that pause. */
   function pausedBy(limited: string): HttpResponse | undefined {
-    const now = performance.now();
+    const now = clock.monotonic();
     for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
     const known = paused.get(limited);
     return known && { ...known.response, pause: (known.until - now) / 1000 };
   }
   function notePause(limited: string, response: HttpResponse): HttpResponse {
-    const pause = pauseOf(response);
+    const pause = pauseOf(response, clock.times);
     if (pause === undefined) return response;
-    paused.set(limited, { until: performance.now() + pause * 1000, response });
+    paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
     return { ...response, pause };
   }
 
@@ -93,17 +95,15 @@ export function limitedControlCall(
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
     const message = `${host} did not answer within ${timeout / 1000} s`;
-    const timer = setTimeout(
-      () => limit.abort(new PrivatemodeError('upstream_connect_timeout', message)),
-      timeout,
-    );
+    const late = (): void => limit.abort(new PrivatemodeError('upstream_connect_timeout', message));
+    const cancel = clock.after(timeout, late, 'waiting');
     try {
       const { body, ...head } = await send(request, host, signal);
       return notePause(limited, { ...head, body: await readAll(host, body, maxBytes) });
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);
     } finally {
-      clearTimeout(timer);
+      cancel();
     }
   };
 }
@@ -115,23 +115,27 @@ export function limitedControlCall(
  * redirect), control_api_failed for a response over its limit or in an encoding nobody asked for, and the
  * signal's reason. No message quotes the query or anything that was sent.
  */
-export const createControlCall = (dispatcher: Dispatcher): ControlCall =>
-  limitedControlCall(async ({ method, url, headers, body = null }, host, signal) => {
-    const { origin, pathname, search } = new URL(url);
-    const response = await dispatcher.request({
-      origin,
-      path: pathname + search,
-      method,
-      headers: { 'accept-encoding': 'identity', ...headers },
-      body,
-      signal,
-      // The wall-clock timer of limitedControlCall replaces undici's, which start anew with every byte.
-      headersTimeout: 0,
-      bodyTimeout: 0,
-    });
-    refuseUnexpected(host, response);
-    return { status: response.statusCode, headers: response.headers, body: response.body };
-  }, transportError);
+export const createControlCall = (dispatcher: Dispatcher, clock: Clock): ControlCall =>
+  limitedControlCall(
+    async ({ method, url, headers, body = null }, host, signal) => {
+      const { origin, pathname, search } = new URL(url);
+      const response = await dispatcher.request({
+        origin,
+        path: pathname + search,
+        method,
+        headers: { 'accept-encoding': 'identity', ...headers },
+        body,
+        signal,
+        // The wall-clock timer of limitedControlCall replaces undici's, which start anew with every byte.
+        headersTimeout: 0,
+        bodyTimeout: 0,
+      });
+      refuseUnexpected(host, response);
+      return { status: response.statusCode, headers: response.headers, body: response.body };
+    },
+    transportError,
+    clock,
+  );
 
 /** Throws for redirects and content encodings, after dropping the body. */
 function refuseUnexpected(host: string, { statusCode, headers, body }: Dispatcher.ResponseData): void {

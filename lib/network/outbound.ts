@@ -7,6 +7,7 @@ import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
+import type { Clock } from '../clock.ts';
 import { proxyFromEnvironment } from './proxy-environment.ts';
 import { watchCertificate } from './tls-failure.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
@@ -15,17 +16,22 @@ import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './upstr
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
+interface OutboundOptions {
+  /** ms to a usable connection on the control path, and to a response of the HTTP proxy. */
+  readonly connectTimeout: number;
+  readonly clock: Clock;
+  /** The certificates to trust, in PEM; default: those that the environment names. */
+  readonly authorities?: readonly string[];
+}
+
 /**
  * Creates the connections to the outside. Reads https_proxy and no_proxy (either case) from `env`, once for
- * all connections. `authorities`: the certificates to trust, in PEM; default: those that `env` names. They
- * become one secure context that all connections share, because parsing a system's authorities anew for each
- * would cost more than the handshake. `connectTimeout`: ms to a usable connection on the control path, and to
- * a response of the HTTP proxy. Throws config_invalid.
+ * all connections. The authorities become one secure context that all connections share, because parsing a
+ * system's authorities anew for each would cost more than the handshake. Throws config_invalid.
  */
 export function createOutbound(
   env: Environment,
-  connectTimeout: number,
-  authorities: readonly string[] = loadTrustStore(env),
+  { connectTimeout, clock, authorities = loadTrustStore(env) }: OutboundOptions,
 ) {
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
@@ -36,7 +42,7 @@ export function createOutbound(
   const closed = new AbortController();
   const tunnelTo: Way['tunnelTo'] = (host, port, signal = closed.signal) => {
     const proxy = proxyFor(host, port);
-    return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout, signal });
+    return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout, clock, signal });
   };
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
   const reached = new Set<string>();
@@ -49,7 +55,7 @@ export function createOutbound(
     connect: throughProxy(connect, tunnelTo, { closed: closed.signal, onReached }),
     allowH2: false,
   });
-  const way: Way = { tunnelTo, connectTimeout };
+  const way: Way = { tunnelTo, connectTimeout, clock };
 
   return {
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */

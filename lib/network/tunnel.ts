@@ -4,6 +4,7 @@ import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent, request as httpsRequest } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { SecureContext } from 'node:tls';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
 import { describeTlsFailure } from './tls-failure.ts';
@@ -16,6 +17,7 @@ export interface TunnelOptions {
   readonly secureContext: SecureContext;
   /** ms until the proxy must have responded; wall clock. */
   readonly timeout: number;
+  readonly clock: Clock;
   /** Gives the tunnel up when it aborts. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -26,13 +28,14 @@ export interface TunnelOptions {
  * the message names the proxy, never its credentials.
  */
 export async function openTunnel(options: TunnelOptions): Promise<Socket> {
-  const { proxy, host, port, timeout } = options;
+  const { proxy, host, port, timeout, clock } = options;
   const name = `the HTTP proxy ${proxy.host}`;
   const request = connectRequest(options);
   const late = `${name} opened no connection to ${host}:${port} within ${timeout / 1000} s`;
-  const timer = setTimeout(
-    () => request.destroy(new PrivatemodeError('upstream_connect_timeout', late)),
+  const cancel = clock.after(
     timeout,
+    () => request.destroy(new PrivatemodeError('upstream_connect_timeout', late)),
+    'waiting',
   );
   request.on('error', () => {});
   request.end();
@@ -52,7 +55,7 @@ export async function openTunnel(options: TunnelOptions): Promise<Socket> {
     const message = `${name} cannot be reached (${code})`;
     throw describeTlsFailure(cause, name) ?? new PrivatemodeError('upstream_unreachable', message, { cause });
   } finally {
-    clearTimeout(timer);
+    cancel();
   }
 }
 

@@ -8,6 +8,7 @@ import { Agent, type AgentOptions } from 'node:https';
 import { isIP, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
+import type { Clock } from '../clock.ts';
 import { watchCertificate } from './tls-failure.ts';
 import { WarmConnections } from './warm-connections.ts';
 
@@ -17,6 +18,7 @@ export interface Way {
   readonly tunnelTo: (host: string, port: number, signal?: AbortSignal) => Promise<Socket> | undefined;
   /** ms in which a connection that is opened ahead must be ready, its certificate accepted. */
   readonly connectTimeout: number;
+  readonly clock: Clock;
 }
 
 /** The one server that an agent opens connections to ahead of its requests. */
@@ -91,16 +93,17 @@ export class WarmedAgent extends OutboundAgent {
   constructor({ host, port, limit }: WarmEndpoint, options: AgentOptions, way: Way) {
     super(options, way);
     this.#target = { host, port, servername: isIP(host) ? '' : host };
-    const keepAliveInitialDelay = this.options.keepAliveMsecs ?? 1_000;
+    const { clock, connectTimeout } = way;
+    const keepAliveInitialDelay = clock.times.keepAliveProbe;
     const whole = { ...this.options, ...this.#target, keepAlive: true, keepAliveInitialDelay };
     const open = async (closed: AbortSignal): Promise<TLSSocket> => {
       // Not AbortSignal.timeout: together with AbortSignal.any, its signal stays in memory until its time is
       // over.
       const late = new AbortController();
-      const timer = setTimeout(() => late.abort(), way.connectTimeout).unref();
-      return this.open(whole, AbortSignal.any([closed, late.signal])).finally(() => clearTimeout(timer));
+      const cancel = clock.after(connectTimeout, () => late.abort());
+      return this.open(whole, AbortSignal.any([closed, late.signal])).finally(cancel);
     };
-    this.connections = new WarmConnections({ limit, agent: this, open });
+    this.connections = new WarmConnections({ limit, agent: this, open, clock });
   }
 
   override createConnection(options: ConnectOptions, callback?: Connected): TLSSocket | undefined {

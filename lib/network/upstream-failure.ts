@@ -3,7 +3,9 @@
  * sent again.
  */
 
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
+import type { Times } from '../times.ts';
 import { CLOSED_DURING_UPLOAD, ERRNO, NO_RESPONSE, RESET } from './errno.ts';
 import { describeHttp2Only } from './http2-only.ts';
 import { describeTlsFailure } from './tls-failure.ts';
@@ -28,13 +30,8 @@ interface AttemptState {
   readonly reused: boolean; // a connection that had been used before, or opened ahead
   readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
   readonly sent: boolean; // the request has left completely
+  readonly times: Pick<Times, 'staleWithin'>;
 }
-
-/**
- * ms. A reused connection that fails within this time was closed while it was idle. If it fails later, the
- * service was alive and working on the request.
- */
-const STALE_WITHIN = 2_000;
 
 /**
  * The failure of an attempt. The request is never sent again if we ended the attempt ourselves, or after the
@@ -42,11 +39,11 @@ const STALE_WITHIN = 2_000;
  */
 export function upstreamFailure(
   thrown: unknown,
-  { host, heard, reused, age, sent }: AttemptState,
+  { host, heard, reused, age, sent, times }: AttemptState,
 ): UpstreamFailure {
   const error = failureBeforeResponse(thrown, host, age !== undefined);
   if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
-  const isStale = reused && age !== undefined && age < STALE_WITHIN;
+  const isStale = reused && age !== undefined && age < times.staleWithin;
   if (isStale) return new UpstreamFailure(error, 'stale_connection');
   if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
   // It is chance whether such a reset shows while reading or while writing. It may hide a response: the
@@ -95,16 +92,17 @@ export const brokenOff = (cause?: unknown): PrivatemodeError =>
     },
   );
 
-/** ms in which the rest of a complete response must end, so that its connection can be used again. */
-export const LINGER = 5_000;
-
 /**
  * Calls `late` after `ms`, unless the function that it returns is called before. If the event loop was
  * blocked, timers run before sockets are read. So `late` waits until what had arrived by then is read.
  */
-export function afterSilence(ms: number, late: () => void): () => void {
-  let timer = setTimeout(() => {
-    timer = setTimeout(late, 0);
-  }, ms);
-  return () => clearTimeout(timer);
+export function afterSilence(clock: Clock, ms: number, late: () => void): () => void {
+  let cancel = clock.after(
+    ms,
+    () => {
+      cancel = clock.after(0, late, 'waiting');
+    },
+    'waiting',
+  );
+  return () => cancel();
 }

@@ -8,6 +8,7 @@ import type { Agent } from 'node:https';
 import { Readable } from 'node:stream';
 import type { TLSSocket } from 'node:tls';
 import { ProxyServer } from 'http-proxy-3';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from './addresses.ts';
 import { joinPieces } from './join-pieces.ts';
@@ -26,6 +27,7 @@ interface UpstreamOptions {
   readonly agent: Agent;
   /** Opens a connection of its own for every request: the retry after a stale keep-alive connection. */
   readonly freshAgent: Agent;
+  readonly clock: Clock;
   /** Those of `agent`. `announce` gets the ms for which the service says that it keeps an idle connection. */
   readonly connections?: Pick<WarmConnections, 'announce' | 'dropOutlived'>;
 }
@@ -142,7 +144,7 @@ const noConnection = (): PrivatemodeError =>
  * rejects with UpstreamFailure.
  */
 function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
-  const { host, connectTimeout, firstByteTimeout, connections } = options;
+  const { host, connectTimeout, firstByteTimeout, clock, connections } = options;
   const { promise: outcome, resolve, reject } = Promise.withResolvers<UpstreamResponse>();
   let request: ClientRequest | undefined;
   let connectedAt: number | undefined;
@@ -150,15 +152,15 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   let heard = false; // any byte of a response, an informational one included
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
-  let deadline = expireIn(connectTimeout, noConnection);
+  let endDeadline = expireIn(connectTimeout, noConnection);
 
-  function expireIn(ms: number, late: () => PrivatemodeError): NodeJS.Timeout {
-    return setTimeout(() => failed(late()), ms);
+  function expireIn(ms: number, late: () => PrivatemodeError): () => void {
+    return clock.after(ms, () => failed(late()), 'waiting');
   }
 
   function settle(): void {
     settled = true;
-    clearTimeout(deadline);
+    endDeadline();
     signal.removeEventListener('abort', aborted);
   }
 
@@ -169,21 +171,21 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
     request?.destroy(); // also if a response came before the body failed: the rest of the body is not sent
     if (settled) return;
     settle();
-    const age = connectedAt && performance.now() - connectedAt;
+    const age = connectedAt && clock.monotonic() - connectedAt;
     const sent = request?.writableFinished === true;
-    reject(upstreamFailure(thrown, { host, heard, reused: waited, age, sent }));
+    reject(upstreamFailure(thrown, { host, heard, reused: waited, age, sent, times: clock.times }));
   }
   const aborted = (): void => failed(signal.reason);
 
   /** Begins the wait for the response anew; called for each piece of the upload that has left. */
   function expectResponse(): void {
     if (settled) return;
-    clearTimeout(deadline);
-    deadline = expireIn(firstByteTimeout, noResponse);
+    endDeadline();
+    endDeadline = expireIn(firstByteTimeout, noResponse);
   }
 
   function connected(): void {
-    connectedAt = performance.now();
+    connectedAt = clock.monotonic();
     expectResponse();
     request?.on('drain', expectResponse);
     request?.once('finish', expectResponse);

@@ -4,6 +4,7 @@
  */
 import type { Agent } from 'node:https';
 import type { TLSSocket } from 'node:tls';
+import type { Clock } from '../clock.ts';
 
 interface WarmDeps {
   /** At most so many connections are opened ahead; 0: none. */
@@ -15,6 +16,7 @@ interface WarmDeps {
   readonly open: (signal: AbortSignal) => Promise<TLSSocket>;
   /** The agent that has the connections which are in use or wait for their next request. */
   readonly agent: Agent;
+  readonly clock: Clock;
 }
 
 /**
@@ -27,26 +29,10 @@ interface WarmDeps {
 type State = 'unverified' | 'keeping' | 'closed';
 
 /**
- * ms of idling after which a connection is replaced: services, and the routers before them, keep idle
- * connections for longer.
- */
-const RENEW_AFTER = 45_000;
-/** ms by which a connection is replaced before the time at which the service says that it will close it. */
-const EARLIER = 2_000;
-/**
- * ms. If the service closes a connection sooner, this counts as a failure. No connection is replaced sooner,
- * or handshakes would never end.
- */
-const YOUNG = 2_000;
-/**
  * A connection that has idled for this many times its term was not replaced: the machine slept, and the other
  * end is gone. Such a connection is closed, and carries no request.
  */
 const OUTLIVED = 2;
-/**
- * ms before the next connection is opened after a failure, doubled with each that follows, up to the longest.
- */
-const BACK_OFF = { first: 500, longest: 60_000 };
 /** Minutes for which the highest number of connections in use at once is remembered. */
 const LATELY = 5;
 /**
@@ -54,8 +40,6 @@ const LATELY = 5;
  * after a start.
  */
 const AT_ONCE = 2;
-/** ms between two looks at the connections, by the timer and by requests. */
-const LOOK = 1_000;
 
 /** The connections that were opened ahead. */
 const ahead = new WeakSet<object>();
@@ -80,7 +64,7 @@ export class WarmConnections {
   /** Since when a connection idles that is ready or waits in the agent. */
   readonly #idleSince = new WeakMap<object, number>();
   /** ms of idling after which a connection is replaced. */
-  #renewAfter = RENEW_AFTER;
+  #renewAfter: number;
   /**
    * The highest number of connections in use at once, in each of the last minutes. Minutes are counted from
    * 1970; the newest is the last.
@@ -92,10 +76,11 @@ export class WarmConnections {
   /** ms since 1970; when a connection last failed, and for how many ms none is opened after that. */
   #failedAt = 0;
   #pause = 0;
-  #timer: NodeJS.Timeout | undefined;
+  #cancelTend = (): void => {};
 
   constructor(deps: WarmDeps) {
     this.#deps = deps;
+    this.#renewAfter = deps.clock.times.warmRenew;
     this.#state = deps.limit === 0 ? 'closed' : 'unverified';
     this.#used(deps.limit); // applications begin with several requests at once
   }
@@ -129,8 +114,9 @@ export class WarmConnections {
    * request; looks at the connections only if the last look is a second old.
    */
   dropOutlived(): void {
-    if (since(this.#lookedAt) < LOOK) return;
-    this.#lookedAt = Date.now();
+    const { clock } = this.#deps;
+    if (this.#since(this.#lookedAt) < clock.times.warmLook) return;
+    this.#lookedAt = clock.now();
     for (const socket of socketsIn(this.#deps.agent.freeSockets))
       if (this.#isOutlived(socket)) this.#drop(socket);
   }
@@ -142,18 +128,19 @@ export class WarmConnections {
 
   /** Notes that a connection waits in the agent for its next request. */
   idles(socket: object): void {
-    this.#idleSince.set(socket, Date.now());
+    this.#idleSince.set(socket, this.#deps.clock.now());
   }
 
   /** Notes for how many ms the service says that it keeps idle connections. */
   announce(ms: number): void {
-    this.#renewAfter = Math.min(RENEW_AFTER, Math.max(YOUNG, ms - EARLIER));
+    const { warmRenew, warmYoung, warmEarlier } = this.#deps.clock.times;
+    this.#renewAfter = Math.min(warmRenew, Math.max(warmYoung, ms - warmEarlier));
   }
 
   /** Ends the connections that are ready or being opened. */
   close(): void {
     this.#state = 'closed';
-    clearTimeout(this.#timer);
+    this.#cancelTend();
     this.#closed.abort();
     for (const socket of this.#ready) socket.destroy();
     this.#ready.clear();
@@ -172,10 +159,10 @@ export class WarmConnections {
     const wanted = Math.min(this.#deps.limit, Math.max(1, lately - inUse));
     const missing = wanted - (idle.length - overdue.length);
     if (missing <= 0) for (const socket of overdue) this.#drop(socket);
-    if (since(this.#failedAt) >= this.#pause) {
+    if (this.#since(this.#failedAt) >= this.#pause) {
       while (this.#opening < Math.min(missing, AT_ONCE)) void this.#launch();
     }
-    this.#tendIn(LOOK);
+    this.#tendIn(this.#deps.clock.times.warmLook);
   }
 
   /**
@@ -183,13 +170,13 @@ export class WarmConnections {
    * opened within it.
    */
   #tendIn(ms: number): void {
-    clearTimeout(this.#timer);
-    if (this.#state === 'keeping') this.#timer = setTimeout(() => this.#tend(), ms).unref();
+    this.#cancelTend();
+    if (this.#state === 'keeping') this.#cancelTend = this.#deps.clock.after(ms, () => this.#tend());
   }
 
   /** Notes how many connections are in use at once. */
   #used(connections: number): void {
-    const now = Math.floor(Date.now() / 60_000);
+    const now = Math.floor(this.#deps.clock.now() / 60_000);
     const newest = this.#peaks.at(-1);
     if (newest?.minute === now) newest.connections = Math.max(newest.connections, connections);
     else {
@@ -203,7 +190,7 @@ export class WarmConnections {
   }
 
   #idleFor(socket: TLSSocket): number {
-    return since(this.#idleSince.get(socket) ?? 0);
+    return this.#since(this.#idleSince.get(socket) ?? 0);
   }
 
   #isOutlived(socket: TLSSocket): boolean {
@@ -224,7 +211,7 @@ export class WarmConnections {
   #opened(socket: TLSSocket): void {
     if (this.#state === 'closed') return void socket.destroy();
     ahead.add(socket);
-    this.#idleSince.set(socket, Date.now());
+    this.#idleSince.set(socket, this.#deps.clock.now());
     this.#ready.add(socket);
     socket.once('close', () => this.#lost(socket));
     socket.on('data', refuseUnasked).resume().unref();
@@ -233,14 +220,15 @@ export class WarmConnections {
   /** Called when a connection has closed. If it was ready, the service closed it. */
   #lost(socket: TLSSocket): void {
     if (!this.#ready.delete(socket)) return;
-    if (this.#idleFor(socket) < YOUNG) this.#failed();
+    if (this.#idleFor(socket) < this.#deps.clock.times.warmYoung) this.#failed();
     else this.#failures = 0;
     this.#tendIn(0);
   }
 
   #failed(): void {
-    this.#pause = Math.min(BACK_OFF.first * 2 ** this.#failures++, BACK_OFF.longest);
-    this.#failedAt = Date.now();
+    const { warmFirstBackoff, warmLongestBackoff } = this.#deps.clock.times;
+    this.#pause = Math.min(warmFirstBackoff * 2 ** this.#failures++, warmLongestBackoff);
+    this.#failedAt = this.#deps.clock.now();
   }
 
   #drop(socket: TLSSocket): void {
@@ -250,15 +238,15 @@ export class WarmConnections {
     // Otherwise the agent may hand it out until it hears of its end (docs/hazards.md 32).
     socket.emit('agentRemove');
   }
-}
 
-/**
- * ms since that time, ms since 1970, on the clock that goes on while the machine sleeps. Infinity if that
- * clock was set back: nobody knows how long it was.
- */
-function since(time: number): number {
-  const ms = Date.now() - time;
-  return ms < 0 ? Number.POSITIVE_INFINITY : ms;
+  /**
+   * ms since that time, ms since 1970, on the clock that goes on while the machine sleeps. Infinity if that
+   * clock was set back: nobody knows how long it was.
+   */
+  #since(time: number): number {
+    const ms = this.#deps.clock.now() - time;
+    return ms < 0 ? Number.POSITIVE_INFINITY : ms;
+  }
 }
 
 /** All connections in a table of an agent. */

@@ -1,13 +1,15 @@
 /** The decrypting stage as a Node stream, between the upstream response and the application. */
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
+import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
-import { brokenOff, LINGER, stalled } from '../network/upstream-failure.ts';
+import { brokenOff, stalled } from '../network/upstream-failure.ts';
 import type { Decrypter } from './decrypter.ts';
 import { piecesOf } from './pieces.ts';
 
 export interface DecryptOptions {
   /** ms without a byte from upstream after which the response counts as stalled. */
   readonly idleTimeout: number;
+  readonly clock: Clock;
   /** Ends the response early; its reason is the failure. */
   readonly signal: AbortSignal;
   /**
@@ -49,16 +51,19 @@ export class DecryptStream extends Transform {
    * (docs/hazards.md 25).
    */
   #source: Source | undefined;
-  #heardAt = performance.now();
+  #heardAt: number;
+  readonly #clock: Clock;
   /** Whether the reader of this stream has been given the first bytes. */
   #begun = false;
-  #idle: NodeJS.Timeout;
+  #endIdle: () => void;
   #lastLook: NodeJS.Immediate | undefined;
 
   constructor(upstream: Readable, decrypter: Decrypter, options: DecryptOptions) {
     super();
     this.#source = { upstream, decrypter, options };
-    this.#idle = setTimeout(this.#checkIdle, options.idleTimeout);
+    this.#clock = options.clock;
+    this.#heardAt = this.#clock.monotonic();
+    this.#endIdle = this.#clock.after(options.idleTimeout, this.#checkIdle, 'waiting');
     upstream.on('error', this.#broken);
     upstream.on('close', this.#broken);
     if (options.signal.aborted) this.#aborted();
@@ -81,21 +86,21 @@ export class DecryptStream extends Transform {
         (thrown: unknown) => this.#end(asPrivatemodeError(thrown)),
       )
       .then(() => {
-        this.#heardAt = performance.now();
+        this.#heardAt = this.#clock.monotonic();
         done();
       });
   }
 
   /** Runs when the reader can take more. Silence until then was the reader's. */
   override read(size?: number): unknown {
-    if (this.writableLength > 0) this.#heardAt = performance.now();
+    if (this.writableLength > 0) this.#heardAt = this.#clock.monotonic();
     return super.read(size);
   }
 
   #take(chunk: Uint8Array): void {
     if (this.#source === undefined) return;
     const { decrypter, options } = this.#source;
-    this.#heardAt = performance.now();
+    this.#heardAt = this.#clock.monotonic();
     options.count.heard(chunk.length);
     this.#deliver(decrypter.feed(chunk), options);
     const { failure, finished } = decrypter;
@@ -140,7 +145,7 @@ export class DecryptStream extends Transform {
     const failure = decrypter.modelError ? undefined : reason;
     this.failure = failure;
     upstream.unpipe(this);
-    if (failure === undefined) letGo(upstream);
+    if (failure === undefined) letGo(upstream, this.#clock);
     else {
       upstream.destroy();
       options.onFailure?.(failure);
@@ -153,7 +158,7 @@ export class DecryptStream extends Transform {
   #settle(): Source | undefined {
     const source = this.#source;
     this.#source = undefined;
-    clearTimeout(this.#idle);
+    this.#endIdle();
     clearImmediate(this.#lastLook);
     source?.options.signal.removeEventListener('abort', this.#aborted);
     return source;
@@ -172,17 +177,20 @@ export class DecryptStream extends Transform {
   readonly #checkIdle = (looked = false): void => {
     if (this.#source === undefined) return;
     const { idleTimeout } = this.#source.options;
-    const left = this.writableLength > 0 ? idleTimeout : this.#heardAt + idleTimeout - performance.now();
-    if (left > 0) this.#idle = setTimeout(this.#checkIdle, left);
+    const left =
+      this.writableLength > 0 ? idleTimeout : this.#heardAt + idleTimeout - this.#clock.monotonic();
+    if (left > 0) this.#endIdle = this.#clock.after(left, this.#checkIdle, 'waiting');
     else if (looked) this.#end(stalled());
     else this.#lastLook = setImmediate(this.#checkIdle, true);
   };
 }
 
-function letGo(upstream: Readable): void {
+function letGo(upstream: Readable, clock: Clock): void {
   if (upstream.readableEnded || upstream.destroyed) return;
-  const impatience = setTimeout(() => upstream.destroy(), LINGER).unref();
-  upstream.once('close', () => clearTimeout(impatience));
+  upstream.once(
+    'close',
+    clock.after(clock.times.upstreamLinger, () => upstream.destroy()),
+  );
   upstream.resume();
 }
 

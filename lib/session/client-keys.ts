@@ -11,11 +11,9 @@ import type { Epoch } from './epoch.ts';
 
 interface ClientKeysDeps {
   readonly attest: (apiKey: string) => Promise<Epoch>;
-  readonly clock: Pick<Clock, 'now'>;
+  readonly clock: Clock;
 }
 
-/** ms for which a rejected key is remembered. Short, because somebody may activate the key at any moment. */
-const REMEMBER_REJECTION = 30_000;
 const MAX_REMEMBERED = 1024;
 /** How many different keys attest at the same time, and how many more may wait for their turn. */
 const MAX_RUNNING = 8;
@@ -55,7 +53,7 @@ export function createClientKeys({ attest, clock }: ClientKeysDeps): ClientKeysD
 
   async function tryKey(id: string, apiKey: string): Promise<Epoch> {
     const age = clock.now() - (rejectedAt.get(id) ?? Number.NEGATIVE_INFINITY);
-    if (age >= 0 && age < REMEMBER_REJECTION) {
+    if (age >= 0 && age < clock.times.refusedKeyKept) {
       // A negative age means that the clock was turned back; then the key is tried again.
       const message = `the service rejected this API key a moment ago${aboutPlaceholder(apiKey)}`;
       throw new PrivatemodeError('api_key_rejected', message);

@@ -45,16 +45,9 @@ export interface CollateralCacheDeps {
   readonly amdKdsUrl: string;
   /** `https://api.trustedservices.intel.com`, or a simulator, which then also serves the root's CRL. */
   readonly intelPcsUrl: string;
-  readonly clock: Pick<Clock, 'now' | 'monotonic'>;
+  readonly clock: Clock;
 }
 
-const JUST_FETCHED = 60_000;
-/**
- * ms that a fetch may take. If the same is stored, the fetch gets ASK_AGAIN_TIMEOUT, because the fetched one
- * most likely says the same.
- */
-const TIMEOUT = 20_000;
-const ASK_AGAIN_TIMEOUT = 5_000;
 const INTEL_PCS_HOST = 'api.trustedservices.intel.com';
 const INTEL_CRL_HOST = 'certificates.trustedservices.intel.com';
 
@@ -126,7 +119,7 @@ const unavailable = (
  */
 export function createCollateralCache(deps: CollateralCacheDeps): CollateralCache {
   const { call, store, clock } = deps;
-  const { now } = clock;
+  const { now, times } = clock;
   const kds = `${deps.amdKdsUrl.replace(/\/+$/, '')}/vcek/v1`;
   const pcs = deps.intelPcsUrl.replace(/\/+$/, '');
   const running = new Map<string, Promise<Loaded>>();
@@ -198,7 +191,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
   /** `kept`: a stored one exists. Then an expired one is an error, and the fetch gets less time. */
   async function fetchCollateral(url: string, kind: Kind, kept: boolean): Promise<Collateral> {
     const { host } = new URL(url);
-    const timeout = kept ? ASK_AGAIN_TIMEOUT : TIMEOUT;
+    const timeout = kept ? times.collateralAgainTimeout : times.collateralTimeout;
     const asked = call({ method: 'GET', url, maxBytes: MAX_FETCHED_BYTES, timeout });
     const { status, headers, body, pause } = await asked.catch((cause: unknown) => {
       const why = cause instanceof PrivatemodeError ? explained(cause) : 'the fetch failed';
@@ -288,7 +281,7 @@ export function createCollateralCache(deps: CollateralCacheDeps): CollateralCach
             if (isForged) newest.delete(url);
             const known = seen.get(url);
             if (known === undefined) continue;
-            if (known.from === 'fetched' && now() - known.fetchedAt < JUST_FETCHED) continue;
+            if (known.from === 'fetched' && now() - known.fetchedAt < times.collateralFresh) continue;
             seen.delete(url);
             await store.delete(url);
           }

@@ -3,6 +3,7 @@
  * responses.
  */
 import type { SecretResponseInput } from '../attestation/mesh.ts';
+import type { Clock } from '../clock.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
 import { clientTooOld } from '../network/client-too-old.ts';
@@ -14,10 +15,8 @@ export type SecretResponse = Pick<SecretResponseInput, 'encapsulatedKey' | 'sign
 
 export type ControlApi = ReturnType<typeof createControlApi>;
 
-/**
- * Real responses are below 100 KiB. The service may have to ask its hardware for evidence before it responds.
- */
-const LIMITS = { maxBytes: 16 * 1024 * 1024, timeout: 30_000 };
+/** Real responses are below 100 KiB. */
+const MAX_BYTES = 16 * 1024 * 1024;
 const ENCAPSULATED_KEY_BYTES = 1120;
 /** The responses are flat objects of a few strings. */
 const RESPONSE_LIMITS = { depth: 8, values: 256 };
@@ -30,6 +29,7 @@ interface ControlApiDeps {
    * (docs/protocol/inference.md 3).
    */
   readonly protocolVersion: string;
+  readonly clock: Clock;
 }
 
 /**
@@ -45,7 +45,7 @@ export const aboutPlaceholder = (apiKey: string): string =>
  * holds characters that no key has, control_api_failed for any other status than 200, and what `ControlCall`
  * throws.
  */
-export function createControlApi({ call, endpoint, protocolVersion }: ControlApiDeps) {
+export function createControlApi({ call, endpoint, protocolVersion, clock }: ControlApiDeps) {
   const base = `https://${urlHost(endpoint.host)}:${endpoint.port}/privatemode/v1`;
 
   async function post(name: string, apiKey: string, body: object, signal?: AbortSignal): Promise<Uint8Array> {
@@ -66,7 +66,8 @@ export function createControlApi({ call, endpoint, protocolVersion }: ControlApi
         'content-type': 'application/json',
       },
       body: JSON.stringify(body),
-      ...LIMITS,
+      maxBytes: MAX_BYTES,
+      timeout: clock.times.controlTimeout,
       signal,
     });
     if (status === 200) return answer;

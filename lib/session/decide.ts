@@ -4,7 +4,7 @@
  * lib/session/waiting.ts deals with the requests that wait.
  */
 
-import type { Moment } from '../clock.ts';
+import type { Present } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { failureMessage, type Rejection, type SessionEvent } from './events.ts';
 import { livesAt } from './lifetimes.ts';
@@ -92,14 +92,7 @@ export interface Decision {
   readonly effects: readonly Effect[];
 }
 
-const LONGEST_BACKOFF = 60_000;
-/**
- * ms. Requests that wait make a renewal begin before its backoff ends, but not sooner than this after the
- * last failure.
- */
-export const HURRY_INTERVAL = 5_000;
-
-export function decide(state: SessionState, happening: Happening, at: Moment): Decision {
+export function decide(state: SessionState, happening: Happening, at: Present): Decision {
   switch (happening.type) {
     case 'configured':
       return onConfigured(state, at);
@@ -158,7 +151,7 @@ function begin(state: SessionState): Decision {
  * The configured key is new: gives up a renewal that runs with the old key, and begins a renewal at once if
  * one is needed.
  */
-function onConfigured(state: SessionState, at: Moment): Decision {
+function onConfigured(state: SessionState, at: Present): Decision {
   const outage = state.outage && { ...state.outage, permanent: undefined, isReported: false };
   const next: SessionState = { ...state, key: 'configured', outage };
   const isNeeded =
@@ -172,17 +165,15 @@ function onConfigured(state: SessionState, at: Moment): Decision {
 function verdictsAfter(
   { verdicts, kind }: SessionState,
   { what, rejection }: Extract<Happening, { type: 'judged' }>,
-  { monotonic }: Moment,
+  at: Present,
 ): Verdicts {
-  return rejection === undefined
-    ? accepted(verdicts, what)
-    : rejected(verdicts, what, rejection, { now: monotonic, kind });
+  return rejection === undefined ? accepted(verdicts, what) : rejected(verdicts, what, rejection, kind, at);
 }
 
 function onMade(
   state: SessionState,
   { number, secret }: Extract<Happening, { type: 'made' }>,
-  { monotonic }: Moment,
+  { monotonic }: Present,
 ): Decision {
   if (number !== undefined && number !== state.running) return only(state);
   const kept = number === undefined && state.key === 'awaited';
@@ -208,7 +199,7 @@ function onMade(
   );
 }
 
-function onFailed(state: SessionState, failure: Failure, at: Moment): Decision {
+function onFailed(state: SessionState, failure: Failure, at: Present): Decision {
   const { began, error } = failure;
   const { key, outage } = state;
   const failures = (outage?.failures ?? 0) + 1;
@@ -264,24 +255,22 @@ function unjudgedBy({ verdicts }: SessionState, error: PrivatemodeError): Sessio
  * The kept key was refused, so the secret in force cannot be renewed until a client brings another key. Once
  * it ends, only that key is missing.
  */
-function unrenewable(state: SessionState, error: PrivatemodeError, at: Moment): SessionState['unjudged'] {
+function unrenewable(state: SessionState, error: PrivatemodeError, at: Present): SessionState['unjudged'] {
   const until = secretInForce(state, at)?.expiresMonotonic;
   return until === undefined || isRejected(state.verdicts) ? undefined : { as: 'key-refused', error, until };
 }
-
-/** ms for which the failure with a client's key counts: nobody tries again before the next client. */
-const OFFER_COUNTS = 600_000;
 
 /**
  * The attestation with a client's key failed. This says something about the service only if that key is not
  * at fault, and if no secret is in force, as after another client's key has just made one.
  */
-function onOfferFailed(state: SessionState, error: PrivatemodeError, at: Moment): Decision {
+function onOfferFailed(state: SessionState, error: PrivatemodeError, at: Present): Decision {
   const message = 'The API key of a client did not attest';
   const permanent = permanentCause(state, error, at, false);
   const isAbout = error.blame !== 'client' && secretInForce(state, at) === undefined;
   const heard = unjudgedBy(state, error);
-  const until = heard?.as === 'silent' && state.key === 'awaited' ? at.monotonic + OFFER_COUNTS : undefined;
+  const counts = heard?.as === 'silent' && state.key === 'awaited';
+  const until = counts ? at.monotonic + at.times.offerCounts : undefined;
   const next = { ...state, verdicts: endedWith(state.verdicts, error) };
   return only(
     isAbout ? { ...next, unjudged: heard && { ...heard, until } } : next,
@@ -313,7 +302,7 @@ const isHopeless = (
 function permanentCause(
   state: SessionState,
   error: PrivatemodeError,
-  at: Moment,
+  at: Present,
   isConfigured: boolean,
 ): PrivatemodeError | undefined {
   const { secret, verdicts } = state;
@@ -345,13 +334,14 @@ function nextRenewal(
   state: SessionState,
   { began, error, random }: Failure,
   failures: number,
-  { monotonic }: Moment,
+  { monotonic, times }: Present,
 ): NextRenewal {
+  const { firstBackoff, longestBackoff } = times;
   const full = isHopeless(state, error, state.key === 'configured')
-    ? LONGEST_BACKOFF
-    : Math.min(LONGEST_BACKOFF, 1000 * 2 ** (failures - 1));
+    ? longestBackoff
+    : Math.min(longestBackoff, firstBackoff * 2 ** (failures - 1));
   const pause = Math.max(full * (0.5 + random / 2), wantedPause(error));
-  const confirmed = confirmAt(state.verdicts);
+  const confirmed = confirmAt(state.verdicts, times);
   const wait =
     confirmed === undefined || began >= confirmed
       ? Number.POSITIVE_INFINITY
@@ -364,7 +354,7 @@ function nextRenewal(
  * one a moment after the first: it suspends the secret if the first renewal failed, and does nothing if the
  * first renewal made a new secret.
  */
-function onDenied(state: SessionState, secretId: string, at: Moment): Decision {
+function onDenied(state: SessionState, secretId: string, at: Present): Decision {
   const forced = forcedBy(state, at);
   if (forced === 'made') return only(state);
   if (forced === 'failed') return suspend(state, secretId, at);
@@ -380,7 +370,7 @@ function onDenied(state: SessionState, secretId: string, at: Moment): Decision {
  * but it is not deleted, because anybody on the way can write a denial. The next secret ends the suspension,
  * and so does a response that authenticates.
  */
-function suspend(state: SessionState, secretId: string, at: Moment): Decision {
+function suspend(state: SessionState, secretId: string, at: Present): Decision {
   const { secret } = state;
   if (secret === undefined || secretInForce(state, at)?.secretId !== secretId) return only(state);
   const message = 'The secret is suspended: the service denies it, and could not be verified again';
@@ -393,7 +383,7 @@ function suspend(state: SessionState, secretId: string, at: Moment): Decision {
  * A response authenticated, so the service knows the secret: a suspension ends. No response takes back a
  * verdict that rejects the service.
  */
-function onAuthenticated(state: SessionState, secretId: string, at: Moment): Decision {
+function onAuthenticated(state: SessionState, secretId: string, at: Present): Decision {
   const { secret, verdicts } = state;
   if (secret === undefined || isRejected(verdicts)) return only(state);
   if (suspendedSecret(state, at)?.secretId !== secretId) return only(state);
@@ -403,13 +393,13 @@ function onAuthenticated(state: SessionState, secretId: string, at: Moment): Dec
 }
 
 /**
- * A request waits: a renewal begins at once, or at the latest HURRY_INTERVAL after the last failure, or as
+ * A request waits: a renewal begins at once, or at the latest `hurryAfter` (lib/times.ts) after the last failure, or as
  * long after it as a host wants.
  */
-function onAwaited(state: SessionState, { now }: Moment): Decision {
+function onAwaited(state: SessionState, { now, times }: Present): Decision {
   if (state.running !== undefined) return only(state);
   const { failures = 0, failedAt = 0, error } = state.outage ?? {};
-  const soonest = failedAt + Math.max(HURRY_INTERVAL, wantedPause(error));
+  const soonest = failedAt + Math.max(times.hurryAfter, wantedPause(error));
   const turnedBack = now < failedAt;
   if (failures === 0 || now >= soonest || turnedBack) return begin(state);
   return only(soonest < (state.due ?? Number.POSITIVE_INFINITY) ? { ...state, due: soonest } : state);

@@ -14,7 +14,7 @@ import { type AttestDeps, attest, type Step } from './attest.ts';
 import type { CollateralCache } from './collateral-cache.ts';
 import type { EpochFacts } from './epoch-facts.ts';
 import { failureMessage, type Observer } from './events.ts';
-import { type Lifetimes, lifetimesOf, type Term } from './lifetimes.ts';
+import type { Term } from './lifetimes.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import type { SharedSecret } from './secret-exchange.ts';
 
@@ -31,8 +31,6 @@ export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
   readonly manifests: ManifestSource;
   readonly collateral: CollateralCache;
   readonly manifestLog: ManifestLog;
-  /** Default: those that fit the real service. */
-  readonly lifetimes?: Lifetimes | undefined;
   readonly clock: Clock;
   /** 0 ≤ x < 1. */
   readonly random: () => number;
@@ -42,8 +40,6 @@ export interface EpochDeps extends Omit<AttestDeps, 'canBeOpened'> {
 }
 
 const ROUNDS = 3;
-/** ms. The longest pause wanted by a host that another round waits for. */
-const LONGEST_ROUND_PAUSE = 5_000;
 const STEPS: Readonly<Record<Step, string>> = {
   evidence: 'Waiting for the evidence of the service',
   collateral: 'Waiting for the certificates and revocation lists of AMD or Intel',
@@ -103,7 +99,8 @@ interface Round {
  * and validates again; if that cannot be fetched, it throws the error of the validation, which says so too.
  */
 export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: AbortSignal) => Promise<Epoch> {
-  const { manifests, collateral, manifestLog, clock, random, observe, lifetimes = lifetimesOf() } = deps;
+  const { manifests, collateral, manifestLog, clock, random, observe } = deps;
+  const { firstBackoff, longestRoundPause, secretRenew, secretJitter, secretUsable } = clock.times;
   const attestedMessage =
     manifests.kind === 'static'
       ? 'Coordinator verified against the given manifest'
@@ -187,9 +184,9 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
       ...(exchange === undefined ? {} : { exchangeSha256: exchange.sha256 }),
       attestedAt,
       // These times count from before the request for the secret, which errs on the safe side.
-      renewAt: Math.floor(attested.began + lifetimes.renewAfter - random() * lifetimes.jitter),
-      expiresAt: Math.floor(attested.began + lifetimes.usable),
-      expiresMonotonic: Math.floor(beganMonotonic + lifetimes.usable),
+      renewAt: Math.floor(attested.began + secretRenew - random() * secretJitter),
+      expiresAt: Math.floor(attested.began + secretUsable),
+      expiresMonotonic: Math.floor(beganMonotonic + secretUsable),
     });
   }
 
@@ -226,8 +223,8 @@ export function createEpochMaker(deps: EpochDeps): (apiKey: string, signal: Abor
         }
         const wanted = 1000 * (error.detail?.pause ?? 0);
         // A long pause that a host wants is left to the next renewal.
-        if (round === ROUNDS || wanted > LONGEST_ROUND_PAUSE || cureOf(error) !== 'time') throw error;
-        const wait = Math.max(round * 1000, wanted);
+        if (round === ROUNDS || wanted > longestRoundPause || cureOf(error) !== 'time') throw error;
+        const wait = Math.max(round * firstBackoff, wanted);
         observe({ type: 'round-failed', message: failureMessage(error, wait), error, round });
         await pause(clock, wait + random() * 100, signal);
         round++;

@@ -1,24 +1,5 @@
-/** How long an attested secret is used, and when it is renewed. */
+/** For how long an attested secret may be used. */
 import type { Moment } from '../clock.ts';
-
-/** For how long an epoch may be used, and when it is renewed, as `lifetimesOf` computes it. */
-export type Lifetimes = Readonly<ReturnType<typeof lifetimesOf>>;
-
-/** The service forgets a secret one hour after the exchange (docs/protocol/inference.md 10). */
-const SERVICE_KEEPS_SECRET = 3_600_000;
-
-/**
- * The times of an epoch, in ms from the beginning of the secret exchange, for a service that keeps secrets
- * for `secret` ms. Renewal begins after three quarters of that, where the reference makes requests wait. It
- * begins up to `jitter` earlier, at random: proxies that were started together must not renew together. A
- * sixth of the lifetime (ten minutes of the hour) remains to get through an outage unnoticed. The last
- * twelfth (five minutes) stays unused. One reason is that the service looks up the secret when a request has
- * arrived, which for a large upload is minutes after the proxy sealed it. The other is that the two clocks
- * may drift apart while this machine sleeps.
- */
-export function lifetimesOf(secret: number = SERVICE_KEEPS_SECRET) {
-  return { renewAfter: secret * (3 / 4), jitter: secret / 30, usable: secret * (11 / 12) };
-}
 
 /** When one secret was attested, and when its use ends. */
 export interface Term {

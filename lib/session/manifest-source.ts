@@ -3,6 +3,7 @@
  * service.
  */
 import { whyNoManifest } from '../attestation/manifest.ts';
+import type { Clock } from '../clock.ts';
 import { type FailureDetail, PrivatemodeError } from '../errors.ts';
 import type { ControlCall } from '../network/control-call.ts';
 
@@ -27,20 +28,20 @@ export const staticManifest = (manifest: Uint8Array): ManifestSource => ({
 });
 
 /** A manifest has about 6 KB. */
-const LIMITS = { maxBytes: 1024 * 1024, timeout: 30_000 };
+const MAX_BYTES = 1024 * 1024;
 
 interface ManagedManifestDeps {
   readonly call: ControlCall;
   /** E.g. `https://cdn.confidential.cloud`, with or without a slash or `/privatemode/v2` at its end. */
   readonly cdnBaseUrl: string;
-  readonly now?: () => number;
+  readonly clock: Clock;
 }
 
 /**
  * Fetches the manifest from the service's CDN. The query holds the time, so that no cache on the way responds
  * (docs/protocol/inference.md 1).
  */
-export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedManifestDeps): ManifestSource {
+export function managedManifest({ call, cdnBaseUrl, clock }: ManagedManifestDeps): ManifestSource {
   const base = `${cdnBaseUrl.replace(/(?:\/privatemode\/v2)?\/*$/, '')}/privatemode/v2/manifest.json`;
   const { host } = new URL(base);
   const unavailable = (
@@ -51,8 +52,14 @@ export function managedManifest({ call, cdnBaseUrl, now = Date.now }: ManagedMan
   return {
     kind: 'managed',
     async newest(signal) {
-      const url = `${base}?t=${now()}`;
-      const asked = call({ method: 'GET', url, ...LIMITS, signal });
+      const url = `${base}?t=${clock.now()}`;
+      const asked = call({
+        method: 'GET',
+        url,
+        maxBytes: MAX_BYTES,
+        timeout: clock.times.manifestTimeout,
+        signal,
+      });
       const { status, body, pause } = await asked.catch((thrown: unknown) => {
         signal?.throwIfAborted();
         if (!(thrown instanceof PrivatemodeError) || thrown.code === 'upstream_tls_untrusted') throw thrown;

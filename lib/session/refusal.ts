@@ -2,21 +2,17 @@
  * Decides from the verdicts of a session whether the service is refused, and when the next verdict can
  * confirm a rejection.
  */
+import type { Present } from '../clock.ts';
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
+import type { Times } from '../times.ts';
 import type { Rejection } from './events.ts';
 import type { ManifestSource } from './manifest-source.ts';
 import type { LastOutcome } from './standing.ts';
 
 /**
- * ms after the first rejection from which on another one refuses the service. Rejections that are closer
- * together may show one moment of a deployment that is being replaced. With the time that an attestation
- * takes, a client waits about ten seconds, which is as long as it should.
- */
-const CONFIRM_AFTER = 6_000;
-
-/**
  * What the verdicts of a session add up to. The service is refused if two verdicts in a row reject it,
- * CONFIRM_AFTER apart, the second one under the newest manifest. A fault of the manifest itself
+ * `confirmAfter` (lib/times.ts) apart, the second one under the newest manifest: rejections that are closer
+ * together may show one moment of a deployment that is being replaced. A fault of the manifest itself
  * (`isOwnFault`) refuses it at once. Only a verdict ends that, silence does not; after a rejected secret,
  * only an accepted secret does. A mismatch with a fetched manifest refuses nothing, because service and CDN
  * differ for a moment while a deployment is rolled out. Nor does a verdict that lacks only collateral: it
@@ -42,7 +38,7 @@ export interface Verdicts {
    */
   readonly mismatch: number | undefined;
   /**
-   * Whether that happened again, CONFIRM_AFTER later. Only the hardware itself can say so, and nobody on the
+   * Whether that happened again, `confirmAfter` later. Only the hardware itself can say so, and nobody on the
    * way can.
    */
   readonly mismatches: boolean;
@@ -68,9 +64,11 @@ export const isRejected = ({ last }: Verdicts): boolean => last !== 'none' && la
  * From when on another rejection refuses the service, on the monotonic clock. Undefined if the service is
  * refused already, or if no rejection waits to be confirmed.
  */
-export function confirmAt({ refusal, evidence, secret }: Verdicts): number | undefined {
+export function confirmAt({ refusal, evidence, secret }: Verdicts, times: Times): number | undefined {
   if (refusal !== undefined || (evidence === undefined && secret === undefined)) return undefined;
-  return Math.min(evidence ?? Number.POSITIVE_INFINITY, secret ?? Number.POSITIVE_INFINITY) + CONFIRM_AFTER;
+  return (
+    Math.min(evidence ?? Number.POSITIVE_INFINITY, secret ?? Number.POSITIVE_INFINITY) + times.confirmAfter
+  );
 }
 
 /**
@@ -86,12 +84,13 @@ export function accepted(before: Verdicts, what: 'evidence' | 'secret'): Verdict
     : { ...forgotten, last: 'rejected' };
 }
 
-/** The verdicts after `what` was rejected. `now`: when it was judged, on the monotonic clock. */
+/** The verdicts after `what` was rejected, which was judged `at` that moment. */
 export function rejected(
   before: Verdicts,
   what: 'evidence' | 'secret',
   { error, askedAt, newest, authentic }: Rejection,
-  { now, kind }: { readonly now: number; readonly kind: ManifestSource['kind'] },
+  kind: ManifestSource['kind'],
+  { monotonic: now, times: { confirmAfter } }: Present,
 ): Verdicts {
   const { code } = error;
   if (code === 'collateral_unavailable') return before;
@@ -103,10 +102,10 @@ export function rejected(
     return { ...(newest && authentic === 'yes' ? accepted(before, what) : before), last, error };
   }
   const first = before[what] ?? now;
-  const isConfirmed = newest && (isOwnFault(code, kind) || askedAt - first >= CONFIRM_AFTER);
+  const isConfirmed = newest && (isOwnFault(code, kind) || askedAt - first >= confirmAfter);
   const mismatch = isMismatch && authentic === 'yes' ? (before.mismatch ?? now) : before.mismatch;
   const mismatches =
-    before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= CONFIRM_AFTER);
+    before.mismatches || (isMismatch && authentic === 'yes' && askedAt - (mismatch ?? now) >= confirmAfter);
   const told = mismatches && isMismatch ? withPinRemedy(error) : error;
   return {
     last,

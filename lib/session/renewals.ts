@@ -3,7 +3,7 @@
  * lib/session/decide.ts decides.
  */
 
-import { Alarm, momentOf, pause } from '../clock.ts';
+import { Alarm, pause, presentOf } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import type { Verdict } from '../verdict/verdict.ts';
 import { createClientKeys } from './client-keys.ts';
@@ -27,13 +27,6 @@ export interface RenewalsDeps extends EpochDeps {
    */
   readonly onDemand?: boolean | undefined;
 }
-
-/**
- * ms between two signs of life of a renewal, and ms without one after which it counts as lost. After a pause
- * of the process no renewal counts as lost, because the timer of its sign of life is due first.
- */
-const SIGN_OF_LIFE = 1_000;
-const LOST_AFTER = 3_000;
 
 /** A renewal that runs. */
 interface Renewal {
@@ -87,7 +80,7 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
   /** Lets `decide` take in what happened, and carries out the effects. */
   function dispatch(happening: Happening): void {
     const { due } = state;
-    const { state: next, effects } = decide(state, happening, momentOf(clock));
+    const { state: next, effects } = decide(state, happening, presentOf(clock));
     state = next;
     if (!hasKey(state)) heldKey = '';
     if (next.due === undefined) alarm.cancel();
@@ -110,7 +103,7 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
   const observe: Observer = (event) => {
     const refused =
       'rejection' in event ? event.rejection : event.type === 'secret-missing' ? event : undefined;
-    if (refused && isOvertaken(state, refused.began, momentOf(clock))) return deps.observe(event);
+    if (refused && isOvertaken(state, refused.began, presentOf(clock))) return deps.observe(event);
     // What `attested` brings is accepted, but not whole: the checks of the secret follow.
     if ('verdict' in event && event.type !== 'attested' && !isSilence(event.verdict)) verdict = event.verdict;
     if (event.type === 'attested') dispatch({ type: 'judged', what: 'evidence', rejection: undefined });
@@ -141,7 +134,7 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
       }
     };
     const live = async (): Promise<void> => {
-      for (; ; begun.signs++) await pause(clock, SIGN_OF_LIFE, signal);
+      for (; ; begun.signs++) await pause(clock, clock.times.signOfLife, signal);
     };
     void Promise.allSettled([make(), live()]);
     return begun;
@@ -153,7 +146,7 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
     dispatch({ type: 'made', number, secret: withoutKey(epoch) });
   }
 
-  const current = (): Epoch | undefined => (secretInForce(state, momentOf(clock)) ? newest : undefined);
+  const current = (): Epoch | undefined => (secretInForce(state, presentOf(clock)) ? newest : undefined);
 
   /** The usable epoch, unless it is time to renew it. */
   function fresh(): Epoch | undefined {
@@ -191,7 +184,7 @@ export function createRenewals(deps: RenewalsDeps, requests: Requests, closed: A
         dispatch({ type: 'awaited' });
         const watched = renewal;
         const signs = watched?.signs;
-        await Promise.race([over, pause(clock, LOST_AFTER, ended)]);
+        await Promise.race([over, pause(clock, clock.times.lostAfter, ended)]);
         if (isOver) return;
         if (watched !== undefined && watched === renewal && watched.signs === signs) {
           deps.collateral.abandonFetches();

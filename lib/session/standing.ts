@@ -3,7 +3,7 @@
  * the same one. Only this file computes it, in the primary and in each worker (docs/states.md).
  */
 
-import { type Clock, type Moment, momentOf } from '../clock.ts';
+import type { Clock, Moment } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { type SecretState, secretAt, type Term } from './lifetimes.ts';
 
@@ -178,7 +178,7 @@ export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title
  * its own clock.
  */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
-  const at = momentOf(clock);
+  const at = { now: clock.now(), monotonic: clock.monotonic() };
   const secret = secretAt(facts.secret, at);
   const outcome = isOver(facts, secret, at) ? { last: 'none' as const, error: undefined } : {};
   const factsNow: FactsNow = { ...facts, ...outcome, secret };

@@ -3,7 +3,7 @@
  * that waits. lib/session/decide.ts changes it.
  */
 
-import type { Moment } from '../clock.ts';
+import type { Present } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Epoch } from './epoch.ts';
 import { secretAt } from './lifetimes.ts';
@@ -87,38 +87,32 @@ export const newSession = (kind: ManifestSource['kind']): SessionState => ({
 /** Whether the session has a key, configured or kept. */
 export const hasKey = ({ key }: SessionState): boolean => key !== 'awaited';
 
-/**
- * ms between two renewals that denials may force. A denial is not authenticated: anybody on the way can write
- * one.
- */
-const FORCED_INTERVAL = 10_000;
-
 /** The secret that requests may use: it has not expired, and the service has not denied it. */
-export const secretInForce = ({ secret }: SessionState, at: Moment): SecretTerm | undefined =>
+export const secretInForce = ({ secret }: SessionState, at: Present): SecretTerm | undefined =>
   secretAt(secret, at) === 'good' ? secret : undefined;
 
 /**
  * Whether a secret is in force that was made after `began` (on the monotonic clock). What an attestation that
  * began then hears against the service is older than that secret, and says nothing about its renewal.
  */
-export function isOvertaken(state: SessionState, began: number, at: Moment): boolean {
+export function isOvertaken(state: SessionState, began: number, at: Present): boolean {
   const secret = secretInForce(state, at);
   return secret !== undefined && began < secret.madeAt;
 }
 
 /** The secret that is suspended, while it has not expired. */
-export const suspendedSecret = ({ secret }: SessionState, at: Moment): SecretTerm | undefined =>
+export const suspendedSecret = ({ secret }: SessionState, at: Present): SecretTerm | undefined =>
   secretAt(secret, at) === 'suspended' ? secret : undefined;
 
 /**
  * What to do about a denial. `renewal`: wait for the running renewal, or start one. If the last forced
- * renewal began less than FORCED_INTERVAL ago, start none: `made` if a secret was made since, else `failed`.
+ * renewal began less than `deniedPause` (lib/times.ts) ago, start none: `made` if a secret was made since, else `failed`.
  */
 export function forcedBy(
   { running, forcedAt, madeSince }: SessionState,
-  { monotonic }: Pick<Moment, 'monotonic'>,
+  { monotonic, times }: Pick<Present, 'monotonic' | 'times'>,
 ): 'renewal' | 'failed' | 'made' {
-  if (running !== undefined || monotonic - forcedAt >= FORCED_INTERVAL) return 'renewal';
+  if (running !== undefined || monotonic - forcedAt >= times.deniedPause) return 'renewal';
   return madeSince ? 'made' : 'failed';
 }
 

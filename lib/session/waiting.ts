@@ -1,8 +1,7 @@
 /** Gives each request its epoch, and lets it wait for the next one. */
 
-import { type Clock, momentOf, pause } from '../clock.ts';
+import { type Clock, type Present, pause, presentOf } from '../clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { HURRY_INTERVAL } from './decide.ts';
 import type { Epoch } from './epoch.ts';
 import { confirmAt, isOwnFault, isRejected } from './refusal.ts';
 import type { Renewals } from './renewals.ts';
@@ -11,14 +10,6 @@ import { forcedBy, hasKey, type SessionState, suspendedSecret } from './state.ts
 
 const ROLLOUT_REMEDY =
   'Try again in a moment; the service and the published manifest differ, as they do while a deployment is replaced.';
-
-/** ms that a request waits for the next secret after the service denied its secret, by default. */
-const FORCED_TIMEOUT = 30_000;
-/**
- * ms that a request waits for a renewal while the service is refused: the service may have been repaired.
- * With `onDemand` it waits for FORCED_TIMEOUT, because the renewal may end with it.
- */
-const REFUSED_PATIENCE = 5_000;
 
 export interface AcquireOptions {
   /** The bearer token of the request, used for attestation only where no key is configured. */
@@ -40,6 +31,9 @@ interface WaitingDeps {
 /** The two functions of a session that wait. `Session` (lib/session/session.ts) says what they promise. */
 export function createWaiting({ renewals, requests, closed, clock, onDemand, host }: WaitingDeps) {
   const { state, current, dispatch } = renewals;
+  const { deniedWait, refusedWait } = clock.times;
+  /** With `onDemand` the renewal may end with the request that waits for it. */
+  const whileRefused = onDemand ? deniedWait : refusedWait;
 
   async function acquire({ offeredKey, timeoutMs, signal }: AcquireOptions): Promise<Epoch> {
     requests.haveCome = true;
@@ -53,11 +47,11 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
     return ready;
   }
 
-  async function renewAfterRejection(secretId: string, timeoutMs: number = FORCED_TIMEOUT): Promise<Epoch> {
+  async function renewAfterRejection(secretId: string, timeoutMs: number = deniedWait): Promise<Epoch> {
     const epoch = current();
     if (epoch !== undefined && epoch.secretId !== secretId) return epoch;
     closed.throwIfAborted();
-    const forced = forcedBy(state(), momentOf(clock));
+    const forced = forcedBy(state(), presentOf(clock));
     dispatch({ type: 'denied', secretId });
     if (forced === 'failed') throw refusalOf(state()) ?? notReplaced(host, state().outage?.error);
     if (forced === 'made')
@@ -89,7 +83,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
     } catch (thrown) {
       const error = asPrivatemodeError(thrown);
       if (error.blame === 'client' || closed.aborted) throw error;
-      const due = confirmAt(state().verdicts);
+      const due = confirmAt(state().verdicts, clock.times);
       if (due === undefined || began >= due) throw refusalOf(state()) ?? hideVerdict(host, error);
       await Promise.race([changed, pause(clock, Math.max(0, due - clock.monotonic()), ended ?? closed)]);
     } finally {
@@ -102,7 +96,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
       const epoch = current();
       if (epoch !== undefined) return epoch;
       closed.throwIfAborted();
-      const permanent = permanentAt(state(), clock.now(), onDemand);
+      const permanent = permanentAt(state(), presentOf(clock), onDemand);
       if (permanent !== undefined) {
         // A failure of the service may be over, so this request lets a renewal begin. A fault of the manifest
         // stays.
@@ -118,7 +112,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
         // No renewal has begun, because the last one was a moment ago.
         if (hasKey(state()) && state().running === undefined) throw refused;
         waited = true;
-        await Promise.race([chance, pause(clock, onDemand ? FORCED_TIMEOUT : REFUSED_PATIENCE, ended)]);
+        await Promise.race([chance, pause(clock, whileRefused, ended)]);
       }
       ended.throwIfAborted();
     }
@@ -154,7 +148,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
    * it ends the suspension.
    */
   const worthTrying = (): Epoch | undefined =>
-    !isRejected(state().verdicts) && suspendedSecret(state(), momentOf(clock))
+    !isRejected(state().verdicts) && suspendedSecret(state(), presentOf(clock))
       ? renewals.newest()
       : undefined;
 
@@ -184,16 +178,15 @@ const refusalOf = ({ verdicts, unjudged }: SessionState): PrivatemodeError | und
 /**
  * The error that requests get at once because waiting does not help. With `onDemand` perhaps no renewal has
  * begun since, so it counts for a moment only, unless the given manifest is at fault, which does not change.
- * `now`: wall clock, ms since 1970.
  */
 function permanentAt(
   { kind, outage }: SessionState,
-  now: number,
+  { now, times }: Present,
   onDemand: boolean,
 ): PrivatemodeError | undefined {
   const { permanent, failedAt = 0 } = outage ?? {};
   if (permanent === undefined || !onDemand) return permanent;
-  const isFresh = Math.abs(now - failedAt) < HURRY_INTERVAL;
+  const isFresh = Math.abs(now - failedAt) < times.hurryAfter;
   const stays = kind === 'static' && isOwnFault(permanent.code, kind);
   return isFresh || stays ? permanent : undefined;
 }

@@ -2,7 +2,7 @@
  * The session as a worker sees it: uses the epoch that the primary sent, and asks the primary for everything
  * else.
  */
-import { momentOf, systemClock } from '../clock.ts';
+import { presentOf, systemClock } from '../clock.ts';
 import { isUsable } from '../session/lifetimes.ts';
 import type { Epoch, Session } from '../session/session.ts';
 import { standingOf } from '../session/standing.ts';
@@ -26,7 +26,7 @@ export function createRemoteSession(first: News, send: (message: Question | Auth
   let news = first; // its key bytes are zeroed
   let epoch = first.epoch && epochFromWire(first.epoch);
 
-  const current = () => (epoch !== undefined && isUsable(epoch, momentOf(systemClock)) ? epoch : undefined);
+  const current = () => (epoch !== undefined && isUsable(epoch, presentOf(systemClock)) ? epoch : undefined);
 
   const session: Session = {
     current,

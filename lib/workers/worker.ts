@@ -1,6 +1,7 @@
 /** Runs one worker process: it serves the applications, and leaves the session to the primary. */
 import cluster from 'node:cluster';
 import { on } from 'node:events';
+import { systemClock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import {
   bufferedBytesOf,
@@ -83,7 +84,11 @@ interface WorkerParts {
 async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerParts): Promise<void> {
   const { config } = start;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output: stderr });
-  const outbound = createOutbound(env, config.connectTimeout, start.authorities);
+  const outbound = createOutbound(env, {
+    connectTimeout: config.connectTimeout,
+    clock: systemClock,
+    authorities: start.authorities,
+  });
   opened.defer(() => outbound.close());
   const gate = start.gated ? createRemoteGate(send) : undefined;
   opened.defer(() => gate?.close());
@@ -171,6 +176,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
     key: { value: session.configuredKey, origin: session.keyOrigin },
     salt: { shared: start.sharedSalt, onSpoilt: () => send({ type: 'spoils-cache' }) },
     fd: start.fd,
+    clock: systemClock,
     gate,
   });
   if (announced) service.announceStop(); // the primary said so while this worker was starting

@@ -1,6 +1,7 @@
 /**
  * Certificates in place of tokens, over real TLS connections: who is a client, who is not, and until when.
  */
+
 import assert from 'node:assert/strict';
 import { generateKeyPairSync, hash, type KeyObject } from 'node:crypto';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
@@ -12,6 +13,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { certificateNames, createCertificates } from '../../lib/access/certificates.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { contextTag } from '../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -136,13 +138,13 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
     {},
   );
   const lines: string[] = [];
-  const outbound = createOutbound({}, 10_000);
+  const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
     ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
     ...{ log, conditions: createConditions({ log }) },
     key: { value: () => 'key of the gateway' },
-    ...{ salt: { shared: undefined }, fd: undefined },
+    ...{ salt: { shared: undefined }, fd: undefined, clock: systemClock },
   });
   t.after(async () => {
     await service.close();

@@ -1,11 +1,12 @@
 /** Models that aliases or requests rely on, and lists that lack them. */
+
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setImmediate as turn } from 'node:timers/promises';
 import { idsIn, watchModels } from '../../lib/api/model-watch.ts';
 import { createModelLists, type ModelListsDeps } from '../../lib/gateway/model-lists.ts';
 import type { RequestObservation } from '../../lib/observe/metrics.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 function scene(...aliased: string[]) {
   const told: string[] = [];
@@ -60,7 +61,6 @@ describe('a gateway without --model-alias', () => {
   const HOUR = 3_600_000;
 
   it('asks hourly for the list of models if it has an API key; sets model_gone while two lists in a row lack a used model', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
     let key: string | undefined;
     let listed = ['m1', 'm2'];
     const asked: unknown[] = [];
@@ -72,10 +72,12 @@ describe('a gateway without --model-alias', () => {
         return { statusCode: 200, headers: {}, body: [body] };
       },
     } as unknown as ModelListsDeps['outbound']['dispatcher'];
+    const clock = createFakeClock();
     const lists = createModelLists(
       { modelAlias: new Map(), apiEndpoint: { host: 'api.example', port: 443 }, connectTimeout: 1_000 },
       {
         outbound: { dispatcher },
+        clock,
         log: recordingLogger().log,
         conditions: {
           set: (id, words) => told.push(`${id}: ${words}`),
@@ -87,8 +89,7 @@ describe('a gateway without --model-alias', () => {
     t.after(lists.close);
     const hour = async (...ids: string[]): Promise<string[]> => {
       listed = ids;
-      t.mock.timers.tick(HOUR);
-      for (let i = 0; i < 5; i++) await turn();
+      await clock.advance(HOUR);
       return told.splice(0);
     };
     const answered = { outcome: 'answered', stats: { model: 'm1' } } as unknown as RequestObservation;
@@ -113,7 +114,6 @@ describe('a gateway without --model-alias', () => {
 
 describe('a gateway with --model-alias', () => {
   it('learns from the list of each hour which aliases stand for the name of a model of the service', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
     let listed = ['m1', 'gpt'];
     const dispatcher = {
       request: async () => {
@@ -122,10 +122,12 @@ describe('a gateway with --model-alias', () => {
       },
     } as unknown as ModelListsDeps['outbound']['dispatcher'];
     const apiEndpoint = { host: 'api.example', port: 443 };
+    const clock = createFakeClock();
     const { aliases, close } = createModelLists(
       { modelAlias: new Map([['gpt', 'm1']]), apiEndpoint, connectTimeout: 1_000 },
       {
         outbound: { dispatcher },
+        clock,
         log: recordingLogger().log,
         conditions: { set() {}, clear() {} },
         key: () => 'own-key',
@@ -134,8 +136,7 @@ describe('a gateway with --model-alias', () => {
     t.after(close);
     const hour = async (...ids: string[]): Promise<string | undefined> => {
       listed = ids;
-      t.mock.timers.tick(3_600_000);
-      for (let i = 0; i < 5; i++) await turn();
+      await clock.advance(3_600_000);
       return aliases?.find('gpt')?.model;
     };
     assert.equal(await hour('m1', 'gpt'), undefined);

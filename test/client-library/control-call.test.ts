@@ -2,18 +2,23 @@
  * The control path of the library: what it refuses to take from a fetch. Its answers are those of
  * test/network/control-call.test.ts.
  */
+
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createControlCall } from '../../lib/client-library/control-call.ts';
+import { systemClock } from '../../lib/clock.ts';
 
 const URL_WITH_TOKEN = 'https://api.example.com/attest?token=canary';
 
 /** Asks a fetch that gives this response; also what that fetch was asked with. */
 function ask(response: Response, maxBytes = 10) {
   const asked: RequestInit[] = [];
-  const call = createControlCall(async (_url, init) => {
-    asked.push(init ?? {});
-    return response;
+  const call = createControlCall({
+    clock: systemClock,
+    async fetch(_url, init) {
+      asked.push(init ?? {});
+      return response;
+    },
   });
   return {
     answer: call({ method: 'POST', url: URL_WITH_TOKEN, body: 'x', maxBytes, timeout: 2_000 }),
@@ -52,7 +57,7 @@ describe('the control path of the library', () => {
         /^Try again\.$/,
       ],
     ] as const) {
-      const call = createControlCall(() => Promise.reject(thrown));
+      const call = createControlCall({ clock: systemClock, fetch: () => Promise.reject(thrown) });
       await assert.rejects(call({ method: 'GET', url: URL_WITH_TOKEN, maxBytes: 1, timeout: 2_000 }), {
         code,
         remedy,

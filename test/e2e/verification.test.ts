@@ -144,8 +144,8 @@ describe('the verification document', { timeout: 600_000 }, () => {
   it('has verified: true while a renewal fails, and verified: false once the secret expires', async () => {
     const simulator = { secretLifetime: 60_000 };
     // Renewed after 0.3 s, used for 4 s.
-    const lifetimes = { renewAfter: 300, jitter: 0, usable: 4_000 };
-    await withStack({ simulator, lifetimes }, async ({ url, simulator: { faults } }) => {
+    const times = { secretRenew: 300, secretJitter: 0, secretUsable: 4_000 };
+    await withStack({ simulator, times }, async ({ url, simulator: { faults } }) => {
       await until<VerificationDocument>(`${url}/verification`, ({ verified }) => verified);
       faults.set('evidence-signature', true);
       const failing = await until<VerificationDocument>(

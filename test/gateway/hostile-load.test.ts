@@ -22,7 +22,7 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
   it('of 300 heads get 408, and another client is served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
-      patience: { headTimeout: 1_000 },
+      times: { headTimeout: 1_000 },
     });
     const slow = Array.from({ length: 300 }, () => client());
     for (const { socket } of slow) socket.write('POST /v1/chat/completions HTTP/1.1\r\n');
@@ -41,7 +41,7 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
       settings: { minUploadRate: 1_000 },
-      patience: { uploadRateGrace: 500 },
+      times: { uploadGrace: 500 },
     });
     const slow = Array.from({ length: 300 }, () => client());
     for (const { send } of slow) send(post('{"model":"', { headers: ['Content-Length: 100000'] }));

@@ -170,7 +170,7 @@ describe('a key file', () => {
       apiKey: `@${path}`,
       simulator: { apiKey: `first-${CANARY}` },
       flags: [`--admin-address=127.0.0.1:${admin}`],
-      lifetimes: { renewAfter: 3_000, jitter: 0, usable: 3_600_000 },
+      times: { secretRenew: 3_000, secretJitter: 0, secretUsable: 3_600_000 },
     });
     t.after(async () => {
       await stack.close();

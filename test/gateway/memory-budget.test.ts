@@ -1,9 +1,12 @@
 /** The memory that all uploads share: what is reserved of it, who waits, and that nothing stays reserved. */
+
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { clockWith } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createUploadBudget, type Reservation } from '../../lib/gateway/memory-budget.ts';
+import { TIMES } from '../../lib/times.ts';
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;
@@ -12,7 +15,10 @@ const withCode = (code: string) => (thrown: unknown) =>
 
 function budgetOf(limit: number, wait = 60_000) {
   const counters = { bufferedBytes: 0 };
-  const budget = createUploadBudget(limit, { counters, wait });
+  const budget = createUploadBudget(limit, {
+    counters,
+    clock: clockWith({ ...TIMES, memoryWait: wait }),
+  });
   /** One that has its bytes. */
   const holding = async (bytes: number): Promise<Reservation> => {
     const reservation = budget.open();

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { breakConnection, endAfterUpload, respondWhole } from '../../lib/gateway/own-response.ts';
 import type { Exchange } from '../../lib/gateway/request-state.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -29,7 +30,7 @@ function exchange(t: TestContext, headers: Record<string, string> = { 'content-l
       response.ends += 1;
     },
   });
-  endAfterUpload(request as unknown as IncomingMessage, response as unknown as ServerResponse);
+  endAfterUpload({ deps: { clock: systemClock }, req: request, res: response } as unknown as Exchange);
   return { request, response, arrives: (size: number) => request.emit('data', Buffer.alloc(size)) };
 }
 

@@ -1,9 +1,11 @@
 /** Taking a body in, by itself: what is left of it on the request when it is complete. */
+
 import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
@@ -39,8 +41,9 @@ const receive = (
   };
   const exchange = {
     deps: {
+      clock: systemClock,
       settings: SETTINGS,
-      memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters() }) },
+      memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters(), clock: systemClock }) },
     },
     req: Object.assign(req, { headers: {} }),
     res: new EventEmitter(),
@@ -162,8 +165,11 @@ describe('a body that is translated', () => {
     };
     const exchange = {
       deps: {
+        clock: systemClock,
         settings: SETTINGS,
-        memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters() }) },
+        memory: {
+          uploads: createUploadBudget(1_000_000, { counters: createCounters(), clock: systemClock }),
+        },
         salt: { shared: undefined },
         createTranslator: () => translator,
       },

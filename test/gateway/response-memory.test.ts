@@ -1,8 +1,11 @@
 /** The memory that all responses share which are kept whole until they have authenticated. */
+
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
+import { clockWith } from '../../lib/clock.ts';
 import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
+import { TIMES } from '../../lib/times.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,
@@ -37,7 +40,7 @@ interface Scene extends Fixture {
 async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWait = 20_000): Promise<Scene> {
   const fixture = await gatewayFixture(t, {
     settings: { maxBufferedBytes: 40 * MIB },
-    patience: { memoryWait },
+    times: { memoryWait },
   });
   const { upstream, client, gateway } = fixture;
   upstream.on(async (scripted) => {
@@ -76,7 +79,10 @@ const asking = (mebibytes: number, members: object = {}): Buffer =>
 
 it('a growing response can take all of the memory of responses once no other response holds any', async () => {
   const counters = { bufferedBytes: 0 };
-  const budget = createResponseBudget(80 * MIB, { counters, wait: 5_000 });
+  const budget = createResponseBudget(80 * MIB, {
+    counters,
+    clock: clockWith({ ...TIMES, memoryWait: 5_000 }),
+  });
   const { signal } = new AbortController();
   const [growing, other] = [budget.open(), budget.open()];
   await growing.reserve(60 * MIB, signal);
@@ -168,7 +174,7 @@ describe('memory for the parts of a request that its translated response repeats
   it('is reserved before the request is sent, and freed when the client leaves', async (t) => {
     const { gateway, upstream, client, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: MIB },
-      patience: { memoryWait: 100 },
+      times: { memoryWait: 100 },
       deps: { createTranslator },
     });
     upstream.on(async (scripted) => {

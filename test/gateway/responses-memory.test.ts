@@ -79,7 +79,7 @@ async function growthOf(request: Buffer, count: number): Promise<number> {
       firstByteTimeout: 60_000,
       streamIdleTimeout: 60_000,
     },
-    patience: { memoryWait: 1_000 },
+    times: { memoryWait: 1_000 },
   };
   const child = fork(CHILD, [JSON.stringify(options)], { execArgv: [] });
   const sockets: Socket[] = [];

@@ -2,18 +2,21 @@
  * The flags that bound sizes and times, each through the whole application side: what they say is what
  * happens.
  */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { clockWith, systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { TIMES } from '../../lib/times.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, codeOf, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
@@ -38,7 +41,10 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   writeFileSync(join(directory, 'ca.pem'), upstream.ca);
   const endpoint = `--api-endpoint=localhost:${port ?? upstream.port}`;
   const { config } = parseConfig([endpoint, '--listen-address=127.0.0.1', '--port=0', ...flags], {});
-  const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem') }, config.connectTimeout);
+  const outbound = createOutbound(
+    { SSL_CERT_FILE: join(directory, 'ca.pem') },
+    { connectTimeout: config.connectTimeout, clock: systemClock },
+  );
   const log = createLogger({ format: 'json', level: 50, output: { write: () => {} } });
   const service = await startGatewayServer(config, {
     session: fakeSession(),
@@ -48,7 +54,7 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
     key: { value: () => 'key' },
     salt: { shared: undefined },
     fd: undefined,
-    patience: { uploadRateGrace: 1_000 },
+    clock: clockWith({ ...TIMES, uploadGrace: 1_000 }),
   });
   const clients: RawClient[] = [];
   const connect = (): RawClient => {

@@ -2,10 +2,12 @@
  * Clients that take nothing of their response: after a time the exchange ends, its place is free, and the log
  * says why.
  */
+
 import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import type { Exchange } from '../../lib/gateway/request-state.ts';
 import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
@@ -37,7 +39,7 @@ function scene() {
   const socket = { bytesWritten: 5 * KIB, writableLength: 5 * KIB };
   const exchange = { req: { socket } } as unknown as Exchange;
   const ended: Exchange[] = [];
-  const watch = createReaderWatch<Exchange>((stalled) => ended.push(stalled), { clock });
+  const watch = createReaderWatch<Exchange>((stalled) => ended.push(stalled), clock);
   watch.enter(exchange);
   /** The client takes so many bytes, of which more than enough are there. */
   const take = (bytes: number): void => {
@@ -133,6 +135,7 @@ describe('the watch over clients that do not read', () => {
 
 it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
   const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
+    clock: systemClock,
     idleTimeout: 1_000,
     signal: new AbortController().signal,
     count: { heard() {}, decrypted() {} },
@@ -146,12 +149,12 @@ it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
 
 /** A gateway with one place, where a client has half a second to take something. */
 async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
-  const queue = createFairQueue(1);
+  const queue = createFairQueue(1, systemClock);
   const gate = createRequestGate({ counts: undefined, queue });
   const fixture = await gatewayFixture(t, {
     ...options,
     deps: { gate, ...options.deps },
-    patience: { readers: { timeout: 500 } },
+    times: { readerWait: 500 },
   });
   const endings = () =>
     fixture.gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'Request ended');

@@ -9,6 +9,7 @@ import OpenAI from 'openai';
 import { keepStreamAlive } from '../../lib/gateway/stream-keepalive.ts';
 import { answerTo, chatBody, type Fixture, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import {
   chunked,
   completion,
@@ -173,60 +174,61 @@ describe('--stream-keepalive', { concurrency: true, timeout: 600_000 }, () => {
 describe('a keepalive comment', () => {
   /** A stream of its own clock: comments after 1000 ms of silence. */
   function scene(t: TestContext) {
-    let now = 0;
-    t.mock.method(performance, 'now', () => now);
-    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const clock = createFakeClock();
     const written: string[] = [];
     const res = { writableNeedDrain: false, write: (text: string) => written.push(text) };
     const events = new EventEmitter();
-    keepStreamAlive(events as unknown as Readable, res as unknown as ServerResponse, 1000);
+    keepStreamAlive(events as unknown as Readable, res as unknown as ServerResponse, {
+      interval: 1000,
+      clock,
+    });
     t.after(() => events.emit('close'));
-    const pass = (ms: number): number => {
-      for (let i = 0; i < ms; i += 100) {
-        now += 100;
-        t.mock.timers.tick(100);
-      }
+    const pass = async (ms: number): Promise<number> => {
+      await clock.advance(ms);
       return written.splice(0).length;
     };
     return { events, res, pass };
   }
   const EVENT = Buffer.from('data: x\n\n');
 
-  it('is written after each interval of silence', (t) => {
+  it('is written after each interval of silence', async (t) => {
     const { pass } = scene(t);
-    assert.deepEqual([pass(900), pass(100), pass(900), pass(100), pass(3000)], [0, 1, 0, 1, 3]);
+    assert.deepEqual(
+      [await pass(900), await pass(100), await pass(900), await pass(100), await pass(3000)],
+      [0, 1, 0, 1, 3],
+    );
   });
 
-  it('is not written while events come, but one interval after the last event', (t) => {
+  it('is not written while events come, but one interval after the last event', async (t) => {
     const { events, pass } = scene(t);
     for (let i = 0; i < 20; i++) {
       events.emit('data', EVENT);
-      assert.equal(pass(900), 0);
+      assert.equal(await pass(900), 0);
     }
-    assert.equal(pass(100), 1);
+    assert.equal(await pass(100), 1);
   });
 
-  it('is not written while the client does not keep up with reading', (t) => {
+  it('is not written while the client does not keep up with reading', async (t) => {
     const { res, pass } = scene(t);
     res.writableNeedDrain = true;
-    assert.equal(pass(5000), 0);
+    assert.equal(await pass(5000), 0);
     res.writableNeedDrain = false;
-    assert.equal(pass(1000), 1);
+    assert.equal(await pass(1000), 1);
   });
 
   for (const part of ['event: message_start\n', 'data: {"text":"\\nretry: 1', 'x\n\nevent: retry: 1\n']) {
-    it(`is not written within an event: ${JSON.stringify(part)}`, (t) => {
+    it(`is not written within an event: ${JSON.stringify(part)}`, async (t) => {
       const { events, pass } = scene(t);
       events.emit('data', Buffer.from(part));
-      assert.equal(pass(5000), 0);
+      assert.equal(await pass(5000), 0);
       events.emit('data', EVENT);
-      assert.equal(pass(1000), 1);
+      assert.equal(await pass(1000), 1);
     });
   }
 
-  it('is not written after the end of the stream', (t) => {
+  it('is not written after the end of the stream', async (t) => {
     const { events, pass } = scene(t);
     events.emit('end');
-    assert.equal(pass(5000), 0);
+    assert.equal(await pass(5000), 0);
   });
 });

@@ -35,7 +35,7 @@ describe('limits of time', () => {
     });
 
     it('a request head that trickles in gets 408', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
+      const { upstream, client } = await gatewayFixture(t, { times: { headTimeout: 500 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
       t.after(() => clearInterval(timer));
@@ -46,13 +46,13 @@ describe('limits of time', () => {
     });
 
     it('a connection without a request is ended', async (t) => {
-      const { client } = await gatewayFixture(t, { patience: { headTimeout: 500 } });
+      const { client } = await gatewayFixture(t, { times: { headTimeout: 500 } });
       const silent = client();
       await once(silent.socket, 'close');
     });
 
     it('the time limit of the head does not apply to the body', async (t) => {
-      const { client } = await gatewayFixture(t, { answers: completion, patience: { headTimeout: 300 } });
+      const { client } = await gatewayFixture(t, { answers: completion, times: { headTimeout: 300 } });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
@@ -63,7 +63,7 @@ describe('limits of time', () => {
   });
 
   describe('the minimum upload rate', { concurrency: true }, () => {
-    const options = { settings: { minUploadRate: 1_000 }, patience: { uploadRateGrace: 500 } };
+    const options = { settings: { minUploadRate: 1_000 }, times: { uploadGrace: 500 } };
 
     it('an upload below that rate gets 408', async (t) => {
       const { upstream, sending } = await gatewayFixture(t, options);
@@ -90,7 +90,7 @@ describe('limits of time', () => {
       const { sending } = await gatewayFixture(t, {
         answers: completion,
         ...options,
-        patience: { uploadRateGrace: 3_000 }, // so that a pause of this process is not taken for the client's
+        times: { uploadGrace: 3_000 }, // so that a pause of this process is not taken for the client's
       });
       const body = Buffer.from(chatBody({ user: 'x'.repeat(25_000) }));
       const asking = sending(post('', { headers: [`Content-Length: ${body.length}`] }));

@@ -172,7 +172,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000
   it('a body that trickles in gets 408 upload_too_slow', async (t) => {
     const { sending } = await gatewayFixture(t, {
       settings: { minUploadRate: 1000 },
-      patience: { uploadRateGrace: 500 },
+      times: { uploadGrace: 500 },
     });
     const slow = sending(post('{', { path: PATH, headers: ['Content-Length: 1000'] }));
     assertError(await answerTo(slow), 408, 'upload_too_slow');
@@ -203,7 +203,7 @@ describe('POST /v1/messages/count_tokens', { concurrency: true, timeout: 600_000
   it('a request that waits for memory ends when its client leaves', async (t) => {
     const { gateway, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: 4096 },
-      patience: { memoryWait: 20_000 },
+      times: { memoryWait: 20_000 },
     });
     const taking = sending(post('{', { path: PATH, headers: ['Content-Length: 3500'] }));
     await eventually('the reservation', () => gateway.counters.bufferedBytes === 3500);

@@ -39,7 +39,7 @@ async function announced({ client, gateway }: Fixture, length: number): Promise<
 const scene = async (t: Parameters<typeof gatewayFixture>[0], memoryWait = 20_000): Promise<Fixture> => {
   const fixture = await gatewayFixture(t, {
     settings: { maxBufferedBytes: BUDGET },
-    patience: { memoryWait },
+    times: { memoryWait },
   });
   fixture.upstream.answers(completion);
   return fixture;

@@ -5,12 +5,14 @@
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
+import { clockWith } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import { TIMES } from '../../lib/times.ts';
 import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -84,7 +86,7 @@ const REFUSALS: readonly Refusal[] = [
   {
     limit: '--max-in-flight, after it waited in vain',
     gate() {
-      const queue = createFairQueue(1, { wait: 20 });
+      const queue = createFairQueue(1, clockWith({ ...TIMES, placeWait: 20 }));
       queue.enter('bob', new AbortController().signal);
       return createRequestGate({ counts: undefined, queue });
     },

@@ -1,6 +1,7 @@
 /**
  * TLS towards the application: versions, protocols, and certificates that are replaced while the proxy runs.
  */
+
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
@@ -11,6 +12,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
+import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
@@ -65,7 +67,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     ],
     {},
   );
-  const outbound = createOutbound({}, 10_000);
+  const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
     session: fakeSession(),
@@ -74,6 +76,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     ...{ log, conditions: createConditions({ log }) },
     key: { value: () => undefined },
     salt: { shared: undefined },
+    clock: systemClock,
     fd: undefined,
   });
   t.after(async () => {

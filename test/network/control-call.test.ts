@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Agent } from 'undici';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import {
   createControlCall,
@@ -12,6 +13,7 @@ import {
   type HttpResponse,
   pauseOf,
 } from '../../lib/network/control-call.ts';
+import { TIMES } from '../../lib/times.ts';
 import { serveHttps } from '../support/remote/loopback.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -32,7 +34,7 @@ async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2])
   });
   const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
   t.after(() => dispatcher.destroy());
-  const call = createControlCall(dispatcher);
+  const call = createControlCall(dispatcher, systemClock);
   return {
     call: ({ path = '/path?token=canary', ...request } = {}) => {
       const url = `https://localhost:${port}${path}`;
@@ -161,8 +163,8 @@ describe('the pause that a host wants', () => {
   ] as const) {
     it(`is ${pause ?? 'no'} seconds after status ${status} with Retry-After ${retryAfter ?? 'missing'}, and up to a fifth longer`, () => {
       const response = { status, headers: { 'retry-after': retryAfter }, body: new Uint8Array() };
-      assert.equal(pauseOf(response, 0), pause);
-      assert.equal(pauseOf(response, 1), pause && pause * 1.2);
+      assert.equal(pauseOf(response, TIMES, 0), pause);
+      assert.equal(pauseOf(response, TIMES, 1), pause && pause * 1.2);
     });
   }
 

@@ -2,6 +2,7 @@
  * The protocol that connections offer, and a service that speaks nothing but HTTP/2: what whoever asks is
  * told.
  */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -11,6 +12,7 @@ import { type AddressInfo, createServer as createTcpServer, type Server, type So
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { createServer as createTlsServer, type TlsOptions } from 'node:tls';
+import { systemClock } from '../../lib/clock.ts';
 import { ERRORS, PrivatemodeError } from '../../lib/errors.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
@@ -49,7 +51,7 @@ function outbound(t: TestContext): Outbound {
   const directory = temporaryDirectory('http2-only-');
   const path = join(directory, 'ca.pem');
   writeFileSync(path, authority.pem);
-  const created = createOutbound({ SSL_CERT_FILE: path }, 5_000);
+  const created = createOutbound({ SSL_CERT_FILE: path }, { connectTimeout: 5_000, clock: systemClock });
   t.after(async () => {
     await created.close();
   });
@@ -93,7 +95,7 @@ describe('a service that speaks HTTP/2 only', { concurrency: true }, () => {
   for (const [how, create] of Object.entries(ONLY_HTTP2)) {
     it(`fails calls of the control path with upstream_http2_only and its host if it ${how}`, async (t) => {
       const port = await listening(t, create());
-      const call = createControlCall(outbound(t).dispatcher);
+      const call = createControlCall(outbound(t).dispatcher, systemClock);
       for (const method of ['GET', 'POST'] as const) {
         const body = method === 'POST' ? { body: 'x' } : {};
         const url = `https://localhost:${port}/secret?token=canary`;
@@ -190,7 +192,10 @@ describe('every connection', () => {
     const { port, offered } = await offeredTo(t);
     const out = outbound(t);
     const url = `https://localhost:${port}/`;
-    await createControlCall(out.dispatcher)({ method: 'GET', url, maxBytes: 100, timeout: 5_000 });
+    await createControlCall(
+      out.dispatcher,
+      systemClock,
+    )({ method: 'GET', url, maxBytes: 100, timeout: 5_000 });
     assert.deepEqual(offered, [['http/1.1']], 'the control path');
     const agents = [
       out.agent(),

@@ -4,6 +4,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { before, describe, it, type TestContext } from 'node:test';
 import tls from 'node:tls';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
@@ -30,7 +31,7 @@ before(() => {
 });
 
 function outbound(t: TestContext, env: Record<string, string | undefined>, timeout = 10_000): Outbound {
-  const created = createOutbound(env, timeout);
+  const created = createOutbound(env, { connectTimeout: timeout, clock: systemClock });
   t.after(() => created.close());
   return created;
 }
@@ -38,7 +39,10 @@ function outbound(t: TestContext, env: Record<string, string | undefined>, timeo
 /** Both paths to the same answer: the body, or the error. */
 const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
   'control path': async (out, url) => {
-    const answer = await createControlCall(out.dispatcher)({
+    const answer = await createControlCall(
+      out.dispatcher,
+      systemClock,
+    )({
       method: 'GET',
       url,
       maxBytes: 1000,
@@ -284,7 +288,7 @@ describe('connections that are being opened', { timeout: 600_000 }, () => {
     ] as [string, (t: TestContext, port: number) => Record<string, string>][]) {
       it(`end when all connections are closed: ${path}, ${stage}`, async (t) => {
         const { port, open } = await serveNobody(t);
-        const out = createOutbound(await through(t, port), 60_000);
+        const out = createOutbound(await through(t, port), { connectTimeout: 60_000, clock: systemClock });
         const failing = assert.rejects(get(out, `https://localhost:${port}/`));
         await eventually('the connection', () => open.size === 1);
         await out.close();

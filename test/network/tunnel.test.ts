@@ -1,9 +1,11 @@
 /** A raw connection by CONNECT: what the proxy answers, byte for byte. */
+
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
 import { createSecureContext } from 'node:tls';
+import { systemClock } from '../../lib/clock.ts';
 import { openTunnel } from '../../lib/network/tunnel.ts';
 
 const TIME_LIMIT = { timeout: 600_000 };
@@ -40,6 +42,7 @@ describe('a tunnel through an HTTP proxy', TIME_LIMIT, () => {
       host: 'api.example',
       port: 443,
       secureContext,
+      clock: systemClock,
       timeout: 60_000,
     });
     t.after(() => socket.destroy());
@@ -51,7 +54,14 @@ describe('a tunnel through an HTTP proxy', TIME_LIMIT, () => {
 
   it('names an IPv6 address in brackets', async (t) => {
     const { proxy, heads } = await proxyThat(t, 'HTTP/1.1 200 OK\r\n\r\n');
-    const socket = await openTunnel({ proxy, host: '::1', port: 8443, secureContext, timeout: 60_000 });
+    const socket = await openTunnel({
+      proxy,
+      host: '::1',
+      port: 8443,
+      secureContext,
+      clock: systemClock,
+      timeout: 60_000,
+    });
     socket.destroy();
     assert.match(heads[0] ?? '', /^CONNECT \[::1\]:8443 /);
   });
@@ -60,7 +70,14 @@ describe('a tunnel through an HTTP proxy', TIME_LIMIT, () => {
     it(`is not opened if the proxy answers with status ${status}`, async (t) => {
       const { proxy } = await proxyThat(t, `HTTP/1.1 ${status} Odd\r\nContent-Length: 0\r\n\r\n`);
       const before = timers();
-      const opening = openTunnel({ proxy, host: 'api.example', port: 443, secureContext, timeout: 60_000 });
+      const opening = openTunnel({
+        proxy,
+        host: 'api.example',
+        port: 443,
+        secureContext,
+        clock: systemClock,
+        timeout: 60_000,
+      });
       await assert.rejects(opening, {
         code: 'upstream_unreachable',
         message: new RegExp(`refused a connection to api\\.example:443 with status ${status}`),
@@ -71,7 +88,14 @@ describe('a tunnel through an HTTP proxy', TIME_LIMIT, () => {
 
   it('fails after its time limit if it never opens, and leaves no timer if the proxy cannot be reached', async (t) => {
     const { proxy } = await proxyThat(t, '');
-    const opening = openTunnel({ proxy, host: 'api.example', port: 443, secureContext, timeout: 30 });
+    const opening = openTunnel({
+      proxy,
+      host: 'api.example',
+      port: 443,
+      secureContext,
+      clock: systemClock,
+      timeout: 30,
+    });
     await assert.rejects(opening, { code: 'upstream_connect_timeout' });
     const before = timers();
     const gone = new URL('http://127.0.0.1:1');
@@ -80,6 +104,7 @@ describe('a tunnel through an HTTP proxy', TIME_LIMIT, () => {
       host: 'api.example',
       port: 443,
       secureContext,
+      clock: systemClock,
       timeout: 60_000,
     });
     await assert.rejects(refused, { code: 'upstream_unreachable' });

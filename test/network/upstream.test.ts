@@ -1,4 +1,5 @@
 /** One attempt by itself: what becomes of it, of its body and of its listeners when it is cut short. */
+
 import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -6,10 +7,12 @@ import { Agent } from 'node:https';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
 import { type UpstreamFailure, upstreamFailure } from '../../lib/network/upstream-failure.ts';
+import { TIMES } from '../../lib/times.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
@@ -43,6 +46,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     port: remote.port,
     agent,
     freshAgent: agent,
+    clock: systemClock,
     connectTimeout: 5_000,
     firstByteTimeout: 5_000,
     connections: { announce: (ms) => announced.push(ms), dropOutlived() {} },
@@ -85,7 +89,7 @@ describe('the authority (host and port) of the remote', () => {
     it(`names the port unless it is that of HTTPS: ${host}, ${port}`, (t) => {
       const agent = new Agent();
       t.after(() => agent.destroy());
-      const limits = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
+      const limits = { clock: systemClock, connectTimeout: 5_000, firstByteTimeout: 5_000 };
       assert.equal(createUpstream({ host, port, agent, freshAgent: agent, ...limits }).authority, authority);
     });
   }
@@ -180,7 +184,7 @@ async function failureWith(
   service: Pick<Parameters<typeof createUpstream>[0], 'host' | 'port' | 'agent'>,
   res = new EventEmitter(),
 ): Promise<UpstreamFailure> {
-  const limits = { connectTimeout: 2_000, firstByteTimeout: 5_000 };
+  const limits = { clock: systemClock, connectTimeout: 2_000, firstByteTimeout: 5_000 };
   const upstream = createUpstream({ ...service, freshAgent: service.agent, ...limits });
   const attempt = { method: 'POST', path: '/', headers: { host: service.host, 'content-length': '4' } };
   const body = Readable.from([Buffer.from('body')]);
@@ -196,14 +200,17 @@ describe('an attempt after a sleep of the machine', { timeout: 600_000 }, () => 
   it('goes out on a new connection, not on one that was kept', async (t) => {
     const remote = await startScriptedUpstream();
     remote.answers('HTTP/1.1 204 No Content\r\n\r\n');
-    const outbound = createOutbound({ SSL_CERT_FILE: caFile(remote.ca) }, 5_000);
+    const outbound = createOutbound(
+      { SSL_CERT_FILE: caFile(remote.ca) },
+      { connectTimeout: 5_000, clock: systemClock },
+    );
     t.after(async () => {
       await outbound.close();
       await remote.close();
     });
     const service = { host: 'localhost', port: remote.port };
     const agent = outbound.warmAgent({ ...service, limit: 0 }, { keepAlive: true });
-    const limits = { connectTimeout: 5_000, firstByteTimeout: 5_000 };
+    const limits = { clock: systemClock, connectTimeout: 5_000, firstByteTimeout: 5_000 };
     const { connections } = agent;
     const upstream = createUpstream({ ...service, agent, freshAgent: agent, connections, ...limits });
     const now = Date.now();
@@ -257,7 +264,7 @@ describe('an attempt that gets no connection', () => {
 describe('an attempt on a connection that breaks', () => {
   it('fails as upstream_reset even if the error code has no row', () => {
     const failed = Object.assign(new Error('read EPERM'), { code: 'EPERM', syscall: 'read' });
-    const state = { host: 'api.example', heard: false, reused: false, age: 3_000, sent: true };
+    const state = { host: 'api.example', heard: false, reused: false, age: 3_000, sent: true, times: TIMES };
     assert.equal(upstreamFailure(failed, state).code, 'upstream_reset');
   });
 });
@@ -276,7 +283,10 @@ describe('an attempt through an outbound proxy', { timeout: 600_000 }, () => {
     });
     await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
     const { port } = proxy.address() as AddressInfo;
-    const outbound = createOutbound({ https_proxy: `http://127.0.0.1:${port}` }, 10_000);
+    const outbound = createOutbound(
+      { https_proxy: `http://127.0.0.1:${port}` },
+      { connectTimeout: 10_000, clock: systemClock },
+    );
     t.after(() => {
       for (const socket of sockets) socket.destroy();
       proxy.close();

@@ -1,4 +1,5 @@
 /** Connections opened ahead: when, how many, how they are used, and that they cost no request anything. */
+
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -9,6 +10,7 @@ import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket, TlsOptions } from 'node:tls';
+import { systemClock } from '../../lib/clock.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
 import { openedAhead, WarmConnections } from '../../lib/network/warm-connections.ts';
@@ -89,7 +91,10 @@ function outbound(t: TestContext, env: Record<string, string> = {}, timeout = 5_
   const directory = temporaryDirectory('warm-');
   const path = join(directory, 'ca.pem');
   writeFileSync(path, authority.pem);
-  const created = createOutbound({ SSL_CERT_FILE: path, ...env }, timeout);
+  const created = createOutbound(
+    { SSL_CERT_FILE: path, ...env },
+    { connectTimeout: timeout, clock: systemClock },
+  );
   t.after(async () => {
     await created.close();
   });
@@ -117,7 +122,7 @@ async function get(agent: Agent, port: number, path = '/', host = 'localhost'): 
 }
 
 async function control(out: Outbound, port: number): Promise<void> {
-  const call = createControlCall(out.dispatcher);
+  const call = createControlCall(out.dispatcher, systemClock);
   await call({ method: 'GET', url: `https://localhost:${port}/control`, maxBytes: 100, timeout: 5_000 });
 }
 
@@ -327,6 +332,7 @@ function scene(t: TestContext, limit: number, open?: () => Promise<FakeSocket>) 
   const connections = new WarmConnections({
     limit,
     agent,
+    clock: systemClock,
     open: async () => {
       attempts++;
       const socket = (await open?.()) ?? new FakeSocket();

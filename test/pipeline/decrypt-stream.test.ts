@@ -1,10 +1,12 @@
 /**
  * The decrypting stage by itself: whose silence it is that lasts too long, and what may come after the end.
  */
+
 import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type DecryptOptions, DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
@@ -18,9 +20,9 @@ const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 const STEP = 10;
 /** A clock that moves only when told to, in steps; resolves when all that was due then has happened. */
 function clock(t: TestContext): (ms: number) => Promise<void> {
-  let now = performance.now();
+  let now = 0;
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  t.mock.method(performance, 'now', () => now);
+  t.mock.method(systemClock, 'monotonic', () => now);
   return async (ms) => {
     await turn(); // what was pushed before arrives at its time
     for (let left = ms; left > 0; left -= STEP) {
@@ -52,7 +54,12 @@ function decrypting({
   signal = new AbortController().signal,
 } = {}): Decrypting {
   const remote = new Readable({ read() {} });
-  const stream = new DecryptStream(remote, decrypter, { count: UNCOUNTED, idleTimeout: IDLE, signal });
+  const stream = new DecryptStream(remote, decrypter, {
+    clock: systemClock,
+    count: UNCOUNTED,
+    idleTimeout: IDLE,
+    signal,
+  });
   let text = '';
   stream.on('data', (bytes: Uint8Array) => {
     text += Buffer.from(bytes).toString();
@@ -171,6 +178,7 @@ describe('the reports of the stream of a response', () => {
     const remote = new Readable({ read() {} });
     const seen: unknown[] = [];
     const stream = new DecryptStream(remote, decrypter, {
+      clock: systemClock,
       count: {
         heard: (bytes) => seen.push(['heard', bytes]),
         decrypted: (bytes) => seen.push(['decrypted', bytes]),
@@ -207,6 +215,7 @@ describe('the reports of the stream of a response', () => {
     const failures: unknown[] = [];
     const control = new AbortController();
     const stream = new DecryptStream(remote, decrypter, {
+      clock: systemClock,
       count: UNCOUNTED,
       idleTimeout: IDLE,
       signal: control.signal,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { CollateralSource } from '../../lib/attestation/verify-evidence.ts';
 import { parseCrl } from '../../lib/attestation/x509/crl.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.ts';
@@ -58,7 +59,7 @@ function scene(at: string, answers: Answers, urls: { amd?: string; intel?: strin
       store: createCollateralStore(directory),
       amdKdsUrl: urls.amd ?? 'https://kdsintf.amd.com',
       intelPcsUrl: urls.intel ?? 'https://api.trustedservices.intel.com/',
-      clock: { now: () => self.clock, monotonic: () => self.monotonic },
+      clock: { ...systemClock, now: () => self.clock, monotonic: () => self.monotonic },
     });
   const self: Scene = {
     cache: restarted(),

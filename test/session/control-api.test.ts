@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { HttpRequest } from '../../lib/network/control-call.ts';
 import { type ControlApi, createControlApi } from '../../lib/session/control-api.ts';
@@ -16,6 +17,7 @@ function api(status: number, body: string | Uint8Array): { api: ControlApi; call
   const created = createControlApi({
     endpoint: { host: 'api.example', port: 8443 },
     protocolVersion: 'v1.40.0',
+    clock: systemClock,
     call: async (call) => {
       calls.push(call);
       return { status, headers: {}, body: new Uint8Array(Buffer.from(body)) };
@@ -58,6 +60,7 @@ describe('control API', () => {
     const control = createControlApi({
       endpoint: { host: '::1', port: 8443 },
       protocolVersion: 'v1.40.0',
+      clock: systemClock,
       call: async ({ url }) => {
         urls.push(url);
         return { status: 200, headers: {}, body: new Uint8Array(Buffer.from('{"AttestationDoc":"aGk="}')) };

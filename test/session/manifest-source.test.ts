@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseManifest } from '../../lib/attestation/manifest.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { ControlCall } from '../../lib/network/control-call.ts';
@@ -60,7 +61,7 @@ describe('the size of a static manifest', () => {
 
 describe('managed manifest', () => {
   const managed = (call: ControlCall, cdnBaseUrl = 'https://cdn.example') =>
-    managedManifest({ cdnBaseUrl, call, now: () => 1234567890123 });
+    managedManifest({ cdnBaseUrl, call, clock: { ...systemClock, now: () => 1234567890123 } });
 
   it('is fetched from the CDN with a query that bypasses caches, with at most 1 MiB, within 30 s', async () => {
     const asked: Parameters<ControlCall>[0][] = [];

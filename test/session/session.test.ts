@@ -5,6 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { hmacSha256 } from '#crypto/aead';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
+import { TIMES } from '../../lib/times.ts';
 import { settle } from '../support/remote/fake-clock.ts';
 import { fails, type SessionScene, sessionScene } from '../support/remote/fake-remote.ts';
 
@@ -272,7 +273,9 @@ describe('the renewal of a session', () => {
   });
 
   it('happens every 300 ms if the lifetime of secrets is set so short', async () => {
-    const { session, clock, count } = await ready({ lifetimes: { renewAfter: 300, jitter: 0, usable: 400 } });
+    const { session, clock, count } = await ready({
+      times: { ...TIMES, secretRenew: 300, secretJitter: 0, secretUsable: 400 },
+    });
     await clock.advance(10_000);
     assert.ok(count('attest') > 30);
     assert.equal(session.standing().state, 'verified');

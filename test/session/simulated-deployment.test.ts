@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { clockWith, systemClock } from '../../lib/clock.ts';
 import { readManifestFile } from '../../lib/config/files.ts';
 import { type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { publishDirectory } from '../../lib/files/durable-file.ts';
@@ -9,13 +10,12 @@ import { createManifestLog } from '../../lib/manifest-log/manifest-log.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
-import { systemClock } from '../../lib/clock.ts';
 import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
-import { lifetimesOf } from '../../lib/session/lifetimes.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
+import { TIMES } from '../../lib/times.ts';
 import { recordExchange } from '../../lib/verdict/saved-exchange.ts';
 import type { Verdict } from '../../lib/verdict/verdict.ts';
 import type { FaultName } from '../../simulator/faults.ts';
@@ -49,9 +49,12 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
     events,
     permanent,
     async open({ manifestPath, caFile = ownCa, ...rest } = {}) {
-      const outbound = createOutbound({ SSL_CERT_FILE: caFile }, 10_000);
+      const outbound = createOutbound(
+        { SSL_CERT_FILE: caFile },
+        { connectTimeout: 10_000, clock: systemClock },
+      );
       t.after(() => outbound.close());
-      const call = createControlCall(outbound.dispatcher);
+      const call = createControlCall(outbound.dispatcher, systemClock);
       const session = createSession({
         apiKey: 'API-KEY-IS-SECRET',
         clock: systemClock,
@@ -59,10 +62,11 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
           call,
           endpoint: { host: 'localhost', port: simulator.port },
           protocolVersion: 'v1.40.0',
+          clock: systemClock,
         }),
         manifests:
           manifestPath === undefined
-            ? managedManifest({ call, cdnBaseUrl: simulator.url })
+            ? managedManifest({ call, cdnBaseUrl: simulator.url, clock: systemClock })
             : staticManifest(await readManifestFile(manifestPath)),
         manifestLog: createManifestLog(workspace),
         random: Math.random,
@@ -245,7 +249,9 @@ describe('session with a simulated deployment', () => {
 
   it('hands out only secrets that the service still has, through five lifetimes of 600 ms', async (t) => {
     const { simulator, open } = await scene(t, { secretLifetime: 600 });
-    const session = await open({ lifetimes: lifetimesOf(600) });
+    const session = await open({
+      clock: clockWith({ ...TIMES, secretRenew: 450, secretJitter: 20, secretUsable: 550 }),
+    });
     const seen = new Set<string>();
     await session.acquire(WAIT);
     await eventually('five secrets', async () => {

@@ -3,14 +3,16 @@
  * FLAGS…`. It answers over IPC: `measure` with a Measurement, `close` with one taken after the proxy has
  * closed.
  */
+
 import { ClientRequest, IncomingMessage, ServerResponse } from 'node:http';
 import { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { queryObjects } from 'node:v8';
+import { clockWith } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { createLogger } from '../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
-import type { Lifetimes } from '../../lib/session/lifetimes.ts';
+import { TIMES, type Times } from '../../lib/times.ts';
 
 export interface Measurement {
   /** Bytes, after garbage collection. */
@@ -115,7 +117,7 @@ const { config } = parseConfig(process.argv.slice(2), {});
 const proxy = await startProxy(config, {
   env: process.env,
   log: createLogger({ format: 'json', level: 30, output: { write: noteLine } }),
-  lifetimes: JSON.parse(process.env['SOAK_LIFETIMES'] as string) as Lifetimes,
+  clock: clockWith({ ...TIMES, ...(JSON.parse(process.env['SOAK_TIMES'] as string) as Partial<Times>) }),
 });
 process.on('message', async (request: 'measure' | 'close') => {
   if (request === 'close') {

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import cluster, { type Worker } from 'node:cluster';
 import { EventEmitter } from 'node:events';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
@@ -43,7 +44,7 @@ it('the places of a worker that is gone are freed at once', async (t) => {
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
   const session = { current: () => undefined, facts: () => FACTS };
-  const queue = createFairQueue(1);
+  const queue = createFairQueue(1, systemClock);
   const starting = startWorkers({
     ...{
       ...settings(1),
@@ -160,7 +161,7 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
     const conditions = createConditions({ log });
-    const queue = createFairQueue(1);
+    const queue = createFairQueue(1, systemClock);
     const starting = startWorkers({
       ...{
         ...settings(2),

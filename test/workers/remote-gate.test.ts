@@ -1,9 +1,11 @@
 /**
  * The gate of the primary as workers see it: both halves, joined by messages that survive a structured clone.
  */
+
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient, Permit } from '../../lib/limits/limits.ts';
@@ -68,7 +70,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   });
 
   it('takes a waiting request out of its queue when the request is over', async () => {
-    const queue = createFairQueue(1);
+    const queue = createFairQueue(1, systemClock);
     const { remote } = workerOf(createRequestGate({ counts: undefined, queue }));
     await remote.enter({ client: undefined, signal: never });
     const control = new AbortController();
@@ -83,7 +85,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   });
 
   it('frees a permit that it gave before it learned that the request is over', async () => {
-    const queue = createFairQueue(1);
+    const queue = createFairQueue(1, systemClock);
     const counts = createRequestCounts();
     const { remote, sent } = workerOf(createRequestGate({ counts, queue }));
     const control = new AbortController();
@@ -97,7 +99,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   });
 
   it('frees the places that a worker held and waited for when the worker is gone, and ignores its late messages', async () => {
-    const queue = createFairQueue(2);
+    const queue = createFairQueue(2, systemClock);
     const gate = createRequestGate({ counts: createRequestCounts(), queue });
     const { remote, keeper } = workerOf(gate);
     const limited = client({ maxConcurrent: 5 });

@@ -135,7 +135,7 @@ export const SLOW_READER_SCENARIOS: readonly Scenario[] = [
     async run(t) {
       const s = await scene(t, {
         flags: ['--max-in-flight=1'],
-        readers: { timeout: 500 },
+        times: { readerWait: 500 },
         simulator: { transcripts: endlessTranscript(t) },
       });
       const socket = send(s.stack.proxy.port, { ...question(s.canaries), model: 'endless' }).pause();

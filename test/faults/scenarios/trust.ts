@@ -9,7 +9,7 @@ import { type Scenario, type Scene, scene } from '../scenario.ts';
 /** Keeps secrets for five seconds, uses them for four. */
 const BRIEF = {
   simulator: { secretLifetime: 5_000 },
-  lifetimes: { renewAfter: 1_500, jitter: 0, usable: 4_000 },
+  times: { secretRenew: 1_500, secretJitter: 0, secretUsable: 4_000 },
 };
 
 const readiness = async ({ stack }: Scene): Promise<{ status: number; words: string }> => {
@@ -110,7 +110,11 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     outcome:
       'it may be a rollout: requests wait, then get 503 `not_ready` with `Retry-After`; nothing is sent',
     async run(t) {
-      const s = await scene(t, { ...BRIEF, managedManifest: true, epochTimeout: 8_000 });
+      const s = await scene(t, {
+        ...BRIEF,
+        managedManifest: true,
+        times: { ...BRIEF.times, epochWait: 8_000 },
+      });
       await ready(s);
       s.stack.simulator.faults.set('manifest-stale', true);
       await s.stack.simulator.rotateManifest();
@@ -128,7 +132,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     outcome: 'a request gets 503 `not_ready` with `Retry-After` after 30 s; nothing is sent',
     async run(t) {
       const faults = { 'manifest-status': 503 };
-      const s = await scene(t, { managedManifest: true, simulator: { faults }, epochTimeout: 5_000 });
+      const s = await scene(t, { managedManifest: true, simulator: { faults }, times: { epochWait: 5_000 } });
       const response = await s.ask();
       assert.equal(response.status, 503);
       assert.equal(response.error?.code, 'not_ready');
@@ -218,7 +222,7 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
       // Each secret lives far longer than a stream, also on a slow machine.
       const s = await scene(t, {
         simulator: { secretLifetime: 120_000 },
-        lifetimes: { renewAfter: 1_500, jitter: 0, usable: 100_000 },
+        times: { secretRenew: 1_500, secretJitter: 0, secretUsable: 100_000 },
       });
       await ready(s);
       const response = await Promise.all(

@@ -1,8 +1,10 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
+
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { clockWith } from '../../../lib/clock.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
-import type { GatewayDeps, GatewayOptions, Patience } from '../../../lib/gateway/deps.ts';
+import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
 import { ObservedResponse } from '../../../lib/gateway/observed-response.ts';
@@ -15,6 +17,7 @@ import { type Counters, createCounters } from '../../../lib/observe/counters.ts'
 import { createLogger } from '../../../lib/observe/log.ts';
 import type { RequestObservation } from '../../../lib/observe/metrics.ts';
 import type { Epoch, Session } from '../../../lib/session/session.ts';
+import { TIMES, type Times } from '../../../lib/times.ts';
 import { keyOf } from '../evidence/engine.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
@@ -118,16 +121,11 @@ export interface TestGatewayOptions {
   readonly session?: Session;
   /** What flags say, by the names of the configuration; beside the defaults of SETTINGS. */
   readonly settings?: Partial<typeof SETTINGS>;
-  /** Time limits that no flag sets. */
-  readonly patience?: Patience & {
-    /** ms that bodies wait for memory. */
-    readonly memoryWait?: number;
-    /** ms for the head of a request. */
-    readonly headTimeout?: number;
-  };
+  /** Rows of lib/times.ts that are other ones here. */
+  readonly times?: Partial<Times>;
   readonly cors?: CorsPolicy;
   /** All other parts. */
-  readonly deps?: Partial<Omit<GatewayDeps, 'session' | 'upstream' | 'settings' | 'patience'>>;
+  readonly deps?: Partial<Omit<GatewayDeps, 'session' | 'upstream' | 'settings' | 'clock'>>;
   /** Stands between the exchange and the data path. */
   readonly wrapUpstream?: (upstream: Upstream) => Upstream;
 }
@@ -137,14 +135,16 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
-  const { memoryWait, headTimeout, ...patience } = options.patience ?? {};
-  const waits = memoryWait === undefined ? {} : { wait: memoryWait };
+  const clock = clockWith({ ...TIMES, epochWait: 5_000, ...options.times });
   const config = {
     ...{ ...SETTINGS, ...options.settings },
     workspace: directory,
     apiEndpoint: { host: 'localhost', port: options.upstream.port },
   };
-  const outbound = createOutbound({ SSL_CERT_FILE: caFile }, config.connectTimeout);
+  const outbound = createOutbound(
+    { SSL_CERT_FILE: caFile },
+    { connectTimeout: config.connectTimeout, clock },
+  );
   const logLines: string[] = [];
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } });
   const counters = createCounters();
@@ -152,7 +152,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { upstream, connections } = connectUpstream(config, outbound);
+  const { upstream, connections } = connectUpstream(config, outbound, clock);
   connections.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({
@@ -160,15 +160,15 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       session,
       key: { value: () => CANARY_KEY },
       salt: { shared: undefined },
-      patience: { epochTimeout: 5_000, ...patience },
+      clock,
       metrics: { counters, observe: (observation) => observations.push(observation) },
       log,
     }),
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {
-      uploads: createUploadBudget(config.maxBufferedBytes, { counters, ...waits }),
-      responses: createResponseBudget(config.maxBufferedBytes, { counters: heldResponses, ...waits }),
+      uploads: createUploadBudget(config.maxBufferedBytes, { counters, clock }),
+      responses: createResponseBudget(config.maxBufferedBytes, { counters: heldResponses, clock }),
     },
     terminate: terminate.signal,
     ...options.deps,
@@ -180,7 +180,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       tls: undefined,
       fd: undefined,
       response: ObservedResponse,
-      ...(headTimeout === undefined ? {} : { headTimeout }),
+      headTimeout: clock.times.headTimeout,
     },
     gateway.handle,
   );

@@ -1,9 +1,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { clockWith } from '../../../lib/clock.ts';
 import { type Config, parseConfig } from '../../../lib/config/config.ts';
 import { createLogger } from '../../../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../../../lib/proxy.ts';
-import type { Lifetimes } from '../../../lib/session/lifetimes.ts';
+import { TIMES, type Times } from '../../../lib/times.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
 import { sharedHardware } from '../evidence/hardware.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
@@ -36,9 +37,8 @@ export async function startStack(
     readonly apiKey?: string | null;
     /** The manifest comes from the simulator's CDN, not from a file. */
     readonly managedManifest?: boolean;
-    readonly lifetimes?: Lifetimes;
-    readonly epochTimeout?: number;
-    readonly readers?: { readonly timeout: number };
+    /** Rows of lib/times.ts that are other ones here. */
+    readonly times?: Partial<Times>;
     readonly workspace?: string;
   } = {},
 ): Promise<Stack> {
@@ -76,8 +76,7 @@ export async function startStack(
   const proxy = await startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
-    ...(options.lifetimes === undefined ? {} : { lifetimes: options.lifetimes }),
-    patience: { epochTimeout: options.epochTimeout, readers: options.readers },
+    clock: clockWith({ ...TIMES, ...options.times }),
   }).catch(async (refused: unknown) => {
     await simulator.close();
     throw refused;
@@ -101,7 +100,7 @@ function openedStack(
   simulator: Simulator,
   directory: string,
   config: Config,
-  { apiKey, managedManifest, epochTimeout }: Parameters<typeof startStack>[0] & object,
+  { apiKey, managedManifest, times }: Parameters<typeof startStack>[0] & object,
 ): Stack {
   const door = openLibraryDoor({
     ...clientOptions(simulator),
@@ -114,7 +113,7 @@ function openedStack(
     responsesApi: config.responsesApi,
     firstByteTimeout: config.firstByteTimeout,
     streamIdleTimeout: config.streamIdleTimeout,
-    verificationTimeout: epochTimeout,
+    verificationTimeout: times?.epochWait,
   });
   return {
     simulator,

@@ -1,4 +1,5 @@
 /** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
+
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
@@ -8,6 +9,7 @@ import type { SessionEvent } from '../../../lib/session/events.ts';
 import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
 import { SUITE } from '../../../lib/session/secret-exchange.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../../lib/session/session.ts';
+import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
@@ -61,12 +63,13 @@ export const fails =
   };
 
 export function sessionScene(
-  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random' | 'lifetimes'>> & {
+  options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random'>> & {
     kind?: ManifestSource['kind'];
+    times?: Times;
     prepare?: Partial<FakeRemote>;
   } = {},
 ): SessionScene {
-  const clock = createFakeClock();
+  const clock = createFakeClock(undefined, options.times);
   const events: SessionEvent[] = [];
   const permanent: PrivatemodeError[] = [];
   const nothing = (): void => {};
