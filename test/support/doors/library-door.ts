@@ -3,10 +3,14 @@
  * client library instead, through the global fetch, which official clients and tests use.
  */
 import { Agent, fetch as undiciFetch } from 'undici';
-import { createPrivatemodeFetch, type PrivatemodeFetch } from '../../../lib/client-library/fetch.ts';
-import type { PrivatemodeOptions } from '../../../lib/client-library/options.ts';
+import { runtimeClock } from '../../../lib/client-library/clock.ts';
+import { openFetch, type PrivatemodeFetch } from '../../../lib/client-library/fetch.ts';
+import { ownOptions } from '../../../lib/client-library/option-names.ts';
+import { type PrivatemodeOptions, readOptions } from '../../../lib/client-library/options.ts';
+import { TIMES, type Times } from '../../../lib/times.ts';
 import type { Simulator } from '../../../simulator/simulator.ts';
 import { PROXY_ALONE } from '../../suites.ts';
+import { QUICK_PAUSES } from '../quick-pauses.ts';
 
 export const DOOR = process.env['TEST_DOOR'] === 'library' ? 'library' : 'proxy';
 
@@ -43,6 +47,12 @@ export function clientOptions(
   };
 }
 
+/** The fetch of a client that waits for QUICK_PAUSES, and for `times`. */
+export const fetchWith = (options: PrivatemodeOptions, times: Partial<Times> = {}): PrivatemodeFetch =>
+  openFetch(
+    readOptions(ownOptions(options), { ...runtimeClock, times: { ...TIMES, ...QUICK_PAUSES, ...times } }),
+  );
+
 const doors = new Map<string, typeof fetch>();
 let installed = false;
 
@@ -59,10 +69,13 @@ function install(): void {
 }
 
 /** Opens a door for a client of these options. */
-export function openLibraryDoor({ network, ...options }: ReturnType<typeof clientOptions>): LibraryDoor {
+export function openLibraryDoor(
+  { network, ...options }: ReturnType<typeof clientOptions>,
+  times?: Partial<Times>,
+): LibraryDoor {
   install();
   const url = `http://library-${doors.size + 1}.invalid`;
-  const door = createPrivatemodeFetch(options);
+  const door = fetchWith(options, times);
   doors.set(url, door);
   return {
     url,

@@ -8,6 +8,7 @@ import { TIMES, type Times } from '../../../lib/times.ts';
 import { type Simulator, type SimulatorOptions, startSimulator } from '../../../simulator/simulator.ts';
 import { sharedHardware } from '../evidence/hardware.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
+import { QUICK_PAUSES } from '../quick-pauses.ts';
 import { deploymentFlags } from '../remote/remote.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 import { clientOptions, DOOR, openLibraryDoor } from './library-door.ts';
@@ -37,7 +38,7 @@ export async function startStack(
     readonly apiKey?: string | null;
     /** The manifest comes from the simulator's CDN, not from a file. */
     readonly managedManifest?: boolean;
-    /** Rows of lib/times.ts that are other ones here. */
+    /** Rows of lib/times.ts that are other ones here, beside QUICK_PAUSES. */
     readonly times?: Partial<Times>;
     readonly workspace?: string;
   } = {},
@@ -76,7 +77,7 @@ export async function startStack(
   const proxy = await startProxy(config, {
     env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
     log: createLogger({ format: 'json', level: 20, output: { write: (line) => logLines.push(line) } }),
-    clock: clockWith({ ...TIMES, ...options.times }),
+    clock: clockWith({ ...TIMES, ...QUICK_PAUSES, ...options.times }),
   }).catch(async (refused: unknown) => {
     await simulator.close();
     throw refused;
@@ -102,19 +103,21 @@ function openedStack(
   config: Config,
   { apiKey, managedManifest, times }: Parameters<typeof startStack>[0] & object,
 ): Stack {
-  const door = openLibraryDoor({
-    ...clientOptions(simulator),
-    ...(apiKey === null ? {} : { apiKey: apiKey ?? CANARY_KEY }),
-    ...(managedManifest === true ? {} : { manifest: readFileSync(join(directory, 'manifest.json')) }),
-    gpuPolicy: {
-      allowUnknown: config.gpuOcspAllowUnknown,
-      gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+  const door = openLibraryDoor(
+    {
+      ...clientOptions(simulator),
+      ...(apiKey === null ? {} : { apiKey: apiKey ?? CANARY_KEY }),
+      ...(managedManifest === true ? {} : { manifest: readFileSync(join(directory, 'manifest.json')) }),
+      gpuPolicy: {
+        allowUnknown: config.gpuOcspAllowUnknown,
+        gracePeriodHours: config.gpuOcspRevokedGracePeriodHours,
+      },
+      responsesApi: config.responsesApi,
+      firstByteTimeout: config.firstByteTimeout,
+      streamIdleTimeout: config.streamIdleTimeout,
     },
-    responsesApi: config.responsesApi,
-    firstByteTimeout: config.firstByteTimeout,
-    streamIdleTimeout: config.streamIdleTimeout,
-    verificationTimeout: times?.epochWait,
-  });
+    times,
+  );
   return {
     simulator,
     get proxy(): RunningProxy {
