@@ -114,7 +114,6 @@ export const ERRORS = {
     },
   }),
   ...rows(429, 'client', {
-    client_throttled: 'Wait a minute, then send a token that this gateway knows.',
     requests_per_minute_reached: 'Wait as long as Retry-After says, then send fewer requests per minute.',
     tokens_per_day_reached: {
       isFinal: true,

@@ -51,7 +51,6 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   client_forbidden: 'The file of `--clients` does not allow this client the endpoint or the model.',
   client_unknown:
     'The request has no token, one that is not in the file of `--clients`, or one that has expired.',
-  client_throttled: 'More than 20 requests without a known token came from one address within a minute.',
   requests_per_minute_reached:
     'The client began as many requests within a minute as its entry in `--clients` allows.',
   tokens_per_day_reached:

@@ -146,7 +146,6 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
   'test/pipeline/memory.test.ts': 'memory of long events and of short chunks',
-  'test/access/authenticate.test.ts': 'how long a wrong token takes',
   'test/access/gateway.test.ts': 'memory, and how soon a change of clients holds',
   'test/access/processes.test.ts': 'how soon workers hear of a change',
 };

@@ -2,8 +2,7 @@
  * Finds the client that sends a request, by the token in its head or the certificate of its connection, or
  * throws the error to respond with.
  */
-import { isIP } from 'node:net';
-import { constantTimeEqual, sha256 } from '#crypto/digest';
+import { createHash } from 'node:crypto';
 import { bearerToken } from '../api/bearer-token.ts';
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
@@ -30,8 +29,6 @@ export interface Client
 export interface Credentials {
   readonly authorization: string | undefined;
   readonly apiKeyHeader: string | undefined;
-  /** IP address of the connection. */
-  readonly address: string | undefined;
   /**
    * The certificate that the client showed on the connection; undefined: it showed none, or was not asked for
    * one.
@@ -39,22 +36,40 @@ export interface Credentials {
   readonly certificate?: ClientCertificate | undefined;
 }
 
+/** The clients as requests look them up. */
+export interface ClientTable {
+  /** By the SHA-256 of each token, in hexadecimal. */
+  readonly byToken: ReadonlyMap<string, Client>;
+  readonly byName: ReadonlyMap<string, Client>;
+}
+
+/** Made once for each state of the file. */
+export const tableOf = (clients: readonly Client[]): ClientTable => ({
+  byToken: new Map(clients.flatMap((client) => client.tokens.map((digest) => [digest, client]))),
+  byName: new Map(clients.map((client) => [client.name, client])),
+});
+
+/**
+ * The client that has the token. How long the look-up takes may tell something of a digest, which is of no
+ * use: nobody finds a token of 256 random bits from its digest.
+ */
+const clientWith = (token: string, { byToken }: ClientTable): Client | undefined =>
+  byToken.get(createHash('sha256').update(token, 'latin1').digest('hex')); // as Node reads headers
+
 /**
  * Finds the client that a request comes from. If there is an Authorization header, it alone decides which
  * token counts; `x-api-key` counts only without it. A client with a certificate needs no token; if it sends
  * one, both must belong to the same client. With a known token, a certificate that identifies no client is
  * ignored, unless it names several clients. Throws client_unknown if neither identifies a client, or if the
- * client has expired. Throws client_throttled instead if the address has failed too often lately. `now`: ms
- * since 1970.
+ * client has expired. `now`: ms since 1970.
  */
 export function authenticate(
-  { authorization, apiKeyHeader, address, certificate }: Credentials,
-  clients: readonly Client[],
-  throttle: Throttle,
+  { authorization, apiKeyHeader, certificate }: Credentials,
+  clients: ClientTable,
   now: number = Date.now(),
 ): Client {
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
-  const byToken = token === undefined ? undefined : clientOf(token, clients);
+  const byToken = token === undefined ? undefined : clientWith(token, clients);
   let found: Client | string;
   if (certificate === undefined) {
     found = byToken ?? whyUnknown(token, { authorization, apiKeyHeader });
@@ -64,16 +79,7 @@ export function authenticate(
     const bringsToken = token !== undefined || authorization !== undefined;
     found = byCertificate(holderOf(certificate, clients, now), byToken, bringsToken);
   }
-  // A known client passes however often others failed: many clients may share an address, that of a reverse
-  // proxy.
   if (typeof found !== 'string' && !(found.expires !== undefined && now >= found.expires)) return found;
-  if (throttle.failed(address, now)) {
-    throw new PrivatemodeError(
-      'client_throttled',
-      'too many requests without a known token came from this address',
-      { retryAfter: WINDOW_MS / 1000 },
-    );
-  }
   if (typeof found === 'string')
     throw new PrivatemodeError('client_unknown', found, { remedy: certificate && CERTIFICATE_REMEDY });
   const expired = byToken === undefined ? 'the client has expired' : 'the token has expired';
@@ -131,44 +137,18 @@ function byCertificate(
 /** The one client that a certificate names, or why there is none. */
 function holderOf(
   { problem, names, notAfter }: ClientCertificate,
-  clients: readonly Client[],
+  { byName }: ClientTable,
   now: number,
 ): Client | CertificateProblem {
   if (problem !== undefined) return problem;
   if (now > notAfter) return 'expired'; // at the handshake it was valid still
-  const table = tableOf(clients);
   let holder: Client | undefined;
   for (const name of names) {
-    const client = table.get(name);
+    const client = byName.get(name);
     if (client !== undefined && holder !== undefined) return 'ambiguous';
     holder ??= client;
   }
   return holder ?? 'nameless';
-}
-
-const tables = new WeakMap<readonly Client[], ReadonlyMap<string, Client>>();
-
-/** The clients by name; made once for each state of the file. */
-function tableOf(clients: readonly Client[]): ReadonlyMap<string, Client> {
-  let table = tables.get(clients);
-  if (table === undefined) {
-    table = new Map(clients.map((client) => [client.name, client]));
-    tables.set(clients, table);
-  }
-  return table;
-}
-
-/**
- * Compares the token with all digests, even after a match, so that the time it takes says nothing about any
- * of them.
- */
-function clientOf(token: string, clients: readonly Client[]): Client | undefined {
-  const offered = sha256(Buffer.from(token, 'latin1')); // as Node reads headers
-  let found: Client | undefined;
-  for (const client of clients) {
-    for (const digest of client.tokens) if (constantTimeEqual(digest, offered)) found = client;
-  }
-  return found;
 }
 
 /** Throws client_forbidden if the client may not use the endpoint. */
@@ -213,55 +193,4 @@ function covers(pattern: string, text: string): boolean {
     at = found + piece.length;
   }
   return at <= end;
-}
-
-/** Most failures from one address within the window. Further failures get client_throttled. */
-const MOST_FAILURES = 20;
-const WINDOW_MS = 60_000;
-const MOST_ADDRESSES = 1024;
-
-export type Throttle = ReturnType<typeof createThrottle>;
-
-/**
- * Counts failures by address, in windows of a minute that begin with the first failure. Remembers 1024
- * addresses; a further one takes the place of the oldest.
- */
-export function createThrottle() {
-  const windows = new Map<string, { readonly since: number; failures: number }>();
-  return {
-    /** Counts a failure. True if the address has had its 20 in this window. */
-    failed(address: string | undefined, now: number): boolean {
-      const key = networkOf(address);
-      let window = windows.get(key);
-      if (window === undefined || now - window.since >= WINDOW_MS || now < window.since) {
-        windows.delete(key); // the map stays in order of time
-        const [oldest] = windows.keys();
-        if (windows.size >= MOST_ADDRESSES && oldest !== undefined) windows.delete(oldest);
-        window = { since: now, failures: 0 };
-        windows.set(key, window);
-      }
-      window.failures += 1;
-      return window.failures > MOST_FAILURES;
-    },
-    /** How many addresses are remembered. */
-    size: (): number => windows.size,
-  };
-}
-
-/**
- * The key under which failures of an address count. The owner of an IPv6 address has all 2^64 addresses of
- * its network, so these count as one.
- */
-function networkOf(address = 'unknown'): string {
-  const plain = address.replace(/^::ffff:(?=\d+\.)/i, '').replace(/%.*$/, '');
-  if (isIP(plain) !== 6) return plain;
-  const [head = '', tail] = plain.split('::');
-  const groups = head === '' ? [] : head.split(':');
-  const behind = tail ? tail.split(':') : [];
-  const zeros = tail === undefined ? 0 : 8 - groups.length - behind.length;
-  const whole = [...groups, ...Array<string>(zeros).fill('0'), ...behind];
-  return whole
-    .slice(0, 4)
-    .map((group) => Number.parseInt(group, 16))
-    .join(':');
 }

@@ -43,10 +43,10 @@ export interface ClientEntry {
   /** Unique; letters, digits and `._@-`, at most 64. */
   readonly name: string;
   /**
-   * SHA-256 of each token of the client, 32 bytes. No two entries share one. Empty: the client is known by
-   * its certificate only.
+   * SHA-256 of each token of the client, in lower-case hex. No two entries share one. Empty: the client is
+   * known by its certificate only.
    */
-  readonly tokens: readonly Uint8Array[];
+  readonly tokens: readonly string[];
   /** ms since 1970, from which on the client is refused. */
   readonly expires: number | undefined;
   /** Names of models, in which `*` stands for any characters; undefined: all. */
@@ -63,7 +63,7 @@ export interface ClientEntry {
   readonly limits: Limits;
 }
 
-/** The proxy compares the token of each request with all tokens. */
+/** More than a team needs; it bounds the table that each process holds. */
 const MOST_TOKENS = 4096;
 
 /**
@@ -127,12 +127,12 @@ const limit: Read<number> = (value, at, refuse) => {
       );
 };
 
-const digest: Read<Uint8Array> = (value, at, refuse) => {
+const digest: Read<string> = (value, at, refuse) => {
   const isToken = typeof value === 'string' && value.startsWith(TOKEN_PREFIX);
   const expected = isToken
     ? 'the SHA-256 of a token, not the token itself; whoever read this file knows it now, so make another with "privatemode-proxy clients new"'
     : 'the SHA-256 of a token, 64 lower-case hex digits; "privatemode-proxy clients new NAME" without --clients prints both';
-  return Buffer.from(matching(DIGEST, expected)(value, at, refuse), 'hex');
+  return matching(DIGEST, expected)(value, at, refuse);
 };
 
 /** ms since 1970. */
@@ -274,9 +274,8 @@ function refuseRepeated(entries: readonly ClientEntry[], refuse: Refuse): void {
       );
     names.set(name, i);
     for (const [k, token] of tokens.entries()) {
-      const text = Buffer.from(token).toString('hex');
-      if (digests.has(text)) refuse(['clients', i, 'tokens', k], 'a token that is in the file once');
-      digests.add(text);
+      if (digests.has(token)) refuse(['clients', i, 'tokens', k], 'a token that is in the file once');
+      digests.add(token);
     }
   }
   if (digests.size > MOST_TOKENS) refuse(['clients'], `at most ${MOST_TOKENS} tokens`);

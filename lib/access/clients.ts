@@ -6,7 +6,7 @@ import { readKeyFile } from '../config/api-key.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 import { watchFiles } from '../watch-files.ts';
-import { authenticate, type Client, type Credentials, createThrottle } from './authenticate.ts';
+import { authenticate, type Client, type ClientTable, type Credentials, tableOf } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
 import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
 
@@ -59,7 +59,6 @@ export async function openClients(
 ) {
   let state = await readState(options);
   let clients = clientsOf(state, options);
-  const throttle = createThrottle();
   const reported = new Map<string, string>();
   const keyFailed = (path: string, error: PrivatemodeError | undefined): void => {
     if (reported.get(path) === error?.message) return;
@@ -74,7 +73,7 @@ export async function openClients(
       const next = await readState(options, { before: state, keyFailed });
       // The old content is back after an error. Nothing changes, but the person who repaired the file waits
       // for the log line that says so.
-      if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.length);
+      if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.byName.size);
       isBroken = false;
       for (const path of reported.keys()) if (!next.keys.has(path)) keyFailed(path, undefined);
       return next;
@@ -82,7 +81,7 @@ export async function openClients(
     changed(next) {
       state = next;
       clients = clientsOf(next, options);
-      options.changed(clients.length);
+      options.changed(clients.byName.size);
     },
     failed(error) {
       isBroken = true;
@@ -93,19 +92,12 @@ export async function openClients(
   });
   const { certificateOf = () => undefined } = options;
   return {
-    /**
-     * The client that a request on `connection` (its socket) comes from. Throws client_unknown and
-     * client_throttled.
-     */
+    /** The client that a request on `connection` (its socket) comes from. Throws client_unknown. */
     authenticate: (
-      { authorization, apiKeyHeader, address }: Omit<Credentials, 'certificate'>,
+      { authorization, apiKeyHeader }: Omit<Credentials, 'certificate'>,
       connection: object,
     ): Client =>
-      authenticate(
-        { authorization, apiKeyHeader, address, certificate: certificateOf(connection) },
-        clients,
-        throttle,
-      ),
+      authenticate({ authorization, apiKeyHeader, certificate: certificateOf(connection) }, clients),
     /**
      * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
      * file that it wrote.
@@ -113,7 +105,9 @@ export async function openClients(
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
     /** The keys of the clients that have one of their own, by name. */
     keys: (): ReadonlyMap<string, string> =>
-      new Map(clients.flatMap(({ name, apiKey }) => (apiKey === undefined ? [] : [[name, apiKey]]))),
+      new Map(
+        [...clients.byName].flatMap(([name, { apiKey }]) => (apiKey === undefined ? [] : [[name, apiKey]])),
+      ),
     reload: watch.reload,
     close: watch.close,
   };
@@ -154,15 +148,16 @@ async function readState(
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };
 }
 
-function clientsOf({ entries, keys }: State, { sharedSalt }: ClientsOptions): readonly Client[] {
-  return entries.map(({ apiKeyFile, cacheSalt, ...entry }) => ({
-    ...entry,
-    apiKey: apiKeyFile === undefined ? undefined : keys.get(apiKeyFile),
-    sharedSalt:
-      sharedSalt === undefined || cacheSalt === 'shared' ? sharedSalt : clientSalt(sharedSalt, entry.name),
-    mixSalt: cacheSalt === 'client' ? (own) => mixedSalt(sharedSalt, entry.name, own) : undefined,
-  }));
-}
+const clientsOf = ({ entries, keys }: State, { sharedSalt }: ClientsOptions): ClientTable =>
+  tableOf(
+    entries.map(({ apiKeyFile, cacheSalt, ...entry }) => ({
+      ...entry,
+      apiKey: apiKeyFile === undefined ? undefined : keys.get(apiKeyFile),
+      sharedSalt:
+        sharedSalt === undefined || cacheSalt === 'shared' ? sharedSalt : clientSalt(sharedSalt, entry.name),
+      mixSalt: cacheSalt === 'client' ? (own) => mixedSalt(sharedSalt, entry.name, own) : undefined,
+    })),
+  );
 
 /** A part of each derivation, so that a later rule gives other salts. */
 const LABEL = 'privatemode-proxy cache salt v1';

@@ -62,7 +62,6 @@ function admitClient(
       {
         authorization: req.headers.authorization,
         apiKeyHeader: req.headers['x-api-key'] as string | undefined,
-        address: req.socket.remoteAddress,
       },
       req.socket,
     );

@@ -7,9 +7,9 @@ import type { ConditionSink } from './conditions.ts';
 /**
  * `refused`: the service responded with 401 to a request with a key of the operator. `answered`: it sent a
  * response that authenticates. `client`: the client whose entry has the key; undefined: the key of --api-key.
- * `key`: the key itself, because the file may have another one by now; it goes no further. `configured`: the
- * file of --api-key has another key. `clients`: the clients file was read; these clients have `keys` of their
- * own, and no others.
+ * `key`: the key itself, because the file may have another one by now; it goes no further, and workers report
+ * its digest. `configured`: the file of --api-key has another key. `clients`: the clients file was read; the
+ * clients in it have these `keys` of their own, and no others.
  */
 export type OwnKeyEvent =
   | {

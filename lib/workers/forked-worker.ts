@@ -12,6 +12,7 @@ import type { News, Question, Start, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
+import { reportedOwnKey } from './remote-own-key.ts';
 
 /** What workers are served from. */
 export interface ForkedWorkerDeps
@@ -31,6 +32,8 @@ interface WorkerEvents {
   listening(where: { readonly url: string; readonly port: number }): void;
   /** It could not start, and ends. `version`: its own. */
   failed(error: PrivatemodeError, version: string): void;
+  /** The service refused the key of this client; undefined: that of --api-key. */
+  ownKeyRefused(client: string | undefined): void;
   /** Prompts spoil the shared cache. */
   spoilsCache(): void;
   /** Its process has ended; its last messages may still come. */
@@ -104,7 +107,8 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
         on.spoilsCache();
         break;
       case 'own-key':
-        deps.observeOwnKey(message.event);
+        deps.observeOwnKey(reportedOwnKey(message.event, deps.key.value()));
+        if (message.event.type === 'refused') on.ownKeyRefused(message.event.client);
         break;
       case 'condition':
         if (message.message === undefined) conditions.clear(message.id, message.options);

@@ -58,6 +58,8 @@ export type SessionNews =
 
 type Order =
   | { readonly type: 'collect'; readonly id: number; readonly withMetrics: boolean }
+  /** A worker reported that the service refused the key of this client; undefined: that of --api-key. */
+  | { readonly type: 'own-key-refused'; readonly client: string | undefined }
   | { readonly type: 'reload' | 'announce-stop' | 'drain' | 'end-grace' };
 /**
  * The text of GET /verification. The primary makes it each time a worker asks: a worker that kept one would
@@ -115,6 +117,7 @@ export type ToPrimary =
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'spoils-cache' }
   | ConditionNews
+  /** With digests in place of the keys. */
   | { readonly type: 'own-key'; readonly event: OwnKeyEvent }
   | Authenticated
   | { readonly type: 'ask-verification'; readonly id: number }

@@ -113,6 +113,9 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer>
         notStarted(error, worker.id);
         if (version !== VERSION && hasStarted && listening() === 0) giveUp(error);
       },
+      ownKeyRefused(client) {
+        for (const each of workers) each.tell({ type: 'own-key-refused', client });
+      },
       spoilsCache: () => warnOfSpoiltCache(log),
       exited(code, signal) {
         remove(worker);

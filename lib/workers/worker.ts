@@ -18,6 +18,7 @@ import { VERSION } from '../version.ts';
 import { errorToWire, type Start, type ToPrimary, type ToWorker } from './messages.ts';
 import { Questions } from './questions.ts';
 import { createRemoteGate } from './remote-gate.ts';
+import { createOwnKeyReports } from './remote-own-key.ts';
 import { createRemoteSession } from './remote-session.ts';
 
 /** Sends to the primary. Calls `written` once the message is on its way, or lost: see 'disconnect'. */
@@ -94,6 +95,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
   opened.defer(() => gate?.close());
   const session = createRemoteSession(start.news, send);
   opened.defer(() => session.close());
+  const ownKeys = createOwnKeyReports((event) => send({ type: 'own-key', event }));
   const counters = createCounters();
   let service: GatewayServer | undefined;
   opened.defer(() => service?.close());
@@ -132,6 +134,9 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
         case 'collect':
           void collect(message.id, message.withMetrics);
           break;
+        case 'own-key-refused':
+          ownKeys.refused(message.client);
+          break;
         case 'reload':
           service?.reload();
           break;
@@ -164,7 +169,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
       set: (id, message, options) => send({ type: 'condition', id, message, options }),
       clear: (id, options) => send({ type: 'condition', id, options }),
     },
-    observeOwnKey: (event) => send({ type: 'own-key', event }),
+    observeOwnKey: ownKeys.observe,
     metrics: { counters, observe: watch?.observe ?? (() => {}) },
     receipts,
     log: log.child({ worker: cluster.worker?.id }),

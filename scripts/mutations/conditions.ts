@@ -119,8 +119,8 @@ export const CONDITIONS: readonly Mutation[] = [
     file: 'lib/workers/forked-worker.ts',
     edits: [
       {
-        find: 'deps.observeOwnKey(message.event);',
-        replace: "if (message.event.type !== 'answered') deps.observeOwnKey(message.event);",
+        find: 'deps.observeOwnKey(reportedOwnKey',
+        replace: "if (message.event.type !== 'answered') deps.observeOwnKey(reportedOwnKey",
       },
     ],
     tests: [

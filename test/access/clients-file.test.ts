@@ -170,10 +170,7 @@ describe('the file of --clients', () => {
       const [entry] = parse({ $schema: './clients-file.schema.json', ...one(members) });
       for (const [name, value] of Object.entries(read))
         assert.deepEqual(entry?.[name as keyof typeof entry], value);
-      assert.deepEqual(
-        entry?.tokens.map((token) => Buffer.from(token).toString('hex')),
-        [DIGEST],
-      );
+      assert.deepEqual(entry?.tokens, [DIGEST]);
     });
   }
 

@@ -61,6 +61,7 @@ describe('an error response', () => {
     ['attestation_failed', 'invalid_request_error', 'policy_blocked'],
     ['manifest_mismatch', 'invalid_request_error', 'policy_blocked'],
     ['api_key_missing', 'authentication_error', 'authentication_error'],
+    ['max_concurrent_reached', 'rate_limit_error', 'rate_limit_error'],
     ['origin_forbidden', 'permission_error', 'permission_error'],
     ['unknown_path', 'invalid_request_error', 'not_found_error'],
     ['method_not_allowed', 'invalid_request_error', 'invalid_request_error'],
@@ -71,7 +72,6 @@ describe('an error response', () => {
     ['too_many_headers', 'invalid_request_error', 'invalid_request_error'],
     ['internal', 'server_error', 'api_error'],
     ['upstream_reset', 'server_error', 'api_error'],
-    ['client_throttled', 'rate_limit_error', 'rate_limit_error'],
     ['not_ready', 'server_error', 'overloaded_error'],
     ['first_byte_timeout', 'server_error', 'timeout_error'],
   ];

@@ -170,17 +170,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     assert.match(service.output(), /endpoint=unix: /);
     await service.stop();
     assert.ok(statSync(path).isSocket());
-  });
-
-  it('counts all wrong tokens as those of one peer: the 21st request gets 429', async () => {
-    const clients = join(remote.directory, 'clients.json');
-    writeFileSync(clients, JSON.stringify({ clients: [{ name: 'ann', tokens: ['a'.repeat(64)] }] }));
-    const { stop } = await start(`--clients=${clients}`);
-    const statuses: (number | undefined)[] = [];
-    for (let i = 0; i < 21; i++)
-      statuses.push((await ask(path, '/v1/models', { authorization: 'Bearer guessed' })).status);
-    assert.deepEqual([statuses[0], statuses[19], statuses[20]], [401, 401, 429]);
-    assert.equal(await stop(), 0);
+    rmSync(path); // the next test begins without it
   });
 
   const refusedWith = (words: string) => (error: Error) => {

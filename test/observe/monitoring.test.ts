@@ -43,7 +43,6 @@ async function rendered(): Promise<Series> {
   count(counters.attestations, 'failed');
   countError(counters, 'ann', 'limits_unavailable');
   countError(counters, undefined, 'client_unknown');
-  countError(counters, undefined, 'client_throttled');
   const metrics = createMetrics({
     counters,
     protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),

@@ -66,12 +66,19 @@ it('the places of a worker that is gone are freed at once', async (t) => {
 });
 
 /** The workers that the primary forks from now on, in order: no process is behind them. */
-function workersThatFork(t: TestContext): readonly EventEmitter[] {
+function workersThatFork(
+  t: TestContext,
+  sent?: (id: number, message: ToWorker) => void,
+): readonly EventEmitter[] {
   const workers: EventEmitter[] = [];
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => {
     const id = workers.length + 1;
-    const worker = Object.assign(new EventEmitter(), { id, isConnected: () => false, send: () => {} });
+    const worker = Object.assign(new EventEmitter(), {
+      id,
+      isConnected: () => sent !== undefined,
+      send: (message: ToWorker) => sent?.(id, message),
+    });
     workers.push(worker);
     return worker as unknown as Worker;
   });
@@ -153,6 +160,26 @@ describe('the primary', () => {
     assert.deepEqual(ids(), ['own_key_rejected']);
     other.emit('message', { type: 'own-key', event: { type: 'answered', client: 'ann', key: 'k' } });
     assert.deepEqual(ids(), []);
+  });
+
+  it('tells all workers of a refusal that one reports, so that each reports the next answer', async (t) => {
+    const sent: [worker: number, message: ToWorker][] = [];
+    const workers = workersThatFork(t, (id, message) => sent.push([id, message]));
+    const session = { current: () => undefined, facts: () => FACTS };
+    const starting = startWorkers({
+      ...settings(2),
+      ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
+      ...{ patience: 1, key: { value: () => undefined } },
+      ...told(),
+    });
+    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
+    await starting;
+    workers[0]?.emit('message', { type: 'own-key', event: { type: 'refused', client: 'ann', key: 'k' } });
+    const refused = { type: 'own-key-refused', client: 'ann' };
+    assert.deepEqual(sent.slice(-2), [
+      [1, refused],
+      [2, refused],
+    ]);
   });
 
   it('forgets places and conditions of a killed worker a second after its exit, even if Node reports no disconnect', async (t) => {

@@ -53,7 +53,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   it('is sent only the name and the limits of a client, no tokens and no API key', async () => {
     const asked: unknown[] = [];
     const gate = createRemoteGate((message) => asked.push(message));
-    const full = clientOf({ tokens: [Buffer.alloc(32)], apiKey: 'k', mixSalt: () => '' });
+    const full = clientOf({ tokens: ['00'.repeat(32)], apiKey: 'k', mixSalt: () => '' });
     void gate.enter({ client: full, signal: never });
     assert.deepEqual(asked, [{ type: 'enter', id: 1, client: { name: full.name, limits: full.limits } }]);
   });
