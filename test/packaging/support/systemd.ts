@@ -24,8 +24,9 @@ import { runAside } from '../../support/processes/tools.ts';
 const FROM = { from: 'scripts/install-system-tools.sh' };
 
 /**
- * $1: an empty directory; $2: files to lay over the system. The root is a layer in memory over it, and nothing in there can write to what is below; of the devices there are the harmless ones, of
- * the units those that are laid over it.
+ * $1: an empty directory; $2: files to lay over the system. The root is a layer in memory over it, and
+ * nothing in there can write to what is below; of the devices there are the harmless ones, of the units those
+ * that are laid over it.
  */
 const BOOT = `
 set -eu
