@@ -141,13 +141,6 @@ const stagesTable = (stages: Readonly<Record<string, number>>): string =>
 
 export function toMarkdown(report: Report): string {
   const { version, date, quick, machine, measured, entered, stages } = report;
-  const values = measured.flatMap((entry) =>
-    Object.entries(valuesOf(entry)).map(([name, value], index) => [
-      index === 0 ? entry.metric : '',
-      name,
-      digits(value),
-    ]),
-  );
   return `# Benchmark of ${version}
 
 ${date}, commit ${machine.commit}${quick ? ', quick run' : ''}. ${machine.processor}, ${machine.cores} cores, ${machine.memoryGiB} GiB,
@@ -160,11 +153,5 @@ its bar gives the verdict; with the bar inside it the median does, or, where it 
 \`passthrough\` is a bare http-proxy-3 over TLS, \`limit\` the cryptography alone on the same bytes.
 
 ${barTable(measured)}
-${entered.map((other) => `\n## Ours beside ${other}\n\n${comparisonTable(measured, other)}\n`).join('')}${stages === undefined ? '' : `\n## Where the time of a token goes\n\nFrom a profile of 100 streams × 50 tokens/s.\n\n${stagesTable(stages)}\n`}
-## What the figures were made from
-
-Medians over the rounds.
-
-${table(['metric', 'value', 'median'], values)}
-`;
+${entered.map((other) => `\n## Ours beside ${other}\n\n${comparisonTable(measured, other)}\n`).join('')}${stages === undefined ? '' : `\n## Where the time of a token goes\n\nFrom a profile of 100 streams × 50 tokens/s.\n\n${stagesTable(stages)}\n`}`;
 }

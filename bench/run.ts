@@ -2,7 +2,7 @@
  * Measures the built program (dist/) against its bars. `--help` lists the options, and bench/README.md tells
  * what each does.
  */
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -161,11 +161,10 @@ function tell(found: Measured): void {
 function finish(report: Report): void {
   const target = join(import.meta.dirname, options.save ? 'results' : 'out');
   mkdirSync(target, { recursive: true });
-  const notes = join(target, `${report.version}.notes.md`); // written by people, and kept
-  const markdown = toMarkdown(report) + (existsSync(notes) ? `\n${readFileSync(notes, 'utf8')}` : '');
+  const markdown = toMarkdown(report);
   const name = options.added ? `${report.version}.added` : report.version;
   writeFileSync(join(target, `${name}.json`), `${JSON.stringify(report, undefined, 1)}\n`);
-  writeFileSync(join(target, `${name}.md`), markdown);
+  if (!options.added) writeFileSync(join(target, `${name}.md`), markdown);
   const gaps = report.measured.find(({ metric }) => metric === 'inter_token');
   if (gaps !== undefined) writeFileSync(join(target, 'inter-token.svg'), chartOf(gaps));
   if (options.save) updateReadme(newestReport());

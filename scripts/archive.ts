@@ -1,5 +1,5 @@
 /**
- * Archives whose bytes depend on nothing but what is in them: names in order, one time, owner root, one set
+ * An archive whose bytes depend on nothing but what is in it: names in order, one time, owner root, one set
  * of permissions.
  */
 import { spawnSync } from 'node:child_process';
@@ -26,18 +26,4 @@ export function tarGz(directory: string, epoch: number, names: readonly string[]
   const packed = gzipSync(stdout, { level: 9 });
   packed[9] = 3; // the byte that names the operating system: Unix, wherever this runs
   return packed;
-}
-
-/** An archive of ar, the outer form of a Debian package (deb(5)). */
-export function ar(members: readonly (readonly [name: string, bytes: Buffer])[], epoch: number): Buffer {
-  const parts = members.flatMap(([name, bytes]) => {
-    const fields = [
-      name.padEnd(16),
-      `${epoch}`.padEnd(12),
-      '0     0     100644  ',
-      `${bytes.length}`.padEnd(10),
-    ];
-    return [Buffer.from(`${fields.join('')}\`\n`), bytes, Buffer.alloc(bytes.length % 2, '\n')];
-  });
-  return Buffer.concat([Buffer.from('!<arch>\n'), ...parts]);
 }

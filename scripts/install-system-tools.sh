@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the packaging checks take from the system, on Debian and its kin: systemd itself, an emulator with the
-# libraries that the arm64 executable needs, nft and ip for the box of an agent, debootstrap with Debian's keys and lintian for the
-# Debian package, what the lines of docs/install.md and docs/releases.md call, readelf, and the compiler of lib/crypto/ghash.
+# libraries that the arm64 executable needs, what the lines of docs/install.md, docs/team.md and docs/releases.md call, readelf, and
+# the compiler of lib/crypto/ghash.
 # Nothing is done where it is all there.
 set -euo pipefail
 
@@ -14,11 +14,6 @@ if [ "$(uname -m)" = x86_64 ]; then
   [ -e /usr/aarch64-linux-gnu/lib/libatomic.so.1 ] || missing+=(libatomic1-arm64-cross)
 fi
 command -v unshare >/dev/null || missing+=(util-linux)
-command -v nft >/dev/null || [ -x /usr/sbin/nft ] || missing+=(nftables)
-command -v ip >/dev/null || [ -x /usr/sbin/ip ] || missing+=(iproute2)
-command -v debootstrap >/dev/null || [ -x /usr/sbin/debootstrap ] || missing+=(debootstrap)
-[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing+=(debian-archive-keyring)
-command -v lintian >/dev/null || missing+=(lintian)
 command -v readelf >/dev/null || missing+=(binutils)
 command -v curl >/dev/null || missing+=(curl)
 command -v jq >/dev/null || missing+=(jq)

@@ -1,12 +1,10 @@
 /**
- * Writes the tables of error codes, conditions, log fields and metrics into their pages of docs, from what
- * the code knows.
+ * Writes the tables of error codes, conditions and metrics into their pages of docs, from what the code
+ * knows.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
-import type { Stage } from '../lib/gateway/accounts.ts';
-import type { RequestLine, RequestOutcome } from '../lib/gateway/request-log.ts';
 import { CONDITIONS } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
 import { createMetrics } from '../lib/observe/metrics.ts';
@@ -119,106 +117,6 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   internal: 'A defect of this program.',
 };
 
-type FieldRow = readonly [type: 'text' | 'number' | 'integer', meaning: string];
-
-const COMMON_FIELDS = {
-  time: ['text', 'when the line was written, UTC'],
-  level: ['text', '`DEBUG`, `INFO`, `WARN` or `ERROR`'],
-  msg: ['text', 'what happened: `Request ended`, `Request stage`, or another sentence'],
-  requestId: [
-    'text',
-    "the request, as in the response's `x-request-id` (or `request-id`) and in the receipt",
-  ],
-  clientRequestId: ['text', "the client's own `x-request-id`"],
-  client: [
-    'text',
-    'the name of the client, with `--clients`; absent where its token was not known, or was not looked at: a path or method that is refused to everybody',
-  ],
-  worker: ['integer', 'the process, with `--workers`'],
-} as const satisfies Readonly<Record<string, FieldRow>>;
-
-/** Of the line at the end; the compiler asks for one row per field. */
-const LINE_FIELDS: Readonly<Record<keyof RequestLine, FieldRow>> = {
-  method: ['text', 'the method'],
-  path: [
-    'text',
-    'the endpoint (`/v1/models/{id}`); for an unknown path its first segment if that is a plain word (`/openai/*`), else `unknown`',
-  ],
-  outcome: ['text', 'how it ended, see below'],
-  durationMs: ['integer', 'from the head of the request to the end of the response'],
-  status: ['integer', 'the status that the client got; absent where no response began'],
-  firstTokenMs: ['integer', 'to the first event of a stream'],
-  tokensIn: ['integer', "tokens of the prompt, by the service's count; not authenticated"],
-  tokensCached: [
-    'integer',
-    "those of `tokensIn` that came from the service's prompt cache, likewise; absent where it does not say",
-  ],
-  tokensOut: ['integer', 'tokens of the response, likewise'],
-  model: ['text', 'the requested model; with `alias`, the model that the alias stands for'],
-  alias: ['text', 'with `--model-alias`: the configured NAME that matched the requested model'],
-  toolsLeftOut: ['text', 'with `--responses-api`: the kinds of hosted tools removed from the request'],
-  code: ['text', 'the error, see [error codes](error-codes.md)'],
-  reason: ['text', 'why the request was refused, or cut off because of the client'],
-  origin: [
-    'text',
-    'the origin of the web page whose request was refused; `unknown` if no browser would send such an origin',
-  ],
-  phase: ['text', 'when the client left: `before_headers`, `before_first_token` or `mid_stream`'],
-};
-
-const OTHER_FIELDS = {
-  stage: ['text', 'with `Request stage`: see below'],
-  ms: ['number', 'with `Request stage`: milliseconds since the head of the request'],
-  attempt: ['integer', 'with `Request stage`: 1, or 2 after a retry'],
-  retry: [
-    'text',
-    'with `Request failed, trying once more`: `no_secret`, `connection_reset` or `stale_connection`',
-  ],
-  why: ['text', 'the same in words'],
-  lines: ['integer', 'with `Lines of the log were dropped, because its reader did not read`: how many'],
-  remedy: ['text', 'what to do about the error or the condition, where that is for the operator'],
-  condition: ['text', 'the [condition](conditions.md) that begins or is over'],
-  err: ['text', 'for a failure of the program itself: the place in the code'],
-} as const satisfies Readonly<Record<string, FieldRow>>;
-
-const OUTCOMES: Readonly<Record<RequestOutcome, string>> = {
-  answered: 'the client got the whole response',
-  service_error:
-    'the same, but the response is an error of the service, or (with status 200) of its model inside a stream',
-  refused: 'the request was wrong or not allowed; `code` and `reason` say what',
-  failed: "the proxy answered with an error that is not the client's; a line at level error has the message",
-  broken_off: 'the response had begun, and the proxy cut it off; `code` says why',
-  client_aborted: 'the client left before the response was complete',
-};
-
-const STAGES: Readonly<Record<Stage, string>> = {
-  queued: 'the head of the request was read',
-  received: 'the body of the request has arrived',
-  epoch: 'the secret of a verified remote is ready (before or after `received`)',
-  sealed: 'a fresh key stream is ready; the body is encrypted while it is sent',
-  sent: 'the whole request has been sent',
-  head: 'the head of the response has arrived',
-  first_event: 'the first event of a stream is sent to the client',
-  done: 'the whole response was handed to the client',
-};
-
-const logFields = (): string =>
-  [
-    '| Field | Type | Meaning |',
-    '| --- | --- | --- |',
-    ...Object.entries({ ...COMMON_FIELDS, ...LINE_FIELDS, ...OTHER_FIELDS }).map(
-      ([name, [type, meaning]]) => `| \`${name}\` | ${type} | ${meaning} |`,
-    ),
-    '',
-    '| Outcome | Means |',
-    '| --- | --- |',
-    ...Object.entries(OUTCOMES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
-    '',
-    '| Stage | Means |',
-    '| --- | --- |',
-    ...Object.entries(STAGES).map(([name, meaning]) => `| \`${name}\` | ${meaning} |`),
-  ].join('\n');
-
 /** What `/metrics` has with --clients, but for what prom-client adds of the process. */
 function metricsTable(): string {
   const { all } = createMetrics({
@@ -269,7 +167,6 @@ function errorsTable(): string {
 const TABLES = [
   { page: 'docs/error-codes.md', section: 'errors', render: errorsTable },
   { page: 'docs/conditions.md', section: 'conditions', render: conditionsTable },
-  { page: 'docs/logs.md', section: 'log', render: logFields },
   { page: 'docs/monitoring.md', section: 'metrics', render: metricsTable },
 ] as const;
 

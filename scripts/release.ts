@@ -23,9 +23,8 @@ import { FIXES, missingFixes } from '../lib/observe/runtime-floor.ts';
 import { VERSION } from '../lib/version.ts';
 import { tarGz } from './archive.ts';
 import { buildBinary } from './build-binary.ts';
-import { buildDeb } from './build-deb.ts';
-import { bundle, renderLicences } from './bundle.ts';
-import { type Architecture, nodeRuntime, RUNTIME_VERSION } from './node-runtime.ts';
+import { bundle } from './bundle.ts';
+import { type Architecture, RUNTIME_VERSION } from './node-runtime.ts';
 import { readOptions } from './options.ts';
 import { type Part, packageParts, renderSbom, runtimeParts } from './sbom.ts';
 
@@ -72,10 +71,6 @@ export async function makeRelease({ out, epoch, built }: ReleaseOptions): Promis
       if (built === undefined) await buildBinary(architecture, executable);
       else cpSync(built[architecture], executable);
       put(`privatemode-proxy-linux-${architecture}`, readFileSync(executable), whole);
-      const node = { name: 'Node.js', version: RUNTIME_VERSION, text: nodeRuntime(architecture).licence };
-      const licences = renderLicences([...packages, node]);
-      const deb = { executable, architecture, version: VERSION, licences, epoch };
-      put(`privatemode-proxy_${VERSION}_${architecture}.deb`, buildDeb(deb), whole);
     }
 
     const image = join(scratch, 'image/root');

@@ -44,8 +44,9 @@ export interface PrivatemodeFetch extends Fetch {
  * are those of the proxy: error bodies in the format of the API, receipts as headers. Throws config_invalid
  * and unsafe_roots_refused.
  */
-export const createPrivatemodeFetch = (options: PrivatemodeOptions = {}): PrivatemodeFetch =>
-  openFetch(readOptions(ownOptions(options)));
+export function createPrivatemodeFetch(options: PrivatemodeOptions = {}): PrivatemodeFetch {
+  return openFetch(readOptions(ownOptions(options)));
+}
 
 /** Makes that fetch of options that were read. */
 export function openFetch(config: ClientConfig): PrivatemodeFetch {

@@ -1,7 +1,7 @@
 /**
  * Rewrites errors about a full context window into the ones that agents act on. The model server (vLLM) gives
  * these errors no code of their own, so this table recognizes its sentences. What each agent does at which
- * sentence was measured: docs/agent-errors.md.
+ * sentence was measured: docs/decisions.md 47.
  */
 import type { ErrorFormat } from '../api/error-response.ts';
 

@@ -91,7 +91,7 @@ export function createShardKeyHash(salt: Uint8Array) {
     update(content: Uint8Array): void {
       total += content.length;
       if (Math.floor(total / TOKEN_BYTES) > TOKEN_LIMIT) {
-        // Agents compact a conversation at the first words (docs/agent-errors.md). Claude Code would drop as
+        // Agents compact a conversation at the first words (docs/decisions.md 47). Claude Code would drop as
         // many tokens as the message says are too many, and their number is not known here.
         const message = `prompt is too long: more than ${TOKEN_LIMIT} tokens, of which a shared prompt cache counts one for each four bytes, images included`;
         throw new PrivatemodeError('context_too_large', message);

@@ -39,7 +39,7 @@ export interface AgentPlace {
   readonly home: string;
 }
 
-export interface TriedAgent {
+interface TriedAgent {
   readonly title: string;
   readonly package: Package;
   /**

@@ -306,8 +306,8 @@ describe('the schema of the verification document', () => {
     walk(VERIFICATION_SCHEMA, '');
     assert.deepEqual(bare, []);
   });
-  it('is linked by docs/verification-document.md', () => {
-    const page = readFileSync(join(ROOT, 'docs/verification-document.md'), 'utf8');
+  it('is linked by docs/verify.md', () => {
+    const page = readFileSync(join(ROOT, 'docs/verify.md'), 'utf8');
     assert.ok(page.includes('](verification.schema.json)'));
   });
 });

@@ -1,7 +1,6 @@
 /**
  * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log
- * and the counters tell. matrix.test.ts asserts every cell in both API styles; docs/reliability.md is made
- * from it.
+ * and the counters tell. matrix.test.ts asserts every cell in both API styles.
  */
 import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
 import { DOOR } from '../support/doors/library-door.ts';

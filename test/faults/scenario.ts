@@ -1,4 +1,4 @@
-/** What can go wrong beyond a single answer: a scenario is a row of the reliability page and a test. */
+/** What can go wrong beyond a single answer: a scenario is a test. */
 import type { TestContext } from 'node:test';
 import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
 import { assertReturned, type Guard, guard, resources } from '../support/doors/invariants.ts';

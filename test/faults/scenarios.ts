@@ -5,7 +5,7 @@ import { PROCESS_SCENARIOS } from './scenarios/process.ts';
 import { SLOW_READER_SCENARIOS } from './scenarios/slow-readers.ts';
 import { TRUST_SCENARIOS } from './scenarios/trust.ts';
 
-/** Every scenario, in the order of the reliability page. */
+/** Every scenario. */
 export const SCENARIOS: readonly Scenario[] = [
   ...TRUST_SCENARIOS,
   ...DISK_SCENARIOS,

@@ -1,6 +1,6 @@
 /** The dashboard and the alert rules as files: what tests read of them, and what their expressions name. */
-export const DASHBOARD = 'deploy/grafana/privatemode-proxy.json';
-export const RULES = 'deploy/prometheus/rules.yaml';
+export const DASHBOARD = 'deploy/chart/files/dashboard.json';
+export const RULES = 'deploy/chart/files/rules.yaml';
 
 interface FromDatasource {
   readonly datasource?: { readonly uid: string };

@@ -26,7 +26,6 @@ import { installBlock } from './support/install-blocks.ts';
 const EVERYTHING: Values = {
   replicaCount: 2,
   podDisruptionBudget: { enabled: true },
-  autoscaling: { enabled: true },
   metrics: {
     enabled: true,
     serviceMonitor: { enabled: true, labels: { release: 'prometheus' } },
@@ -202,18 +201,13 @@ if (HELM.skip === false) {
       assert.deepEqual(kinds(render().objects), { Deployment: 'apps/v1', Service: 'v1' });
     });
 
-    it('leaves the number of replicas to the autoscaler', () => {
-      const deployment = render(EVERYTHING, MONITORED).objects.find(({ kind }) => kind === 'Deployment')!;
-      assert.equal(deployment.spec['replicas'], undefined);
-    });
-
-    for (const [kubeVersion, schemas, budget, autoscaler] of [
-      ['1.16.0', '1.23', 'policy/v1beta1', 'autoscaling/v2beta2'],
-      ['1.18.20-eks-1', '1.23', 'policy/v1beta1', 'autoscaling/v2beta2'],
-      ['1.21.5-gke.1300', '1.23', 'policy/v1', 'autoscaling/v2beta2'],
-      ['1.23.0', '1.23', 'policy/v1', 'autoscaling/v2'],
-      ['1.27.3', '1.27', 'policy/v1', 'autoscaling/v2'],
-      ['1.30.2+k3s1', '1.30', 'policy/v1', 'autoscaling/v2'],
+    for (const [kubeVersion, schemas, budget] of [
+      ['1.16.0', '1.23', 'policy/v1beta1'],
+      ['1.18.20-eks-1', '1.23', 'policy/v1beta1'],
+      ['1.21.5-gke.1300', '1.23', 'policy/v1'],
+      ['1.23.0', '1.23', 'policy/v1'],
+      ['1.27.3', '1.27', 'policy/v1'],
+      ['1.30.2+k3s1', '1.30', 'policy/v1'],
     ] as const) {
       it(`speaks the API of Kubernetes ${kubeVersion}`, () => {
         const { objects, text } = render(EVERYTHING, { kubeVersion, ...MONITORED });
@@ -225,7 +219,6 @@ if (HELM.skip === false) {
           PrometheusRule: 'monitoring.coreos.com/v1',
           ConfigMap: 'v1',
           PodDisruptionBudget: budget,
-          HorizontalPodAutoscaler: autoscaler,
         });
         const minor = Number(kubeVersion.split('.')[1]);
         assert.equal(text.includes('startupProbe:'), minor >= 18);
@@ -317,7 +310,7 @@ if (HELM.skip === false) {
       assert.equal(metadata.labels['grafana_dashboard'], '1');
       assert.equal(metadata.annotations, undefined);
       assert.deepEqual(Object.keys(data), ['privatemode-proxy.json']);
-      assert.equal(data['privatemode-proxy.json'], read('deploy/grafana/privatemode-proxy.json'));
+      assert.equal(data['privatemode-proxy.json'], read('deploy/chart/files/dashboard.json'));
       const other = dashboard({ label: 'boards', labelValue: 'yes', annotations: { folder: 'AI' } }).metadata;
       assert.equal(other.labels['boards'], 'yes');
       assert.equal(other.labels['grafana_dashboard'], undefined);
@@ -329,7 +322,7 @@ if (HELM.skip === false) {
         const metrics = { enabled: true, rules: { enabled: true, ...values } };
         return render({ metrics }, MONITORED).objects.find(({ kind }) => kind === 'PrometheusRule')!;
       };
-      const source = read('deploy/prometheus/rules.yaml');
+      const source = read('deploy/chart/files/rules.yaml');
       assert.deepEqual(rule({}).spec, parseYaml(source.replace(/^ *runbook_url: .*\n/gm, '')));
       const { metadata, spec } = rule({
         labels: { release: 'prometheus' },

@@ -142,19 +142,10 @@ const REFUSED: Readonly<Record<string, readonly [values: Values, ...words: strin
     'ReadWriteOncePod',
     'set replicaCount to 1',
   ],
-  'autoscaling on a ReadWriteOnce claim': [
-    { ...claim({}), autoscaling: { enabled: true } },
-    'autoscaling.enabled',
-    'ReadWriteMany',
-  ],
   'an unknown access mode': [
     claim({ accessMode: 'ReadOnlyMany' }),
     '/config/workspace/accessMode',
     'ReadWriteMany',
-  ],
-  'an autoscaler with minReplicas above maxReplicas': [
-    { autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 2 } },
-    'autoscaling.minReplicas is greater',
   ],
   'certificates of clients without TLS, without clients and without a CA, all at once': [
     config({ tls: { clientCA: { enabled: true } } }),

@@ -30,7 +30,10 @@ function tested(rules: RuleFile, name: string): string {
   const tests = TESTS.tests.filter((test) => test.name.startsWith(name));
   assert.ok(tests.length > 0, name);
   writeFileSync(join(directory, 'rules.yaml'), stringify(rules));
-  writeFileSync(join(directory, 'rules.test.yaml'), stringify({ ...TESTS, tests }));
+  writeFileSync(
+    join(directory, 'rules.test.yaml'),
+    stringify({ ...TESTS, rule_files: ['rules.yaml'], tests }),
+  );
   const { status, stdout, stderr } = run(PROMTOOL.path, ['test', 'rules', 'rules.test.yaml'], {
     cwd: directory,
   });

@@ -22,7 +22,7 @@ describe('systemd units', () => {
   const dropIn = (name: string): string => `privatemode-proxy.service.d/${name}.conf.example`;
   const DROP_INS = [dropIn('team')];
   for (const name of [SERVICES[0]!, ...DROP_INS]) {
-    it(`${name} finds the program in /usr/local/bin, and where the Debian package has it`, () => {
+    it(`${name} finds the program in /usr/local/bin or in /usr/bin`, () => {
       // systemd.service(5): a name without a slash is searched for in the standard directories
       assert.equal(settings(read(name), 'ExecStart').at(-1)!.split(' ')[0], 'privatemode-proxy');
     });

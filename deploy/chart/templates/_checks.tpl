@@ -17,12 +17,8 @@
 {{- $problems = append $problems "image.image names the image of the vendor's program, which knows few of the flags that this chart sets. Leave it out, or name an image of this program." }}
 {{- end }}
 
-{{- if include "privatemode-proxy.singleWriter" . }}
-{{- if .Values.autoscaling.enabled }}
-{{- $problems = append $problems (printf "autoscaling.enabled: the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or switch autoscaling off." $config.workspace.volumeClaimName $config.workspace.accessMode) }}
-{{- else if gt (int .Values.replicaCount) 1 }}
+{{- if and (include "privatemode-proxy.singleWriter" .) (gt (int .Values.replicaCount) 1) }}
 {{- $problems = append $problems (printf "replicaCount is %d, but the claim %q is mounted as %s, by one pod only. Use a ReadWriteMany claim (config.workspace.accessMode), or set replicaCount to 1." (int .Values.replicaCount) $config.workspace.volumeClaimName $config.workspace.accessMode) }}
-{{- end }}
 {{- end }}
 
 {{- if and $config.sharedPromptCache.promptCacheSalt.enabled (not $config.sharedPromptCache.enabled) }}
@@ -56,10 +52,6 @@
 
 {{- if and (gt (len $config.corsAllowedOrigins) 1) (has "*" $config.corsAllowedOrigins) }}
 {{- $problems = append $problems "config.corsAllowedOrigins: '*' allows every origin already. List either '*' or exact origins." }}
-{{- end }}
-
-{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
-{{- $problems = append $problems "autoscaling.minReplicas is greater than autoscaling.maxReplicas." }}
 {{- end }}
 
 {{- if .Values.metrics.enabled }}

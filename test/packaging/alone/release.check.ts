@@ -3,7 +3,6 @@ import { createHash } from 'node:crypto';
 import { appendFileSync, cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { buildDeb } from '../../../scripts/build-deb.ts';
 import { RUNTIME_VERSION } from '../../../scripts/node-runtime.ts';
 import { makeRelease } from '../../../scripts/release.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
@@ -54,12 +53,10 @@ describe('release', { timeout: 600_000 }, () => {
         'privatemode-proxy-chart-V.tgz',
         'privatemode-proxy-linux-amd64',
         'privatemode-proxy-linux-arm64',
-        'privatemode-proxy_V_amd64.deb',
-        'privatemode-proxy_V_arm64.deb',
       ],
     );
     const listed = bytes('SHA256SUMS').toString().trim().split('\n');
-    assert.equal(listed.length, 16);
+    assert.equal(listed.length, 12);
     const { status, stdout } = run('sha256sum', ['--check', 'SHA256SUMS'], { cwd: out });
     assert.equal(status, 0, stdout);
   });
@@ -113,7 +110,7 @@ describe('release', { timeout: 600_000 }, () => {
   });
 
   it('lists Node and its OpenSSL for every artefact that contains Node', () => {
-    for (const name of artefacts().filter((artefact) => /linux-|\.deb$|^image/.test(artefact))) {
+    for (const name of artefacts().filter((artefact) => /linux-|^image/.test(artefact))) {
       const parts = sbom(name).components;
       assert.ok(
         parts.some(({ purl }) => purl === `pkg:generic/node@${RUNTIME_VERSION}`),
@@ -122,26 +119,6 @@ describe('release', { timeout: 600_000 }, () => {
       const openssl = parts.find((part) => part.name === 'openssl');
       assert.equal(openssl?.version, process.versions.openssl, name);
     }
-  });
-
-  it('has a Debian package that has the same bytes when built again, and whose unit starts its executable', () => {
-    const name = artefacts().find((artefact) => artefact.endsWith('_amd64.deb'))!;
-    const unpacked = temporaryDirectory('deb-');
-    const { status, stderr } = run('dpkg-deb', ['--raw-extract', join(out, name), unpacked]);
-    assert.equal(status, 0, stderr);
-    const licences = readFileSync(join(unpacked, 'usr/share/doc/privatemode-proxy/copyright'), 'utf8');
-    const control = readFileSync(join(unpacked, 'DEBIAN/control'), 'utf8');
-    const version = /^Version: (.*)$/m.exec(control)?.[1] as string;
-    assert.match(control, /^Depends: adduser, libatomic1, libc6 \(>= 2\.28\), /m);
-    const executable = binary('amd64');
-    const umask = process.umask(0o077); // another than that of the first run
-    const again = buildDeb({ executable, architecture: 'amd64', version, licences, epoch: EPOCH });
-    process.umask(umask);
-    assert.ok(again.equals(bytes(name)), 'the bytes differ');
-    const unit = readFileSync(join(unpacked, 'usr/lib/systemd/system/privatemode-proxy.service'), 'utf8');
-    assert.match(unit, /^ExecStart=privatemode-proxy /m); // which systemd finds in /usr/bin too
-    assert.doesNotMatch(unit, /usr\/local/);
-    assert.equal(run(join(unpacked, 'usr/bin/privatemode-proxy'), ['--help']).status, 0);
   });
 
   it('is not written into a directory that has files', async () => {

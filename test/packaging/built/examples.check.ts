@@ -170,8 +170,8 @@ describe('the examples of the client library', { timeout: 900_000 }, () => {
   }
 
   it('are listed in examples/README.md, each with the command in its first line, and have no options in service.mjs', () => {
-    // test/client-library/browser.test.ts opens the page; test/packaging/agent-box.test.ts has the box.
-    const others = ['README.md', 'service.mjs', 'browser', 'devcontainer'];
+    // test/client-library/browser.test.ts opens the page.
+    const others = ['README.md', 'service.mjs', 'browser'];
     const files = readdirSync(EXAMPLES).filter((name) => !others.includes(name));
     assert.deepEqual(TABLE.map(([file]) => file).sort(), files.sort());
     for (const [file, command] of TABLE) {

@@ -12,6 +12,7 @@ import { withoutSettings } from '../../support/processes/program.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../../support/processes/tools.ts';
 import { HOST } from '../support/built.ts';
+import { blockOf } from '../support/install-blocks.ts';
 
 /** The newest of the oldest line that package.json's `engines` allows. */
 const OLDER_NODE = '24.21.0';
@@ -77,11 +78,16 @@ describe('npm package', { timeout: 600_000 }, () => {
     assert.deepEqual(inModule('dist/bin/program.js'), []);
   });
 
-  it('starts the simulator by npx -p, which says how to start the proxy in front of it', async (t) => {
-    const args = ['--yes', '--package', tarball, 'privatemode-simulator', '--dir', join(scratch, 'sim')];
-    const child = spawn('npx', args, {
+  it('starts the simulator by the line of docs/simulator.md, which says how to start the proxy in front of it', async (t) => {
+    const line = blockOf('simulator.md', 'packed');
+    assert.ok(line.includes(`./privatemode-proxy-${VERSION}.tgz `) && line.includes('--port 9443'));
+    const child = spawn('bash', ['-euc', line.replace('9443', '0')], {
       cwd: scratch,
-      env: { ...withoutSettings(process.env), npm_config_cache: join(scratch, 'cache') },
+      env: {
+        ...withoutSettings(process.env),
+        npm_config_cache: join(scratch, 'cache'),
+        npm_config_yes: 'true', // nobody is there to answer
+      },
       stdio: ['ignore', 'pipe', 'pipe'],
       detached: true, // npx, its shell and the simulator are one group
     });
@@ -94,8 +100,8 @@ describe('npm package', { timeout: 600_000 }, () => {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       said += text;
     });
-    const [line] = await once(child.stdout, 'data');
-    assert.equal(JSON.parse(String(line)).ready, true);
+    const [ready] = await once(child.stdout, 'data');
+    assert.equal(JSON.parse(String(ready)).ready, true);
     await eventually('the next steps', () => /^ {2}privatemode-proxy --unsafe-trust-roots /m.test(said));
     assert.match(readFileSync(join(scratch, 'sim/service.mjs'), 'utf8'), /^export const options = \{/);
   });

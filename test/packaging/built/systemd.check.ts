@@ -191,6 +191,21 @@ describe('the service under systemd', { timeout: 600_000 }, () => {
     assert.doesNotMatch(await log(), /service manager cannot be told|Warning/);
   });
 
+  it('serves a team over TLS on all addresses by the commands of docs/team.md', async () => {
+    // Another port, by a drop-in that comes after that of the checks.
+    const unit = blockOf('team.md', 'team-systemd')
+      .replace('network.conf', 'team.conf')
+      .replace('=8080', `=${PORTS.system}`);
+    const commands = [blockOf('team.md', 'team-certificate'), blockOf('team.md', 'team-tokens'), unit];
+    await machine.run('bash', '-euc', `cd ${CHECKOUT}\n${commands.join('\n')}`);
+    // An address of this machine that is not 127.0.0.1.
+    const url = `https://127.0.0.2:${PORTS.system}/readyz`;
+    const retry = ['--retry', '20', '--retry-all-errors', '--fail'];
+    await machine.run('curl', '--insecure', '--silent', '--show-error', ...retry, url);
+    await machine.run('systemctl', 'stop', SOCKET, SERVICE);
+    assert.equal(await machine.property(SERVICE, 'Result'), 'success');
+  });
+
   it('serves under the units for a user, without root, and reads a new key when it is reloaded', async () => {
     const own = `${USER.home}/.config/privatemode-proxy`;
     await machine.run('mkdir', '-p', own, USER.runtime);

@@ -1,7 +1,7 @@
 /**
  * A machine in small that systemd has booted: its own processes, mounts and control groups, the network of
- * this one. It is this machine's system or another, and writes into memory only, whatever its units do, and
- * that is gone with it. Needs root.
+ * this one. It is this machine's system, and writes into memory only, whatever its units do, and that is gone
+ * with it. Needs root.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -24,9 +24,9 @@ import { runAside } from '../../support/processes/tools.ts';
 const FROM = { from: 'scripts/install-system-tools.sh' };
 
 /**
- * $1: an empty directory; $2: files to lay over the system; $3: the system. The root is a layer in memory
- * over it, and nothing in there can write to what is below; of the devices there are the harmless ones, of
- * the units those that are laid over it.
+ * $1: an empty directory; $2: files to lay over the system. The root is a layer in memory over it, and
+ * nothing in there can write to what is below; of the devices there are the harmless ones, of the units those
+ * that are laid over it.
  */
 const BOOT = `
 set -eu
@@ -34,7 +34,7 @@ mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/work" "$1/root"
 cp -a "$2/." "$1/upper/"
 chmod 0755 "$1/upper"
-mount -t overlay overlay -o "lowerdir=$3,upperdir=$1/upper,workdir=$1/work" "$1/root"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/work" "$1/root"
 cd "$1/root"
 mount -t proc proc proc
 mount --bind proc/sys proc/sys
@@ -65,10 +65,9 @@ export interface Machine {
   close(): Promise<void>;
 }
 
-/** Boots `system`; `files` are laid over it: absolute path → content, or the path of a file to copy. */
+/** `files` are laid over the system: absolute path → content, or the path of a file to copy. */
 export async function bootMachine(
   files: Readonly<Record<string, string | { readonly copy: string }>>,
-  system = '/',
 ): Promise<Machine> {
   if (process.getuid?.() !== 0)
     throw new Error('booting systemd needs root: run the packaging checks as root');
@@ -99,7 +98,7 @@ export async function bootMachine(
   const enter = 'echo $$ > "$1/cgroup.procs" && shift && exec "$@"';
   const child = spawn(
     'bash',
-    ['-c', enter, 'enter', group, unshare, ...namespaces, 'bash', '-c', BOOT, 'boot', place, over, system],
+    ['-c', enter, 'enter', group, unshare, ...namespaces, 'bash', '-c', BOOT, 'boot', place, over],
     // not everybody's path has the administrator's programs
     {
       stdio: ['ignore', 'ignore', 'inherit'],
