@@ -2,8 +2,10 @@
  * A service that is not what it should be, as the official clients see it with their own settings for
  * retries: the check's code within ten seconds, and no request after it.
  */
+
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
+import { TIMES } from '../../lib/times.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { type Asked, CLIENTS } from './ask.ts';
 import { watchedFetch } from './versions.ts';
@@ -58,11 +60,15 @@ for (const { fault, managedManifest, check } of REJECTED) {
   });
 }
 
-describe('a service whose evidence is bad for four seconds', { concurrency: true, timeout: 600_000 }, () => {
+describe('a service whose evidence is bad for a moment', { concurrency: true, timeout: 600_000 }, () => {
   let stack: Stack;
   before(async () => {
-    stack = await startStack({ managedManifest: true, simulator: { faults: { 'evidence-debug': true } } });
-    setTimeout(() => stack.simulator.faults.clear(), 4_000);
+    stack = await startStack({
+      managedManifest: true,
+      simulator: { faults: { 'evidence-debug': true } },
+      times: { confirmAfter: TIMES.confirmAfter },
+    });
+    setTimeout(() => stack.simulator.faults.clear(), 500);
   });
   after(() => stack.close());
 

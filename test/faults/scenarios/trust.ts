@@ -1,8 +1,10 @@
 /** The remote that cannot be verified, or has become another one. */
+
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { TIMES } from '../../../lib/times.ts';
 import { eventually } from '../../support/processes/eventually.ts';
 import { type Scenario, type Scene, scene } from '../scenario.ts';
 
@@ -93,12 +95,16 @@ export const TRUST_SCENARIOS: readonly Scenario[] = [
     },
   },
   {
-    name: 'evidence that is bad for four seconds',
+    name: 'evidence that is bad for a moment',
     outcome: 'requests wait, nothing is sent; they are answered once the evidence is good',
     async run(t) {
-      const s = await scene(t, { managedManifest: true, simulator: { faults: { 'evidence-debug': true } } });
+      const s = await scene(t, {
+        managedManifest: true,
+        simulator: { faults: { 'evidence-debug': true } },
+        times: { confirmAfter: TIMES.confirmAfter },
+      });
       const waiting = s.ask();
-      await delay(4_000);
+      await delay(500);
       assert.equal(s.stack.simulator.counts['inference'], 0, 'a request left before the remote was verified');
       s.stack.simulator.faults.clear();
       assert.equal((await waiting).status, 200);
