@@ -1,44 +1,33 @@
 /**
- * Whether the tests bite: takes one defence after the other out of a copy of the tree and expects the tests
- * that name it to go red. `npm run mutation [-- WORDS]`: only of the defences with these words. Exit code 1
- * where one stays green, is red without a mutation, or no longer applies. The faults are in
- * scripts/mutations.
+ * Whether the tests bite: takes one defence after the other out of the program and expects the tests that
+ * name it to go red. `npm run mutation`: all. `-- WORDS`: only the defences with these words. `-- --since
+ * REV`: only those of the rooms, and with the tests, that have changed since that commit; all if the rows
+ * have. Exit code 1 where a test stays green, is red without the fault, or where a row no longer applies. The
+ * rows are in scripts/mutations.
  */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { availableParallelism, tmpdir } from 'node:os';
+import { execFileSync, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { MUTATIONS } from './mutations/all.ts';
 import { type Mutation, mutated } from './mutations/mutation.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-/** What the tests need of the tree. */
-const COPIED = ['lib', 'simulator', 'bin', 'docs', 'scripts', 'test', 'package.json', 'tsconfig.json'];
-
 const REPORTER = join(import.meta.dirname, 'mutations/names-reporter.ts');
+const PLANT = join(import.meta.dirname, 'mutations/plant.ts');
 
-/** A place to run tests in, of which nobody else changes anything. */
-function copyTree(scratch: string): string {
-  const copy = mkdtempSync(join(scratch, 'tree-'));
-  for (const name of COPIED) cpSync(join(ROOT, name), join(copy, name), { recursive: true });
-  symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
-  return copy;
-}
+/** ms for the tests of one file as they are. */
+const PATIENCE = 120_000;
+/** ms for those with a fault, which may hang: for a file, a test, and a wait of a test. */
+const FAULTY = { file: 20_000, test: 10_000, wait: 5_000 };
+/** ms for a process to end by itself once its tests have. */
+const LINGER = 1_000;
+/** Files at a time: some wait while those of all processors run. */
+const AT_ONCE = availableParallelism() + 2;
 
-/** ms for the tests of one file without a mutation. */
-const PATIENCE = 300_000;
-/** ms for those with one, which often hang, and for each of their waits. */
-const MUTATED = { file: 45_000, wait: 15_000 };
-/** Files at a time without a mutation: the tests of a third one run while those of two wait. */
-const UNCHANGED_AT_ONCE = availableParallelism() + 1;
-/** Mutations at a time: most of their tests wait, in vain, for what the mutation prevents. */
-const MUTATED_AT_ONCE = 2 * availableParallelism() + 1;
-
-/**
- * Full names of the tests that ended. `hung`: the file took too long and was ended, so the others never did.
- */
-export interface Outcome {
+/** Full names of the tests that ended. `hung`: their file was ended, so the others never did. */
+interface Outcome {
   readonly passed: ReadonlySet<string>;
   readonly failed: ReadonlySet<string>;
   readonly hung: boolean;
@@ -57,51 +46,56 @@ function endGroup(leader: number): void {
   }
 }
 
-/**
- * Runs the named tests of a file in that tree, for `patience` ms at most. `wait`: ms after which each wait of
- * a test fails; undefined: those of `npm test`.
- */
-export async function runTests(
-  tree: string,
-  file: string,
-  names: readonly string[],
-  { file: patience, wait }: { readonly file: number; readonly wait?: number } = { file: PATIENCE },
-): Promise<Outcome> {
-  const report = join(tree, '.ended-tests');
+/** Runs the named tests of a file, with the fault if there is one. */
+async function runTests(file: string, names: readonly string[], fault?: Mutation): Promise<Outcome> {
   const patterns = names.map((name) => `^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`);
   const args = [
     `--test-reporter=${REPORTER}`,
-    `--test-reporter-destination=${report}`,
+    ...(fault ? [`--test-timeout=${FAULTY.test}`] : []),
     ...patterns.map((pattern) => `--test-name-pattern=${pattern}`),
     file,
   ];
-  // Each file compiles once, not once per mutation. What says that this process runs tests itself must not
-  // reach them.
   const env = {
     ...process.env,
-    NODE_COMPILE_CACHE: join(tree, '.compiled'),
+    // Most of the time of a unit test is that of compiling what it loads.
+    NODE_COMPILE_CACHE: join(ROOT, 'node_modules/.cache/mutation'),
+    // What says that this process runs tests itself must not reach them.
     NODE_TEST_CONTEXT: undefined,
-    TEST_PATIENCE: wait?.toString(),
+    // Also without a fault: what the hook alone turns red would pass for noticed.
+    NODE_OPTIONS: `--import=${PLANT}`,
+    MUTATION: JSON.stringify(fault ?? { file: '', edits: [] }),
+    ...(fault && { TEST_PATIENCE: `${FAULTY.wait}` }),
   };
-  rmSync(report, { force: true });
-  // A group of its own: what a test has started and not ended would go on writing to the tree.
-  const child = spawn(process.execPath, args, { cwd: tree, env, stdio: 'ignore', detached: true });
+  // A group of its own: what a test has started and not ended would go on.
+  const child = spawn(process.execPath, args, {
+    cwd: ROOT,
+    env,
+    stdio: ['ignore', 'pipe', 'ignore'],
+    detached: true,
+  });
   const leader = child.pid as number;
   running.add(leader);
-  let hung = false;
-  const timer = setTimeout(() => {
-    hung = true;
-    endGroup(leader);
-  }, patience);
-  await once(child, 'exit');
-  clearTimeout(timer);
-  endGroup(leader);
-  const outcome = { passed: new Set<string>(), failed: new Set<string>(), hung };
-  const lines = existsSync(report) ? readFileSync(report, 'utf8').split('\n') : [];
-  for (const line of lines.filter((each) => each.endsWith(']'))) {
+  child.once('exit', () => endGroup(leader));
+  const outcome = { passed: new Set<string>(), failed: new Set<string>(), hung: false };
+  const hangs = setTimeout(
+    () => {
+      outcome.hung = true;
+      endGroup(leader);
+    },
+    fault ? FAULTY.file : PATIENCE,
+  );
+  let lingers: NodeJS.Timeout | undefined;
+  for await (const line of createInterface({ input: child.stdout })) {
+    if (!/^\["(?:passed|failed)",".*"\]$/.test(line)) continue;
     const [kind, name] = JSON.parse(line) as ['passed' | 'failed', string];
     outcome[kind].add(name);
+    // Tests that failed often leave open what keeps their process alive.
+    if (outcome.passed.size + outcome.failed.size === names.length) {
+      lingers = setTimeout(endGroup, LINGER, leader);
+    }
   }
+  clearTimeout(hangs);
+  clearTimeout(lingers);
   return outcome;
 }
 
@@ -109,92 +103,96 @@ export async function runTests(
  * What is wrong with the tests that should go red. One that a hang kept from passing is red; one that never
  * ran is not.
  */
-export const findingsOf = (names: readonly string[], { passed, failed, hung }: Outcome): string[] =>
+const findingsOf = (names: readonly string[], { passed, failed, hung }: Outcome): string[] =>
   names
     .filter((name) => !failed.has(name) && !(hung && !passed.has(name)))
     .map((name) => `${passed.has(name) ? 'stays green' : 'did not run'}: ${name}`);
 
-/** Does the work for all items, as many at a time as there are places. */
-async function inPlaces<Item, Place>(
-  items: readonly Item[],
-  places: readonly Place[],
-  work: (item: Item, place: Place) => Promise<void>,
+/** Does the work for all items, some at a time. */
+async function forAll<Item>(
+  left: IterableIterator<Item>,
+  work: (item: Item) => Promise<void>,
 ): Promise<void> {
-  const left = items.values();
-  const inPlace = async (place: Place): Promise<void> => {
-    for (const item of left) await work(item, place);
+  const inTurn = async (): Promise<void> => {
+    for (const item of left) await work(item);
   };
-  await Promise.all(places.map(inPlace));
+  await Promise.all(Array.from({ length: AT_ONCE }, inTurn));
 }
 
-/** The tests of these rows that are not green without a mutation, as `file name`. Each file runs once. */
-async function findRed(mutations: readonly Mutation[], trees: readonly string[]): Promise<Set<string>> {
+/** The tests of these rows that are not green as they are, as `file name`. Each file runs once. */
+async function findRed(mutations: readonly Mutation[]): Promise<Set<string>> {
   const byFile = new Map<string, Set<string>>();
   for (const { file, names } of mutations.flatMap(({ tests }) => tests)) {
-    const all = byFile.get(file) ?? new Set();
-    byFile.set(file, all);
-    for (const name of names) all.add(name);
+    byFile.set(file, new Set([...(byFile.get(file) ?? []), ...names]));
   }
   const red = new Set<string>();
-  await inPlaces([...byFile], trees, async ([file, names], tree) => {
-    const { passed } = await runTests(tree, file, [...names]);
+  await forAll(byFile.entries(), async ([file, names]) => {
+    const { passed } = await runTests(file, [...names]);
     for (const name of names) if (!passed.has(name)) red.add(`${file} ${name}`);
   });
   return red;
 }
 
-/** What is wrong with a mutation and its tests; empty if they bite. */
-async function check(mutation: Mutation, tree: string, red: ReadonlySet<string>): Promise<string[]> {
+/** What is wrong with a row; empty if its tests bite. */
+async function check(mutation: Mutation, red: ReadonlySet<string>): Promise<string[]> {
   const { file, tests } = mutation;
   const before = tests.flatMap((each) => each.names.filter((name) => red.has(`${each.file} ${name}`)));
-  if (before.length > 0) return before.map((name) => `not green without the mutation: ${name}`);
-  const path = join(tree, file);
-  const source = readFileSync(path, 'utf8');
+  if (before.length > 0) return before.map((name) => `not green without the fault: ${name}`);
   try {
-    writeFileSync(path, mutated(source, mutation));
+    mutated(readFileSync(join(ROOT, file), 'utf8'), mutation);
   } catch (error) {
     return [(error as Error).message];
   }
   const findings: string[] = [];
   for (const each of tests) {
-    findings.push(...findingsOf(each.names, await runTests(tree, each.file, each.names, MUTATED)));
+    findings.push(...findingsOf(each.names, await runTests(each.file, each.names, mutation)));
   }
-  writeFileSync(path, source);
   return findings;
 }
 
-async function main(words: string): Promise<number> {
-  const mutations = MUTATIONS.filter(({ defence }) => defence.includes(words));
+/** The room that a file lies in: a folder of lib, or a file that is in none. */
+const roomOf = (file: string): string => /^lib\/[^/]+/.exec(file)?.[0] ?? file;
+
+/** The rows that the command line asks for. */
+function chosen([option, ...rest]: readonly string[]): readonly Mutation[] {
+  if (option !== '--since') {
+    const words = [option, ...rest].join(' ');
+    return MUTATIONS.filter(({ defence }) => defence.includes(words));
+  }
+  const names = ['diff', '--name-only', '--no-renames', rest[0] ?? 'HEAD', '--'];
+  const files = execFileSync('git', names, { cwd: ROOT, encoding: 'utf8' }).split('\n');
+  if (files.some((file) => file.startsWith('scripts/mutation'))) return MUTATIONS;
+  const changed = new Set([...files, ...files.map(roomOf)]);
+  return MUTATIONS.filter(
+    ({ file, tests }) => changed.has(roomOf(file)) || tests.some((test) => changed.has(test.file)),
+  );
+}
+
+async function main(args: readonly string[]): Promise<number> {
+  const mutations = chosen(args);
   if (mutations.length === 0) {
-    console.error(`No defence has these words: ${words}`);
-    return 1;
+    console.log(`No row for ${args.join(' ')}`);
+    return args[0] === '--since' ? 0 : 1;
   }
   const began = performance.now();
-  const scratch = mkdtempSync(join(tmpdir(), 'privatemode-mutation-'));
   let missed = 0;
-  try {
-    const trees = Array.from({ length: MUTATED_AT_ONCE }, () => copyTree(scratch));
-    const red = await findRed(mutations, trees.slice(0, UNCHANGED_AT_ONCE));
-    await inPlaces(mutations, trees, async (mutation, tree) => {
-      const findings = await check(mutation, tree, red);
-      if (findings.length > 0) missed += 1;
-      console.log(`${findings.length === 0 ? 'noticed ' : 'MISSED  '} ${mutation.defence}`);
-      for (const finding of findings) console.log(`         ${finding}`);
-    });
-  } finally {
-    // What has just been ended may still be writing.
-    rmSync(scratch, { recursive: true, force: true, maxRetries: 10 });
-  }
+  const red = await findRed(mutations);
+  await forAll(mutations.values(), async (mutation) => {
+    const start = performance.now();
+    const findings = await check(mutation, red);
+    const ms = `${Math.round(performance.now() - start)}`.padStart(6);
+    if (findings.length > 0) missed += 1;
+    console.log(`${findings.length === 0 ? 'noticed' : 'MISSED '} ${ms} ms  ${mutation.defence}`);
+    for (const finding of findings) console.log(`                    ${finding}`);
+  });
   const seconds = Math.round((performance.now() - began) / 1000);
   console.log(`${mutations.length - missed} of ${mutations.length} faults noticed in ${seconds} s`);
   return missed === 0 ? 0 : 1;
 }
 
-if (import.meta.main) {
-  // A group of its own does not hear the terminal.
-  process.once('SIGINT', () => {
-    for (const leader of running) endGroup(leader);
-    process.exit(130);
-  });
-  process.exitCode = await main(process.argv.slice(2).join(' '));
-}
+// A group of its own does not hear the terminal.
+process.once('SIGINT', () => {
+  for (const leader of running) endGroup(leader);
+  process.exit(130);
+});
+process.exitCode = await main(process.argv.slice(2));

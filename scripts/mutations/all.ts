@@ -1,22 +1,21 @@
-/**
- * Every fault that `npm run mutation` plants. test/faults/mutation-check.test.ts holds that they are spread
- * over the rooms of lib by size.
- */
+/** Every fault that `npm run mutation` plants: those of one or several rooms of lib in each file. */
 import { ATTESTATION } from './attestation.ts';
-import { CONDITIONS } from './conditions.ts';
+import { CLIENT_LIBRARY } from './client-library.ts';
+import { GATEWAY } from './gateway.ts';
 import type { Mutation } from './mutation.ts';
+import { PIPELINE } from './pipeline.ts';
 import { PROGRAM } from './program.ts';
-import { REQUESTS } from './requests.ts';
-import { RESPONSES } from './responses.ts';
-import { TEAM } from './team.ts';
-import { TRUST } from './trust.ts';
+import { RECORDS } from './records.ts';
+import { RESPONSES_API } from './responses-api.ts';
+import { SESSION } from './session.ts';
 
 export const MUTATIONS: readonly Mutation[] = [
   ATTESTATION,
-  REQUESTS,
-  RESPONSES,
-  TRUST,
-  TEAM,
+  SESSION,
+  RECORDS,
+  PIPELINE,
+  RESPONSES_API,
+  GATEWAY,
+  CLIENT_LIBRARY,
   PROGRAM,
-  CONDITIONS,
 ].flat();

@@ -1,4 +1,4 @@
-/** Faults in what decides whether the service is the one that it should be. */
+/** Faults in what is accepted as evidence, and in the cryptography below it. */
 import type { Mutation } from './mutation.ts';
 
 export const ATTESTATION: readonly Mutation[] = [
@@ -34,19 +34,6 @@ export const ATTESTATION: readonly Mutation[] = [
       {
         file: 'test/attestation/snp/verify.test.ts',
         names: ['an honest document is refused if the expected manifest differs, even by one byte'],
-      },
-    ],
-  },
-  {
-    defence: 'the name of the secret service: a manifest without one looks like a service that forges',
-    file: 'lib/session/attest.ts',
-    edits: [{ find: 'secretFollows: true', replace: 'secretFollows: false' }],
-    tests: [
-      {
-        file: 'test/verdict/judge.test.ts',
-        names: [
-          'a deployment whose manifest has no entry for the secret service is refused as manifest_unsupported before it is asked for a secret',
-        ],
       },
     ],
   },
@@ -341,17 +328,6 @@ export const ATTESTATION: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'JSON without ambiguities: a member may come twice',
-    file: 'lib/strict-json.ts',
-    edits: [{ find: 'if (members.has(name))', replace: 'if (Date.now() < 0)' }],
-    tests: [
-      {
-        file: 'test/attestation/document.test.ts',
-        names: ['attestation documents are refused with a repeated member'],
-      },
-    ],
-  },
-  {
     defence: 'a message of the evidence: it may have any number of fields, which fill the memory',
     file: 'lib/attestation/protobuf.ts',
     edits: [{ find: 'if (count === MAX_FIELDS) throw', replace: 'if (count === -1) throw' }],
@@ -377,54 +353,6 @@ export const ATTESTATION: readonly Mutation[] = [
         names: [
           'the revocation list of AMD leads to a rejection with the code collateral_unavailable if it cannot be fetched',
         ],
-      },
-    ],
-  },
-  {
-    defence: 'the groups of a protobuf message: they may hold any number of fields',
-    file: 'lib/attestation/protobuf.ts',
-    edits: [
-      { find: 'if (count === MAX_FIELDS)', replace: 'if (groups.length === 0 && count >= MAX_FIELDS)' },
-    ],
-    tests: [
-      {
-        file: 'test/attestation/protobuf.test.ts',
-        names: ['readWireFields takes a thousand fields and no more'],
-      },
-    ],
-  },
-  {
-    defence: 'a field number of the evidence: it may be out of range',
-    file: 'lib/attestation/protobuf.ts',
-    edits: [{ find: 'number > 0x1fffffff', replace: 'number > 2 ** 40' }],
-    tests: [
-      {
-        file: 'test/attestation/protobuf.test.ts',
-        names: ['readWireFields takes field numbers of 29 bits, and no larger ones'],
-      },
-    ],
-  },
-  {
-    defence: 'an element of a certificate: bytes may follow it',
-    file: 'lib/crypto/der.ts',
-    edits: [
-      { find: 'if (element.full.length !== bytes.length) throw', replace: 'if (bytes.length === 0) throw' },
-    ],
-    tests: [
-      {
-        file: 'test/attestation/x509/der.test.ts',
-        names: ['the reader of DER elements refuses bytes after the element'],
-      },
-    ],
-  },
-  {
-    defence: 'an element of a certificate: it may hold others to any depth, which fill the stack',
-    file: 'lib/crypto/der.ts',
-    edits: [{ find: 'if (depth > MAX_DEPTH) throw', replace: 'if (depth < 0) throw' }],
-    tests: [
-      {
-        file: 'test/attestation/x509/der.test.ts',
-        names: ['the reader of DER elements allows an element inside 24 others, and no deeper'],
       },
     ],
   },
@@ -465,6 +393,142 @@ export const ATTESTATION: readonly Mutation[] = [
         file: 'test/attestation/protobuf.test.ts',
         names: [
           'readWireFields refuses a singular field twice, a wrong type and a wrong length (docs/protocol/attestation.md 13.13)',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the fetched manifest: a JSON error counts as one, and the service as replaced',
+    file: 'lib/attestation/manifest.ts',
+    edits: [{ find: 'return missing && `', replace: 'return missing && undefined && `' }],
+    tests: [
+      {
+        file: 'test/session/manifest-source.test.ts',
+        names: [
+          'managed manifest is unavailable if the host sends something that cannot be a manifest, such as an error page',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'what is authentic: a report that anybody signed is the hardware speaking',
+    file: 'lib/attestation/snp/verify-snp.ts',
+    edits: [{ find: ", 'snp.report.signature'", replace: '' }],
+    tests: [
+      {
+        file: 'test/attestation/authentic.test.ts',
+        names: ['verify rejects evidence that is signed by another key, and says "authentic: no"'],
+      },
+    ],
+  },
+  {
+    defence: 'what is authentic: report data that bind something else',
+    file: 'lib/attestation/authentic.ts',
+    edits: [
+      {
+        find: 'expectedReportData: reportData({ ...document, nonce, transition }),',
+        replace:
+          'expectedReportData: reportData({ ...document, nonce: new Uint8Array(32).fill(9), transition }),',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/authentic.test.ts',
+        names: ['verify rejects evidence that answers another nonce, and says "authentic: no"'],
+      },
+    ],
+  },
+  {
+    defence: 'JSON without ambiguities: a member may come twice',
+    file: 'lib/strict-json.ts',
+    edits: [{ find: 'if (members.has(name))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/attestation/document.test.ts',
+        names: ['attestation documents are refused with a repeated member'],
+      },
+    ],
+  },
+  {
+    defence: 'an element of a certificate: bytes may follow it',
+    file: 'lib/crypto/der.ts',
+    edits: [
+      { find: 'if (element.full.length !== bytes.length) throw', replace: 'if (bytes.length === 0) throw' },
+    ],
+    tests: [
+      {
+        file: 'test/attestation/x509/der.test.ts',
+        names: ['the reader of DER elements refuses bytes after the element'],
+      },
+    ],
+  },
+  {
+    defence: 'an element of a certificate: it may hold others to any depth, which fill the stack',
+    file: 'lib/crypto/der.ts',
+    edits: [{ find: 'if (depth > MAX_DEPTH) throw', replace: 'if (depth < 0) throw' }],
+    tests: [
+      {
+        file: 'test/attestation/x509/der.test.ts',
+        names: ['the reader of DER elements allows an element inside 24 others, and no deeper'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of a tag: OpenSSL accepts one of four bytes',
+    file: 'lib/crypto/node/aead.ts',
+    edits: [
+      { find: 'if (tag.length !== TAG_BYTES) return undefined;', replace: '' },
+      { find: 'const GCM_OPTIONS = { authTagLength: TAG_BYTES };', replace: 'const GCM_OPTIONS = {};' },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/aead.test.ts',
+        names: ['AES-256-GCM refuses tags of fewer than 16 bytes, down to none'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of an iv: OpenSSL accepts any other',
+    file: 'lib/crypto/node/aead.ts',
+    edits: [
+      {
+        find: "if (iv.length !== IV_BYTES) throw new PrivatemodeError('internal', 'the iv is not 12 bytes');",
+        replace: '',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/aead.test.ts',
+        names: ['AES-256-GCM refuses keys and ivs of every other length in Wycheproof'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of a signature: one without its leading zeros is good',
+    file: 'lib/crypto/node/signature.ts',
+    edits: [
+      {
+        find: 'if (8 * signature.length !== key.asymmetricKeyDetails?.modulusLength) return false;',
+        replace: '',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/crypto/signature.test.ts',
+        names: ['RSASSA-PSS with SHA-384 refuses a signature without its leading zero (RFC 8017 8.1.2)'],
+      },
+    ],
+  },
+  {
+    defence: 'the tag of a short message: what was changed on the way is opened',
+    file: 'lib/crypto/node/short-messages.ts',
+    edits: [{ find: 'return difference === 0;', replace: 'return difference >= 0;' }],
+    tests: [
+      {
+        file: 'test/crypto/short-messages.test.ts',
+        names: [
+          'AES-256-GCM of short messages refuses all messages if one bit is flipped in the iv, AAD, ciphertext or tag of any of them',
+          'AES-256-GCM of short messages refuses a message under another key, and with the AAD of another message',
         ],
       },
     ],

@@ -1,6 +1,6 @@
 /**
  * A reporter of node:test for programs: a line of JSON per test that ended, `["passed", full name]` or
- * `["failed", …]`.
+ * `["failed", …]`, whatever the tests themselves write beside it.
  */
 import type { TestEvent } from 'node:test/reporters';
 import { followNames } from '../test-report.ts';
@@ -12,6 +12,6 @@ export default async function* namesReporter(events: AsyncIterable<TestEvent>): 
     const { type, data } = event;
     if (names === undefined || (type !== 'test:pass' && type !== 'test:fail')) continue;
     if (data.details.type === 'suite') continue;
-    yield `${JSON.stringify([type === 'test:pass' ? 'passed' : 'failed', names.join(' ')])}\n`;
+    yield `\n${JSON.stringify([type === 'test:pass' ? 'passed' : 'failed', names.join(' ')])}\n`;
   }
 }

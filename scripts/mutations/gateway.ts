@@ -1,0 +1,410 @@
+/** Faults in what a client or a network can do to the gateway. */
+import type { Mutation } from './mutation.ts';
+
+export const GATEWAY: readonly Mutation[] = [
+  {
+    defence: 'the origin check: any web page may ask',
+    file: 'lib/gateway/admission.ts',
+    edits: [{ find: 'if (foreign !== undefined) {', replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/gateway/cors.test.ts',
+        names: [
+          'a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the size of a body that does not announce it: there is no limit',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [{ find: 'if (bytes.fromClient > maxBodyBytes) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/gateway/early-refusals.test.ts',
+        names: [
+          'refusals before the end of the upload a chunked body is refused with 413 as soon as it exceeds the limit',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the encoding of a body: compressed bytes are taken for JSON',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [
+      {
+        find: "if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {",
+        replace: 'if (Date.now() < 0) {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/early-refusals.test.ts',
+        names: [
+          'refusals before the end of the upload a compressed body is refused',
+          'refusals before the end of the upload a body with Transfer-Encoding: gzip, chunked is refused',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the memory of uploads: large ones may take all of it',
+    file: 'lib/gateway/memory-budget.ts',
+    edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],
+    tests: [
+      {
+        file: 'test/gateway/memory-budget.test.ts',
+        names: [
+          'the memory of uploads has an eighth reserved for small bodies, which do not wait behind large ones',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the credentials in a dump: they are written down',
+    file: 'lib/gateway/request-dump.ts',
+    edits: [{ find: 'if (isCredential(name)) return REDACTED;', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/request-dump.test.ts',
+        names: [
+          'request dumps the header Authorization is redacted',
+          'request dumps the header Proxy-Authorization is redacted',
+          'request dumps the header X-Api-Key is redacted',
+          'request dumps the header Cookie is redacted',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the end of a broken response: it looks like that of a whole one',
+    file: 'lib/gateway/own-response.ts',
+    edits: [{ find: 'else socket.resetAndDestroy();', replace: 'else socket.end();' }],
+    tests: [
+      {
+        file: 'test/gateway/broken-streams.test.ts',
+        names: ['broken streams end over HTTP/1.0 with the error and a reset of the connection'],
+      },
+    ],
+  },
+  {
+    defence: 'DNS rebinding: a key that is replaced counts as proof of a client',
+    file: 'lib/gateway/admission.ts',
+    edits: [{ find: '!isReplaced({ ...sent, configuredKey: configuredKey(), fallback })', replace: 'true' }],
+    tests: [
+      {
+        file: 'test/gateway/cors.test.ts',
+        names: [
+          'a foreign page passes only if it sends neither Origin nor Sec-Fetch-Site, and sets a key or User-Agent',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: all of a connection run at once',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'if (res.socket !== null) return', replace: 'return' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests run one at a time on a connection, and are begun in their order'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: any number may wait',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: 'waiting.length > MOST_WAITING ||', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests end their connection if more than 4,096 of them wait'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: any number of bytes may wait',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: '|| socket.bytesRead - readBefore > MOST_WAITING_BYTES', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: ['pipelined requests end their connection if more than 4 MiB of them wait'],
+      },
+    ],
+  },
+  {
+    defence: 'pipelined requests: the body of one that waits is read without a limit',
+    file: 'lib/gateway/pipelined-requests.ts',
+    edits: [{ find: "      if (socket.isPaused()) socket.emit('pause');\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/pipelined.test.ts',
+        names: [
+          'pipelined requests wait with the body unread beyond a buffer, and have all of it once they are begun',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a client that reads nothing: it keeps its place',
+    file: 'lib/gateway/gateway.ts',
+    edits: [{ find: '    readers.enter(exchange);', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/slow-readers.test.ts',
+        names: [
+          'the place of a client is freed if the client reads nothing of a whole response, and the log says why',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a proxy without a key: a client whose key is `undefined` passes for the operator',
+    file: 'lib/gateway/send-attempt.ts',
+    edits: [{ find: 'configuredKey !== undefined && ', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/own-key.test.ts',
+        names: [
+          "an operator's key that the service refuses is not mistaken for a client's own key `undefined` if no key is configured",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'an error of a gateway without the mark of a plain error: it counts as tampering',
+    file: 'lib/gateway/accounts.ts',
+    edits: [{ find: ' || error instanceof ForeignError', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'an error of the service says what to do by its status 429, and not that it was tampered with, if it is neither sealed nor declared plain',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
+    file: 'lib/gateway/respond.ts',
+    edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: 'Date.now() > 0' }],
+    tests: [
+      {
+        file: 'test/gateway/responses-api.test.ts',
+        names: [
+          'POST /v1/responses completes no tool call of a stream with the fault error_event:2, and breaks the connection to the client',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: what a response repeats takes memory that nobody reserved',
+    file: 'lib/gateway/open-response.ts',
+    edits: [{ find: 'await reservation?.reserve(bytes, exchange.life.signal);', replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/response-memory.test.ts',
+        names: [
+          'memory for the parts of a request that its translated response repeats is reserved before the request is sent, and freed when the client leaves',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a body that was refused keeps its memory although its reservation is gone',
+    file: 'lib/gateway/receive-body.ts',
+    edits: [
+      { find: '    settle();\n    release();\n', replace: '    settle();\n    reservation.release();\n' },
+    ],
+    tests: [
+      {
+        file: 'test/gateway/receive-body.test.ts',
+        names: [
+          'a body that is taken in is freed when it is refused, either while it arrives or once it is complete',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'short pieces: any number is parsed in a turn',
+    file: 'lib/network/join-pieces.ts',
+    edits: [{ find: 'return !waits;', replace: 'return true;' }],
+    tests: [
+      {
+        file: 'test/gateway/hostile-pieces.test.ts',
+        names: [
+          'bodies in pieces of one byte raw bytes: takes at most three times its size in memory, and is read a little per turn of the event loop',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
+    file: 'lib/network/control-call.ts',
+    edits: [{ find: 'Math.min(Math.max(seconds, 1), LONGEST_PAUSE)', replace: 'Math.max(seconds, 1)' }],
+    tests: [
+      {
+        file: 'test/network/control-call.test.ts',
+        names: [
+          'the pause that a host wants is 60 seconds after status 429 with Retry-After 99999999999999999999, and up to a fifth longer',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a redirect of the control path: a key may go elsewhere',
+    file: 'lib/network/control-call.ts',
+    edits: [
+      {
+        find: 'const redirect = statusCode >= 300 && statusCode < 400;',
+        replace: 'const redirect = statusCode < 0;',
+      },
+    ],
+    tests: [{ file: 'test/network/control-call.test.ts', names: ['http call follows no redirect'] }],
+  },
+  {
+    defence:
+      'a connection that is ready: what the service says unasked is taken for the answer to the next request',
+    file: 'lib/network/warm-connections.ts',
+    edits: [
+      { find: "    socket.on('data', refuseUnasked).resume().unref();", replace: '    socket.unref();' },
+    ],
+    tests: [
+      {
+        file: 'test/network/warm-connections.test.ts',
+        names: [
+          'connections opened ahead are replaced if the service closes them, or sends bytes before a request',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a new connection to the service: it resumes a TLS session, and its certificate is not checked',
+    file: 'lib/network/outbound.ts',
+    edits: [{ find: 'secureContext, maxCachedSessions: 0 }', replace: 'secureContext }' }],
+    tests: [
+      {
+        file: 'test/network/outbound.test.ts',
+        names: [
+          'connections to a service are kept alive on the data path, and new ones resume no TLS session, directly and through a proxy',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a damaged file of collateral: it is taken for what the vendor signed',
+    file: 'lib/network/collateral-store.ts',
+    edits: [
+      {
+        find: 'if (file.url !== url || file.sha256 !== digestOf(file)) return',
+        replace: 'if (file.url !== url) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/session/collateral-cache.test.ts',
+        names: [
+          'collateral: VCEK is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: TCB info is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: QE identity is not taken from a file that is damaged in any way, and is fetched again',
+          'collateral: AMD CRL is not taken from a file that is damaged in any way, and is fetched again',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'SSL_CERT_FILE: others than those in the file are trusted too',
+    file: 'lib/network/trust-store.ts',
+    edits: [
+      {
+        find: '  return certificates;',
+        replace: "  return [...certificates, ...getCACertificates('bundled')];",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/network/trust-store.test.ts',
+        names: ['trust store is exactly the file that SSL_CERT_FILE names'],
+      },
+    ],
+  },
+  {
+    defence: 'the length of an answer on the control path of the library: there is no limit',
+    file: 'lib/network/control-call.ts',
+    edits: [{ find: 'if (size > maxBytes) {', replace: 'if (size < 0) {' }],
+    tests: [
+      {
+        file: 'test/client-library/control-call.test.ts',
+        names: [
+          'the control path of the library accepts a response of exactly maxBytes, and refuses one byte more without reading on',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the CAs of clients: the certificate of a client may be one',
+    file: 'lib/listener/tls.ts',
+    edits: [{ find: 'if (!certificates.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/access/certificates.test.ts',
+        names: [
+          'the file of --tls-client-ca is refused with the certificate of a client at the start; on a reload, the old CAs stay in force',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: '  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/config/inherited-socket.test.ts',
+        names: [
+          'a proxy on a socket that systemd opened does not start on a port if --listen-address names a socket file, which would keep other users out',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a response that breaks off over HTTP/1.0 and TLS: it ends like a whole one',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: 'else raw.resetAndDestroy();', replace: 'else socket.destroy();' }],
+    tests: [
+      {
+        file: 'test/listener/tls.test.ts',
+        names: [
+          'TLS ends a response that breaks off with a reset over HTTP/1.0, where a close would look like its end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the connection of a CONNECT: its reset ends the process',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: "    socket.on('error', ignore);\n", replace: '' }],
+    tests: [
+      {
+        file: 'test/gateway/hostile-framing.test.ts',
+        names: [
+          'a CONNECT, as programs send it that have the proxy in HTTPS_PROXY does not end the proxy if its connection is reset',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a socket file: others may connect before it has its mode',
+    file: 'lib/listener/listen.ts',
+    edits: [{ find: 'process.umask(0o777 & ~file.mode)', replace: 'process.umask(0o022)' }],
+    tests: [
+      {
+        file: 'test/listener/socket-file.test.ts',
+        names: [
+          'a proxy that listens on a socket file creates the file with its mode, whatever the umask, and changes no mode through a link in its place',
+        ],
+      },
+    ],
+  },
+];

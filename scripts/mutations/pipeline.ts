@@ -1,0 +1,482 @@
+/** Faults in what leaves in clear, and what is taken for an answer. */
+import type { Mutation } from './mutation.ts';
+
+export const PIPELINE: readonly Mutation[] = [
+  {
+    defence: 'the header allow-list: whatever the client sends goes on',
+    file: 'lib/http-rules/headers.ts',
+    edits: [{ find: '(name) => TO_REMOTE.has(name),', replace: "(name) => name !== ''," }],
+    tests: [
+      {
+        file: 'test/http-rules/headers.test.ts',
+        names: [
+          'request headers towards the remote Cookie of the application does not go through',
+          'request headers towards the remote Forwarded of the application does not go through',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the mark on a success: one that is not encrypted is shown',
+    file: 'lib/http-rules/response-kind.ts',
+    edits: [{ find: "if (status >= 400) return 'plain';", replace: "if (status >= 200) return 'plain';" }],
+    tests: [
+      {
+        file: 'test/http-rules/response-kind.test.ts',
+        names: [
+          'the head of an upstream response is read as response_not_encrypted: a success that says it is plain',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'dates and ids of responses that nothing authenticates: those of a stranger pass',
+    file: 'lib/http-rules/headers.ts',
+    edits: [{ find: '(authenticated && IF_AUTHENTICATED.has(name))', replace: 'IF_AUTHENTICATED.has(name)' }],
+    tests: [
+      {
+        file: 'test/gateway/errors.test.ts',
+        names: [
+          'an error of the service is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the key of a request: one for another vendor leaves beside an empty Authorization',
+    file: 'lib/pipeline/rewrite-auth.ts',
+    edits: [{ find: 'authorization ?? (apiKeyHeader', replace: 'authorization || (apiKeyHeader' }],
+    tests: [
+      {
+        file: 'test/pipeline/rewrite-auth.test.ts',
+        names: [
+          "the key of a request is the client's, if any, without a configured key and with --api-key-fallback=never, when the client sends an empty Authorization, which still counts alone, and x-api-key",
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the plain members: any text may travel in them, in clear',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
+    edits: [
+      {
+        find: 'if (!isShort || !holds(kind, textOf(chain, member))) throw',
+        replace: 'if (Date.now() < 0) throw',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: [
+          'the value of a plain member of a JSON request body passes if the rule of its member allows it, and else is refused by an error that names the member only',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the model name: blanks around it, which the header of the same name loses',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
+    edits: [{ find: '/^ | $|[', replace: '/[' }],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: ['begins', 'ends'].map(
+          (where) =>
+            `a JSON request body is refused with a 400 as invalid_model if the model ${where} with a blank`,
+        ),
+      },
+      {
+        file: 'test/pipeline/encrypt-form.test.ts',
+        names: ['before', 'behind'].map(
+          (where) => `a form is refused with a 400 as invalid_model for a model with a blank ${where} it`,
+        ),
+      },
+    ],
+  },
+  {
+    defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
+    file: 'lib/pipeline/json/unencrypted-members.ts',
+    edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
+    tests: [
+      {
+        file: 'test/pipeline/request-body.test.ts',
+        names: [
+          'a plain member makes its endpoint refuse every request if it has no rule: json',
+          'a plain member makes its endpoint refuse every request if it has no rule: multipart',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the encrypted members: the messages leave in clear',
+    file: 'lib/pipeline/json/member-names.ts',
+    edits: [
+      {
+        find: 'if (!plain.has(item.name)) keyed.push(',
+        replace: "if (!plain.has(item.name) && item.name !== 'messages') keyed.push(",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/json/encrypt-members.test.ts',
+        names: [
+          'a JSON body of the vectors is sealed as expected: chat-basic',
+          'a JSON body of the vectors is sealed as expected: chat-literals',
+          'a JSON body of the vectors is sealed as expected: chat-escaped-plain-key',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the URLs of images: the service may refuse one, and quote it in clear',
+    file: 'lib/pipeline/media-scan.ts',
+    edits: [{ find: 'if ((found & IMAGE) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/media-urls.test.ts',
+        names: [
+          'the check of media URLs refuses an http image, without quoting it',
+          'the check of media URLs refuses a file image, without quoting it',
+          'the check of media URLs refuses an image without a scheme, without quoting it',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the terminal-event check: a stream may end anywhere',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [
+      {
+        find: 'if (this.failure === undefined && !this.#ended && !this.modelError) {',
+        replace: 'if (Date.now() < 0) {',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'the clean end of an event stream is refused without any event',
+          'the clean end of an event stream is refused without the terminal event',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the authenticated finish: a terminal event alone is believed',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [
+      { find: 'if (!this.#checks.order.complete && !this.modelError) {', replace: 'if (Date.now() < 0) {' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'an event stream of the vectors is opened, except for its end, which a gateway could have forged: id-line',
+          'an event stream of the vectors is opened, except for its end, which a gateway could have forged: transcription',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'hidden events: what looks like content passes under any name',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [{ find: 'if (looksLikeContent(value, object)) return false;', replace: '' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'content of an event stream under other names chat: choices under an unknown name is refused',
+          'content of an event stream under other names chat: a bare delta in a list is refused',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the members of messages: unknown ones pass',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [
+      { find: '(others !== undefined && PLAUSIBLE_NAME', replace: '(PLAUSIBLE_NAME' },
+      { find: "return others === 'harmless' ||", replace: "return others !== 'empty' ||" },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'an event stream of the messages API is refused with a member that the API does not have, except context_management of the last delta',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the names of events: one without a name passes',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'if (named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/e2e/gateway-attacks.test.ts',
+        names: [
+          'a hostile gateway that changes event lines: no event line at delta 8 (exchange messages-stream): refused',
+          'a hostile gateway that changes event lines: a delta as ping (exchange messages-stream): refused',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the order of a message: its blocks come as they like',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'no start',
+          'two starts',
+          'block 0 once more',
+          'a delta of another block',
+          'a finish in an open block',
+          'a block after the finish',
+        ].map(
+          (row) =>
+            `an event stream of the messages API judged by the order of its events is refused with ${row}`,
+        ),
+      },
+    ],
+  },
+  {
+    defence: 'what is constant: two runs of one request are spliced',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'if (text.compare(first) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'content of an event stream under other names chat: created must be present, and the same in every event',
+          'content of an event stream under other names completions: model must be present, and the same in every event',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the members of whole responses: required ones may be missing',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      { find: 'if (!hasNames(row, [...opened.keys()], plain) || !isOfType)', replace: 'if (!isOfType)' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the grammar of whole responses refuses chat without created, or with created false',
+          'the grammar of whole responses refuses messages without content, or with content false',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the elements of documents: any object passes for one, also an error',
+    file: 'lib/pipeline/response-grammar.ts',
+    edits: [
+      {
+        find: "isObject(value) && isText(value['type']) && isText(value['element_id'])",
+        replace: 'isObject(value)',
+      },
+      { find: " && isText(value['text']);", replace: ';' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the grammar of whole responses refuses the details of an error as the elements of a file',
+          'the grammar of whole responses refuses the detail of an error as an element',
+          'the grammar of whole responses refuses the object of an error as an element',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the number of choices of whole responses: any will do',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      {
+        find: "if (name === 'choices' && required !== undefined && (value as unknown[]).length !== choices)",
+        replace: 'if (Date.now() < 0)',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the grammar of whole responses refuses fewer choices than asked for',
+          'the grammar of whole responses refuses more choices than asked for',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the choices of streams: more or fewer than were asked for',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [
+      { find: 'index < wanted', replace: 'index < 99' },
+      { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'the clean end of an event stream with several choices is refused if only the first choice has finished',
+          'the clean end of an event stream with several choices is refused if a choice never began',
+          'the clean end of an event stream with several choices is refused if a choice that was not asked for comes at the end',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the closing chunk of transcriptions: any chunk is the last',
+    file: 'lib/pipeline/sse/event-checks.ts',
+    edits: [{ find: 'isAudio ? closed :', replace: 'isAudio ? began :' }],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-events.test.ts',
+        names: [
+          'the clean end of an event stream comes with the closing chunk in a transcription, whatever number of stretches has finished',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'sealed errors: any member may stand in clear',
+    file: 'lib/pipeline/decrypt-body.ts',
+    edits: [
+      {
+        find: 'if (asked === undefined) checkError(body, plain);',
+        replace: 'if (asked === undefined) void 0;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the grammar of whole responses refuses an error of chat: {"error":{"message":"no"},"id":1}',
+          'the grammar of whole responses refuses an error of chat: {"error":{"message":"no"},"usage":"forged"}',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the budget of tokens: a client that leaves a stream at its finish spends nothing',
+    file: 'lib/pipeline/decrypt-events.ts',
+    edits: [{ find: 'if (usageStart >= 0) this', replace: 'if (usageStart >= 0 && isClosing) this' }],
+    tests: [
+      {
+        file: 'test/limits/gate.test.ts',
+        names: [
+          'the permit of a request is released once, with its count of tokens after the client left a stream at its finish, before the closing chunk: 12 tokens',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the hint about an unknown path: each of its slashes costs a look at all the rest',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [{ find: 'asked.slice(-LONGEST_PATH)', replace: 'asked.slice(-LONGEST_PATH * 9_999)' }],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: ['a path that does not exist gets its refusal after little work, however often it repeats /a'],
+      },
+    ],
+  },
+  {
+    defence: 'the segments of a path: it may lead elsewhere than it seems to',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [
+      {
+        find: "if (segments.includes('.') || segments.includes('..')) return",
+        replace: 'if (Date.now() < 0) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: [
+          'a request target is refused if another parser may read it differently: "/unstructured/../v1/chat/completions"',
+          'a request target is refused if another parser may read it differently: "/unstructured/.."',
+          'a request target is refused if another parser may read it differently: "/unstructured/%2e%2e/v1/chat/completions"',
+          'a request target is refused if another parser may read it differently: "/v1/models/.."',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the parameters of a query: all of them leave, in clear',
+    file: 'lib/api/match-endpoint.ts',
+    edits: [
+      {
+        find: "const kept = parameters.filter(isKept).join('&');",
+        replace: "const kept = parameters.join('&');",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/api/endpoints.test.ts',
+        names: [
+          'forwarded endpoints POST /v1/messages?beta=true&api_key=k is sent to the service as /v1/messages?beta=true',
+          'forwarded endpoints POST /v1/messages?beta=1;key=k is sent to the service as /v1/messages',
+          'forwarded endpoints GET /v1/models?limit=2&key=k&after=m%2F1&after_id=a&before_id=b&order=desc is sent to the service as /v1/models?limit=2&after=m%2F1&after_id=a&before_id=b&order=desc',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a forged list of models: what it adds stays until the next start',
+    file: 'lib/api/model-aliases.ts',
+    edits: [{ find: '...(isWhole ? [] : real)', replace: '...real' }],
+    tests: [
+      {
+        file: 'test/gateway/model-aliases.test.ts',
+        names: [
+          'the aliases of a table apply again once a whole list lacks the model; a page and an empty list take no model away',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the sequence check: messages are accepted in any order',
+    file: 'lib/envelope/message-cipher.ts',
+    edits: [
+      {
+        find: 'return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));',
+        replace:
+          'let plaintext: Buffer | undefined;' +
+          'for (let any = 0; any < 500 && !plaintext; any++)' +
+          '  plaintext = gcmDecrypt(key, slot.iv, aadFor(any), bytes.subarray(0, size), slot.tag);' +
+          'return authentic(plaintext);',
+      },
+      { find: '.size > SHORT_BYTES;', replace: '.size >= 0;' },
+    ],
+    tests: [
+      {
+        file: 'test/envelope/message-cipher.test.ts',
+        names: [
+          'a request cipher opens messages together only if their numbers follow the given order',
+          'a request cipher refuses a replayed message',
+          'a request cipher refuses a message after a skipped one',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the direction: messages of the request are opened as those of the response',
+    file: 'lib/envelope/message-cipher.ts',
+    edits: [{ find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/envelope/message-cipher.test.ts',
+        names: [
+          'the messages of a request are refused when they come back in the response: 20 bytes, hex as sent',
+          'the messages of a request are refused when they come back in the response: 5000 bytes, hex in upper case',
+        ],
+      },
+    ],
+  },
+];

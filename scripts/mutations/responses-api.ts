@@ -1,0 +1,133 @@
+/** Faults in the translation of the Responses API. */
+import type { Mutation } from './mutation.ts';
+
+export const RESPONSES_API: readonly Mutation[] = [
+  {
+    defence: 'the Responses API: calls of a response that was cut by length are done, and agents run them',
+    file: 'lib/responses-api/translate-chunks.ts',
+    edits: [{ find: "of status === 'completed' ? this", replace: 'of status.length > 0 ? this' }],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a whole chat completion becomes an incomplete Response without its calls if finish_reason is length',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a call whose arguments were cut is done, and agents run it',
+    file: 'lib/responses-api/translate-chunks.ts',
+    edits: [{ find: 'if (isCut(call.args))', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream fails at truncated arguments although finish_reason says that the call is complete: {"a":1,',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a call changes its name after its first piece has been told',
+    file: 'lib/responses-api/translate-chunks.ts',
+    edits: [{ find: 'if (isText(name) && name !== call.item.chatName)', replace: 'if (Date.now() < 0)' }],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: ['a Responses stream ends in response.failed at a call that changes its name'],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: an imperfect custom call whose string was cut is done, and agents run it',
+    file: 'lib/responses-api/custom-input.ts',
+    edits: [
+      {
+        find: "if (this.#state === 'within' || (end && end[1] === undefined)) throw cutArguments();",
+        replace: "if (this.#state === 'within') return this.#given;",
+      },
+    ],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream fails at truncated arguments of a custom call that are no JSON before: {"input":"a\\d',
+          'a Responses stream fails at truncated arguments of a custom call that are no JSON before: {"input":"a\\d"',
+        ],
+      },
+    ],
+  },
+  {
+    defence:
+      'the Responses API: an input whose quotes are not escaped ends at the first one, and agents run its beginning',
+    file: 'lib/responses-api/custom-input.ts',
+    edits: [{ find: '(\\}[^"]*)?$/;', replace: '([^]*)$/;' }],
+    tests: [
+      {
+        file: 'test/responses-api/stream.test.ts',
+        names: [
+          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"rm "x" y"}',
+          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"f({a:"}")"}',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: a request names any number of tools',
+    file: 'lib/responses-api/tools.ts',
+    edits: [
+      {
+        find: 'if (this.#names.size + this.hosted.size < MOST_TOOLS) return;',
+        replace: 'if (Date.now() > 0) return;',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/responses-api/hostile-requests.test.ts',
+        names: [
+          'a Responses request whose lists are long may name 1,024 different tools, and is refused with more: earlier calls',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: an item has any number of values',
+    file: 'lib/responses-api/value-reader.ts',
+    edits: [{ find: 'if (values > MOST_VALUES) throw', replace: 'if (Date.now() < 0) throw' }],
+    tests: [
+      {
+        file: 'test/responses-api/request.test.ts',
+        names: ['the translator of Responses requests accepts an item of 100,000 numbers, and refuses more'],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: what is made of a request is reserved by nobody',
+    file: 'lib/responses-api/request-writer.ts',
+    edits: [{ find: 'this.#hold(Buffer.byteLength(this.#text));', replace: '' }],
+    tests: [
+      {
+        file: 'test/responses-api/request.test.ts',
+        names: [
+          'the translator of Responses requests reserves memory for bytes before it creates them, and none for bytes that it passes on',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'the Responses API: metadata of the client leaves',
+    file: 'lib/responses-api/request-members.ts',
+    edits: [
+      { find: "...here(\n    'object',\n    'text',", replace: "...same(\n    'object',\n    'text'," },
+    ],
+    tests: [
+      {
+        file: 'test/responses-api/request.test.ts',
+        names: [
+          'the translator of Responses requests sends no metadata, ids or unknown members of the client to the service',
+        ],
+      },
+    ],
+  },
+];
