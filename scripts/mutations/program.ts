@@ -82,20 +82,6 @@ export const PROGRAM: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the throttle of strangers: they may guess tokens as fast as they can',
-    file: 'lib/access/authenticate.ts',
-    edits: [{ find: 'return window.failures > MOST_FAILURES;', replace: 'return window.failures < 0;' }],
-    tests: [
-      {
-        file: 'test/access/authenticate.test.ts',
-        names: [
-          'requests without a known token get client_throttled after 20 failures in a minute, and no longer in the next minute',
-          'requests without a known token from ::ffff:10.0.0.1 and 10.0.0.1 are counted together',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the expiry of a client: its tokens stay good',
     file: 'lib/access/authenticate.ts',
     edits: [

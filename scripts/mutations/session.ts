@@ -149,7 +149,9 @@ export const SESSION: readonly Mutation[] = [
   {
     defence: 'the keys that were rejected: each request asks the service again',
     file: 'lib/session/client-keys.ts',
-    edits: [{ find: 'if (age >= 0 && age < REMEMBER_REJECTION) {', replace: 'if (Date.now() < 0) {' }],
+    edits: [
+      { find: 'if (age >= 0 && age < clock.times.refusedKeyKept) {', replace: 'if (Date.now() < 0) {' },
+    ],
     tests: [
       {
         file: 'test/session/client-keys.test.ts',
