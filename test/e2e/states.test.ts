@@ -1,5 +1,6 @@
 /**
- * Each state of the proxy (docs/states.md), in a real process and in workers, and what each view of it shows.
+ * Each state of the proxy (docs/states.md), and what each view of it shows; some states in workers too, which
+ * hear of them.
  */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -7,43 +8,74 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { StateName } from '../../lib/session/standing.ts';
-import type { SimulatorOptions } from '../../simulator/simulator.ts';
+import type { Times } from '../../lib/times.ts';
+import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { assertEveryView } from '../support/doors/every-view.ts';
+import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
-import { type Remote, startRemote } from '../support/remote/remote.ts';
+import { startRemote } from '../support/remote/remote.ts';
 
 interface Scene {
-  readonly remote: Remote;
-  readonly proxy: Program;
+  readonly simulator: Simulator;
+  /** Where the proxy listens. */
+  readonly proxy: { readonly url: string };
   readonly admin: number;
   readonly ask: (model?: string) => Promise<number>;
 }
 
-type Options = Parameters<typeof startRemote>[0];
+/** What the simulated service is like, and whether the proxy has a key. */
+interface Options {
+  readonly faults?: NonNullable<SimulatorOptions['faults']>;
+  readonly apiKey?: null;
+}
 
-async function inScene(
-  options: Options,
-  more: readonly string[],
-  use: (scene: Scene) => Promise<void>,
-  before?: (remote: Remote) => void,
-): Promise<void> {
-  await using opened = new AsyncDisposableStack();
-  const remote = await startRemote(options);
-  opened.defer(() => remote.close());
-  before?.(remote);
-  const admin = await freePort();
-  const flags = [...remote.flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
-  const proxy = await startProxyProcess([...flags, ...more], remote.env);
-  opened.defer(async () => void (await proxy.stop('SIGKILL')));
-  const ask = async (model = 'sim-echo'): Promise<number> => {
+const asking =
+  (proxy: { readonly url: string }) =>
+  async (model = 'sim-echo'): Promise<number> => {
     const response = await askChat(proxy, { model });
     await response.arrayBuffer();
     return response.status;
   };
-  await use({ remote, proxy, admin, ask });
+
+/** A proxy in this process. */
+async function inStack(
+  { faults, apiKey }: Options,
+  times: Partial<Times> | undefined,
+  use: (scene: Scene) => Promise<void>,
+): Promise<void> {
+  const admin = await freePort();
+  const stack = await startStack({
+    simulator: faults === undefined ? {} : { faults },
+    managedManifest: true,
+    flags: [`--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'],
+    ...(apiKey === undefined ? {} : { apiKey }),
+    ...(times === undefined ? {} : { times }),
+  });
+  try {
+    const { simulator } = stack;
+    await use({ simulator, proxy: stack, admin, ask: asking(stack) });
+  } finally {
+    await stack.close();
+  }
+}
+
+/** A proxy in a process of its own, or in several. */
+async function inProcess(
+  options: Options,
+  more: readonly string[],
+  use: (scene: Scene & { readonly proxy: Program }) => Promise<void>,
+): Promise<void> {
+  await using opened = new AsyncDisposableStack();
+  const remote = await startRemote(options);
+  opened.defer(() => remote.close());
+  const admin = await freePort();
+  const flags = [...remote.flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
+  const proxy = await startProxyProcess([...flags, ...more], remote.env);
+  opened.defer(async () => void (await proxy.stop('SIGKILL')));
+  await use({ simulator: remote.simulator, proxy, admin, ask: asking(proxy) });
 }
 
 const faults = (given: NonNullable<SimulatorOptions['faults']>): Options => ({ faults: given });
@@ -53,12 +85,6 @@ const reaches = (scene: Scene, state: StateName): Promise<unknown> =>
   eventually(state, async () => (await readyz(scene)).startsWith(`${state}:`));
 const isReady = ({ proxy }: Scene): Promise<unknown> =>
   eventually('readiness', async () => (await fetch(`${proxy.url}/readyz`)).status === 204);
-/** Otherwise a second rejection follows after six seconds, which may be over before the proxy listens. */
-async function hangAfterFirst({ recorder, faults }: Remote['simulator']): Promise<void> {
-  await eventually('an attestation', () => recorder.requests().some(({ path }) => path.endsWith('/attest')));
-  await delay(2_000); // it has been answered then
-  faults.set('attest-hang', true);
-}
 const denial = 'sim-echo+fault-once=no_secret';
 
 const REACHED: readonly (readonly [
@@ -66,17 +92,15 @@ const REACHED: readonly (readonly [
   how: string,
   options: Options,
   lead: (scene: Scene) => Promise<unknown>,
-  ready?: true | undefined,
-  before?: (remote: Remote) => void,
+  rest?: { readonly ready?: true; readonly times?: Partial<Times>; readonly workers?: true },
 ])[] = [
-  ['verified', 'at the start', {}, isReady],
+  ['verified', 'at the start', {}, isReady, { workers: true }],
   [
     'rejected-once',
     'at the first rejection',
     faults({ 'evidence-debug': true }),
     (scene) => reaches(scene, 'rejected-once'),
-    undefined,
-    ({ simulator }) => void hangAfterFirst(simulator),
+    { times: { confirmAfter: 600_000 } },
   ],
   [
     'rejected',
@@ -102,17 +126,18 @@ const REACHED: readonly (readonly [
     faults({ 'attest-hang': true }),
     (scene) => reaches(scene, 'starting'),
   ],
-  ['awaiting-key', 'without a key', { apiKey: null }, isReady, true],
+  ['awaiting-key', 'without a key', { apiKey: null }, isReady, { ready: true }],
   [
     'key-refused',
     'after its key was revoked and the secret denied',
     {},
     async (scene) => {
       await isReady(scene);
-      scene.remote.simulator.setApiKeys(['another']);
+      scene.simulator.setApiKeys(['another']);
       await scene.ask(denial);
       await reaches(scene, 'key-refused');
     },
+    { workers: true },
   ],
   [
     'not-renewable',
@@ -120,7 +145,7 @@ const REACHED: readonly (readonly [
     {},
     async (scene) => {
       await isReady(scene);
-      scene.remote.simulator.faults.set('attest-status', 503);
+      scene.simulator.faults.set('attest-status', 503);
       assert.equal(await scene.ask(denial), 503);
       // A worker that has not heard of the suspension yet takes no answer for a proof.
       await eventually('the next answer', async () => {
@@ -131,28 +156,35 @@ const REACHED: readonly (readonly [
   ],
 ];
 
-for (const [mode, flags] of [
-  ['one process', []],
-  ['two workers', ['--workers=2']],
-] as const) {
-  describe(`a proxy in ${mode}`, { timeout: 600_000, concurrency: 4 }, () => {
-    for (const [state, how, options, lead, ready, before] of REACHED) {
-      it(`has the state ${state} ${how}, in every view of the state`, async () => {
-        const look = async (scene: Scene): Promise<void> => {
-          await lead(scene);
-          await delay(100); // workers are told one after the other
-          const told = ready === undefined ? {} : { ready };
-          await assertEveryView(scene.proxy, scene.admin, state, told);
-        };
-        await inScene(options, flags, look, before);
-      });
-    }
-  });
-}
+const look = async (
+  scene: Scene,
+  state: StateName,
+  lead: (typeof REACHED)[number][3],
+  ready?: true,
+): Promise<void> => {
+  await lead(scene);
+  await delay(100); // workers are told one after the other
+  await assertEveryView(scene.proxy, scene.admin, state, ready === undefined ? {} : { ready });
+};
+
+describe('a proxy', { timeout: 600_000, concurrency: 4 }, () => {
+  for (const [state, how, options, lead, { ready, times } = {}] of REACHED) {
+    it(`has the state ${state} ${how}, in every view of the state`, () =>
+      inStack(options, times, (scene) => look(scene, state, lead, ready)));
+  }
+});
+
+describe('a proxy with two workers', { timeout: 600_000, concurrency: true }, () => {
+  for (const [state, how, options, lead, { workers } = {}] of REACHED) {
+    if (workers !== true) continue;
+    it(`has the state ${state} ${how}, in every view of the state`, () =>
+      inProcess(options, ['--workers=2'], (scene) => look(scene, state, lead)));
+  }
+});
 
 describe('a proxy with a given manifest', { timeout: 600_000, concurrency: true }, () => {
   it('ends with 1 if evidence that hardware has signed shows another manifest twice', async () => {
-    await inScene({}, [`--manifest-path=${await otherManifest()}`], async ({ proxy }) => {
+    await inProcess({}, [`--manifest-path=${await otherManifest()}`], async ({ proxy }) => {
       assert.equal(await exit(proxy), 1);
       assert.match(
         proxy.log(),
@@ -163,13 +195,13 @@ describe('a proxy with a given manifest', { timeout: 600_000, concurrency: true 
 
   it('keeps running while evidence with a bad signature shows another manifest, and ends with 1 once it is good', async () => {
     const options = faults({ 'evidence-signature': true });
-    await inScene(options, [`--manifest-path=${await otherManifest()}`], async (scene) => {
-      const { proxy, remote, ask } = scene;
+    await inProcess(options, [`--manifest-path=${await otherManifest()}`], async (scene) => {
+      const { proxy, simulator, ask } = scene;
       await reaches(scene, 'rejected');
       assert.match(await readyz(scene), /manifest_mismatch: no hardware vouches for this evidence/);
       assert.equal(await ask(), 400);
       assert.equal(proxy.process.exitCode, null);
-      remote.simulator.faults.clear();
+      simulator.faults.clear();
       const ended = exit(proxy);
       await eventually('the end of the proxy', () =>
         ask().then(
@@ -183,7 +215,7 @@ describe('a proxy with a given manifest', { timeout: 600_000, concurrency: true 
 
   it('ends with 1 at once if it does not understand the given manifest', async () => {
     const path = await otherManifest((text) => JSON.stringify({ ...JSON.parse(text), NewRestriction: true }));
-    await inScene({}, [`--manifest-path=${path}`], async ({ proxy }) => {
+    await inProcess({}, [`--manifest-path=${path}`], async ({ proxy }) => {
       assert.equal(await exit(proxy), 1);
       assert.match(proxy.log(), /The proxy cannot go on/);
     });
