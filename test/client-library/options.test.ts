@@ -24,7 +24,7 @@ import { toApplication } from '../../lib/client-library/remedies.ts';
 import { CLOCK_REMEDY } from '../../lib/errors.ts';
 import type { Simulator } from '../../simulator/simulator.ts';
 import { runIn } from '../support/doors/client-package.ts';
-import { clientOptions } from '../support/doors/library-door.ts';
+import { clientOptions, fetchWith } from '../support/doors/library-door.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
@@ -227,6 +227,14 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     return client;
   }
 
+  /** A client that waits for short pauses between its attempts. */
+  function quick({ network: _, ...options }: Partial<ReturnType<typeof clientOptions>> = {}): PrivatemodeAI {
+    const { network: __, ...deployment } = base;
+    const client = new PrivatemodeAI({ maxRetries: 0, fetch: fetchWith({ ...deployment, ...options }) });
+    opened.push(client);
+    return client;
+  }
+
   for (const [what, [options, message]] of Object.entries(REFUSED)) {
     it(`throws config_invalid when its options contain ${what}`, () => {
       for (const make of [createPrivatemodeFetch, (given: object) => new PrivatemodeAI(given)]) {
@@ -408,7 +416,7 @@ describe('a client of the library', { timeout: 600_000 }, () => {
   ] as const) {
     it(`fails a request soon if ${wrong} is wrong, with an error after which SDKs do not retry`, async () => {
       const url = `https://${host.replace('PORT', String(await freePort()))}`;
-      await failsSoon(open({ [wrong]: url }), code, words);
+      await failsSoon(quick({ [wrong]: url }), code, words);
     });
   }
 
@@ -416,7 +424,7 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     const trustsVendorsOnly = globalThis.fetch;
     for (const options of [{}, { manifest: Buffer.from(simulator.manifest) }]) {
       await failsSoon(
-        open({ ...options, fetch: trustsVendorsOnly }),
+        quick({ ...options, fetch: trustsVendorsOnly }),
         'upstream_tls_untrusted',
         /^502 certificate signed by unknown authority: localhost:\d+ .*the ca\.pem of a simulator: NODE_EXTRA_CA_CERTS/,
       );
@@ -445,8 +453,8 @@ describe('a client of the library', { timeout: 600_000 }, () => {
     const refused = new TypeError('fetch failed', {
       cause: Object.assign(new Error(), { code: 'ECONNREFUSED' }),
     });
-    const client = open({
-      verificationTimeout: 10_000,
+    const client = quick({
+      verificationTimeout: 2_000,
       manifest: Buffer.from(simulator.manifest),
       fetch: async () => {
         asked += 1;
@@ -460,7 +468,7 @@ describe('a client of the library', { timeout: 600_000 }, () => {
         assert.deepEqual([status, code, headers?.get('x-should-retry')], [503, 'not_ready', null]);
         assert.match(
           message,
-          /was not verified within 10 s: localhost:\d+ refused the connection\. Check the network/,
+          /was not verified within 2 s: localhost:\d+ refused the connection\. Check the network/,
         );
         return true;
       },

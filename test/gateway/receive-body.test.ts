@@ -5,7 +5,7 @@ import { EventEmitter, getEventListeners, once } from 'node:events';
 import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { ENDPOINTS } from '../../lib/api/endpoints.ts';
-import { systemClock } from '../../lib/clock.ts';
+import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
@@ -16,6 +16,7 @@ import type { Exchange, ForwardedExchange } from '../../lib/gateway/request-stat
 import { createCounters } from '../../lib/observe/counters.ts';
 import type { ParsedBody, RequestBody } from '../../lib/pipeline/request-body.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const SETTINGS = { maxBodyBytes: 100_000, minUploadRate: 0 };
 const newAccounts = (receipt?: ConstructorParameters<typeof Accounts>[1]): Accounts =>
@@ -30,6 +31,7 @@ const receive = (
   signal = new AbortController().signal,
   refusing: Partial<RequestBody> = {},
   accounts = newAccounts(),
+  { clock = systemClock, minUploadRate = 0 }: { clock?: Clock; minUploadRate?: number } = {},
 ): { readonly body: Promise<ReceivedBody>; readonly fed: () => string } => {
   let fed = '';
   const stage = {
@@ -41,8 +43,8 @@ const receive = (
   };
   const exchange = {
     deps: {
-      clock: systemClock,
-      settings: SETTINGS,
+      clock,
+      settings: { ...SETTINGS, minUploadRate },
       memory: { uploads: createUploadBudget(1_000_000, { counters: createCounters(), clock: systemClock }) },
     },
     req: Object.assign(req, { headers: {} }),
@@ -52,6 +54,42 @@ const receive = (
   };
   return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };
 };
+
+/** A body of which so many bytes come in each second, until it has come or is given up; resolves with its code. */
+async function uploaded(bytesInEachSecond: readonly number[], minUploadRate: number): Promise<string> {
+  const clock = createFakeClock();
+  const req = new Readable({ read() {} });
+  const { body } = receive(req, undefined, {}, newAccounts(), { clock, minUploadRate });
+  const outcome = body.then(
+    () => 'taken in',
+    (thrown: PrivatemodeError) => thrown.code,
+  );
+  for (const bytes of bytesInEachSecond) {
+    if (bytes > 0) req.push(Buffer.alloc(bytes));
+    await clock.advance(1_000);
+  }
+  req.push(null);
+  return outcome;
+}
+
+describe('the minimum upload rate, measured over ten seconds', () => {
+  it('refuses a body below it', async () => {
+    assert.equal(await uploaded(Array<number>(11).fill(900), 1_000), 'upload_too_slow');
+  });
+
+  it('refuses a body that begins fast and then falls below it, although its average suffices', async () => {
+    assert.equal(await uploaded([50_000, ...Array<number>(20).fill(20)], 1_000), 'upload_too_slow');
+  });
+
+  it('accepts a body above it, however long it takes', async () => {
+    assert.equal(await uploaded(Array<number>(60).fill(1_100), 1_000), 'taken in');
+  });
+
+  it('does not judge the first ten seconds, and with a rate of 0 nothing', async () => {
+    assert.equal(await uploaded(Array<number>(9).fill(0), 1_000), 'taken in');
+    assert.equal(await uploaded(Array<number>(100).fill(0), 0), 'taken in');
+  });
+});
 
 describe('a body that is taken in', () => {
   it('leaves no listeners on the request once it is complete', async () => {

@@ -2,7 +2,7 @@
 
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { clockWith } from '../../../lib/clock.ts';
+import { type Clock, clockWith } from '../../../lib/clock.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
@@ -123,6 +123,8 @@ export interface TestGatewayOptions {
   readonly settings?: Partial<typeof SETTINGS>;
   /** Rows of lib/times.ts that are other ones here. */
   readonly times?: Partial<Times>;
+  /** A clock in place of that of the system. */
+  readonly clock?: Clock;
   readonly cors?: CorsPolicy;
   /** All other parts. */
   readonly deps?: Partial<Omit<GatewayDeps, 'session' | 'upstream' | 'settings' | 'clock'>>;
@@ -135,7 +137,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const directory = temporaryDirectory('privatemode-gateway-');
   const caFile = join(directory, 'ca.pem');
   writeFileSync(caFile, options.upstream.ca);
-  const clock = clockWith({ ...TIMES, epochWait: 5_000, ...options.times });
+  const clock = options.clock ?? clockWith({ ...TIMES, epochWait: 5_000, ...options.times });
   const config = {
     ...{ ...SETTINGS, ...options.settings },
     workspace: directory,
