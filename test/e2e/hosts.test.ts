@@ -3,18 +3,22 @@
  * what it needs (docs/protocol/attestation.md 7, 10); and what it does when validation fails under an older
  * manifest.
  */
+
 import assert from 'node:assert/strict';
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { clockWith } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
+import { TIMES } from '../../lib/times.ts';
 import type { SimulatorOptions } from '../../simulator/simulator.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { type ConnectionWatch, watchConnections } from '../support/doors/connections.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { QUICK_PAUSES } from '../support/quick-pauses.ts';
 import { startTestSimulator } from '../support/remote/simulator.ts';
 
 interface Scene {
@@ -53,7 +57,11 @@ async function inScene(options: SimulatorOptions, play: (scene: Scene) => Promis
           ...flags,
         ];
         const { config } = parseConfig(argv, {});
-        const proxy = await startProxy(config, { env: { SSL_CERT_FILE: join(directory, 'ca.pem') }, log });
+        const proxy = await startProxy(config, {
+          env: { SSL_CERT_FILE: join(directory, 'ca.pem') },
+          log,
+          clock: clockWith({ ...TIMES, ...QUICK_PAUSES }),
+        });
         running.push(proxy);
         return proxy;
       },

@@ -214,7 +214,7 @@ describe('the end of a response', { concurrency: true }, () => {
   });
 
   it('a stream is complete after its last event even if the service goes on writing', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+    const { upstream, ask } = await gatewayFixture(t, { times: { upstreamLinger: 300 } });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hello', 'stop')) + chunked(DONE));
