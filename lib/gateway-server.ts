@@ -5,6 +5,7 @@
 
 import { createCertificates } from './access/certificates.ts';
 import { type Clients, openClients } from './access/clients.ts';
+import { type Clock, every } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
@@ -15,7 +16,7 @@ import { createResponseBudget, createUploadBudget } from './gateway/memory-budge
 import { createModelLists } from './gateway/model-lists.ts';
 import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
+import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
 import { type Listener, listen } from './listener/listen.ts';
 import {
@@ -89,6 +90,7 @@ export type SharedDeps = Pick<
 >;
 
 export interface GatewayServerDeps extends SharedDeps {
+  readonly clock: Clock;
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
   /** A socket that listens already; undefined: none. */
@@ -98,11 +100,11 @@ export interface GatewayServerDeps extends SharedDeps {
 /** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
 export async function startGatewayServer(
   config: Config,
-  { outbound, conditions, fd, ...shared }: GatewayServerDeps,
+  { clock, outbound, conditions, fd, ...shared }: GatewayServerDeps,
 ): Promise<GatewayServer> {
   const { log } = shared;
-  const front = openFront(config, { log, conditions });
-  const clients = await clientsOf(config, { ...shared, conditions }, front);
+  const front = openFront(config, { log, conditions, clock });
+  const clients = await clientsOf(config, { ...shared, conditions, clock }, front);
   let closing = false;
   const models = createModelLists(config, {
     outbound,
@@ -124,7 +126,7 @@ export async function startGatewayServer(
     cors: front.cors,
     terminate: terminate.signal,
   });
-  const { listener, url } = await open(config, { front, fd, log, handle: gateway.handle }).catch(
+  const { listener, url } = await open(config, { front, fd, log, clock, handle: gateway.handle }).catch(
     (refused: unknown) => {
       front.close();
       models.close();
@@ -163,7 +165,7 @@ export async function startGatewayServer(
       sessionChanged();
       const { active, settled } = gateway;
       const grace = config.shutdownGrace;
-      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log });
+      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log, clock });
     },
   };
 }
@@ -255,7 +257,7 @@ const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
  */
 function openFront(
   config: Config,
-  { log, conditions }: { readonly log: Logger; readonly conditions: ConditionSink },
+  { log, conditions, clock }: Pick<GatewayServerDeps, 'log' | 'conditions' | 'clock'>,
 ) {
   const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
@@ -266,12 +268,17 @@ function openFront(
   let watches: readonly { reload(): void; close(): void }[] = [];
   const lookAtExpiry = (): void => {
     if (tls !== undefined)
-      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) });
+      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
     if (clientCas !== undefined)
-      noteExpiry(conditions, 'client_ca_expiry', { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) });
+      noteExpiry(
+        conditions,
+        'client_ca_expiry',
+        { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) },
+        clock,
+      );
   };
   lookAtExpiry();
-  const expiryTimer = tls && setInterval(lookAtExpiry, EXPIRY_INTERVAL).unref();
+  const endLooks = tls && every(clock, clock.times.expiryLook, lookAtExpiry);
 
   function follow(listener: Listener): void {
     const replaced = (): void => {
@@ -289,6 +296,7 @@ function openFront(
           log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
         },
         ...conditionOf(conditions, 'tls_pair_unusable'),
+        clock,
       });
     const ofCas =
       tlsClientCa &&
@@ -299,6 +307,7 @@ function openFront(
           log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
         },
         ...conditionOf(conditions, 'client_cas_unusable'),
+        clock,
       });
     watches = [ofTls, ofCas].filter((watch) => typeof watch === 'object');
   }
@@ -317,7 +326,7 @@ function openFront(
       for (const watch of watches) watch.reload();
     },
     close(): void {
-      clearInterval(expiryTimer);
+      endLooks?.();
       for (const watch of watches) watch.close();
     },
   };
@@ -333,13 +342,21 @@ function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
  */
 async function clientsOf(
   { clients: path }: Config,
-  { key, salt, log, conditions, observeOwnKey }: SharedDeps & Pick<GatewayServerDeps, 'conditions'>,
+  {
+    key,
+    salt,
+    log,
+    conditions,
+    observeOwnKey,
+    clock,
+  }: SharedDeps & Pick<GatewayServerDeps, 'conditions' | 'clock'>,
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
   const tellKeys = (): void => observeOwnKey?.({ type: 'clients', keys: clients.keys() });
   const clients = await openClients({
     path,
+    clock,
     // The key, once configured, never goes away: a bad key file leaves the old one.
     needsKeys: key.value() === undefined,
     tokensOptional: certificates !== undefined,
@@ -366,8 +383,9 @@ async function open(
     front,
     fd,
     log,
+    clock,
     handle,
-  }: Pick<GatewayServerDeps, 'fd' | 'log'> & {
+  }: Pick<GatewayServerDeps, 'fd' | 'log' | 'clock'> & {
     readonly front: Front;
     readonly handle: Parameters<typeof listen>[1];
   },
@@ -379,6 +397,7 @@ async function open(
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {
+      clock,
       listenAddress,
       port,
       socketFile,

@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { checkClients } from './access/clients.ts';
 import type { TrustRoots } from './attestation/verify-evidence.ts';
-import { systemClock } from './clock.ts';
+import { type Clock, every, systemClock } from './clock.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
 import type { Config } from './config/config.ts';
 import { endpointNote } from './config/environment.ts';
@@ -51,13 +51,8 @@ export interface RunningProxy
   readonly counters: Counters;
 }
 
-/** ms between two looks at the state of the session. */
-const STANDING_INTERVAL = 10_000;
-
-/** ms that a worker gets beyond the grace of its streams before it is killed. */
-const WORKER_PATIENCE = 5_000;
-
 export interface ProxyEnvironment {
+  readonly clock?: Clock;
   /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
   readonly env: Environment;
   readonly log: Logger;
@@ -76,15 +71,15 @@ export interface ProxyEnvironment {
  * listen_failed.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
-  const { env, log, patience, status } = environment;
+  const { env, log, patience, status, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  const createsSocket = fd === undefined && (await claimOwnSocket(config));
+  const createsSocket = fd === undefined && (await claimOwnSocket(config, clock));
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
-  const conditions = createConditions({ log });
+  const conditions = createConditions({ log, clock });
   opened.defer(() => conditions.close());
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, config.connectTimeout, authorities);
@@ -94,18 +89,21 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     withSimulatorHint(key.named(error), config, env);
   let serving: GatewayServer | undefined; // set last, because the server needs all the rest
 
-  const gate = await openGate(config, { key, authorities, log, counters, conditions, opened });
-  const receipts = config.receipts ? await openReceipts(config, { log, counters, conditions }) : undefined;
+  const gate = await openGate(config, { key, authorities, log, counters, conditions, opened, clock });
+  const receipts = config.receipts
+    ? await openReceipts(config, { log, counters, conditions, clock })
+    : undefined;
   opened.defer(() => receipts?.close());
   const { adminAddress } = config;
   const statusPage =
     adminAddress === undefined || adminAddress.port === 0
       ? undefined
       : `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
-  const report = reportStart({ log, status, statusPage });
+  const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const { session, standing, verification } = await openVerifiedSession(config, {
     ...environment,
+    clock,
     key,
     named,
     outbound,
@@ -133,9 +131,11 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     opened,
     server: () => serving,
     instance: receipts?.instance,
+    clock,
   });
 
   const shared = {
+    clock,
     session,
     key,
     gate,
@@ -143,7 +143,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     conditions,
     fd,
     log,
-    observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
+    observeOwnKey: watchOwnKey({ clock, conditions, origin: key.origin }),
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
     verification: config.exposeVerification ? verification.text : undefined,
   };
@@ -152,7 +152,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         ...shared,
         config,
         authorities,
-        patience: config.shutdownGrace + WORKER_PATIENCE,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
         workerEnded({ metrics = [], traffic }) {
@@ -179,6 +178,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
+    clock,
     onKey(next) {
       shared.observeOwnKey({ type: 'configured', key: next });
       session.updateConfiguredKey(next);
@@ -225,9 +225,9 @@ const hostIn = (url: string): string =>
   socketPath(url) === undefined ? plainHost(new URL(url).hostname) : url;
 
 /** Makes the path of the socket file free, if the proxy is to create one. Returns whether it is. */
-async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
+async function claimOwnSocket({ listenAddress }: Config, clock: Clock): Promise<boolean> {
   const socket = socketPath(listenAddress);
-  if (socket !== undefined) await claimSocket(socket);
+  if (socket !== undefined) await claimSocket(socket, clock);
   return socket !== undefined;
 }
 
@@ -240,15 +240,18 @@ async function openGate(
   { key, opened, ...deps }: CountsDeps & Pick<SessionParts, 'key' | 'opened'>,
 ): Promise<RequestGate | undefined> {
   const { clients: path, maxInFlight, tlsClientCa } = config;
+  const { clock } = deps;
   const needsKeys = key.value() === undefined;
-  if (path !== undefined) await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined });
+  if (path !== undefined)
+    await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined, clock });
   const counts = path === undefined ? undefined : await openCounts(config, deps);
   opened.defer(() => counts?.close());
-  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight);
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
 interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent' | 'lifetimes'> {
+  readonly clock: Clock;
   readonly key: ConfiguredKey;
   readonly outbound: Outbound;
   readonly conditions: Conditions;
@@ -265,10 +268,9 @@ interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent' | 'l
  * Opens the session, and the document on what it verified. The session's events go to the observers, and then
  * to the server. Throws config_invalid.
  */
-async function openVerifiedSession(
-  config: Config,
-  { key, outbound, conditions, log, opened, named, server, observers, onPermanent, lifetimes }: SessionParts,
-) {
+async function openVerifiedSession(config: Config, parts: SessionParts) {
+  const { clock, key, outbound, conditions, log, opened, named, server, observers } = parts;
+  const { onPermanent, lifetimes } = parts;
   const roots = trustRoots(config);
   let isOpen = false;
   const session: AttestedSession = await openSession(config, outbound, roots, {
@@ -301,12 +303,12 @@ async function openVerifiedSession(
     // A condition that held until then is not over because the proxy is.
     if (now.state !== 'ended') noteStanding(now);
   };
-  const timer = setInterval(note, STANDING_INTERVAL).unref(); // no event reports the end of a secret
-  opened.defer(() => clearInterval(timer));
+  opened.defer(every(clock, clock.times.standingLook, note)); // no event reports the end of a secret
   const verification = createVerification({
     version: VERSION,
     protocol: config.protocolVersion,
     workspace: config.workspace,
+    clock,
     epoch: session.current,
     standing: session.standing,
     verdict: session.lastVerdict,

@@ -4,6 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { systemClock } from '../lib/clock.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
 import type { Stage } from '../lib/gateway/accounts.ts';
 import type { RequestLine, RequestOutcome } from '../lib/gateway/request-log.ts';
@@ -223,6 +224,7 @@ const logFields = (): string =>
 /** What `/metrics` has with --clients, but for what prom-client adds of the process. */
 function metricsTable(): string {
   const { all } = createMetrics({
+    clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
     standing: () => ({ state: 'verified', verified: true }),

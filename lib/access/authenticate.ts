@@ -51,7 +51,7 @@ export function authenticate(
   { authorization, apiKeyHeader, address, certificate }: Credentials,
   clients: readonly Client[],
   throttle: Throttle,
-  now: number = Date.now(),
+  now: number,
 ): Client {
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
   const byToken = token === undefined ? undefined : clientOf(token, clients);
@@ -71,7 +71,7 @@ export function authenticate(
     throw new PrivatemodeError(
       'client_throttled',
       'too many requests without a known token came from this address',
-      { retryAfter: WINDOW_MS / 1000 },
+      { retryAfter: throttle.span / 1000 },
     );
   }
   if (typeof found === 'string')
@@ -217,23 +217,23 @@ function covers(pattern: string, text: string): boolean {
 
 /** Most failures from one address within the window. Further failures get client_throttled. */
 const MOST_FAILURES = 20;
-const WINDOW_MS = 60_000;
 const MOST_ADDRESSES = 1024;
 
 export type Throttle = ReturnType<typeof createThrottle>;
 
 /**
- * Counts failures by address, in windows of a minute that begin with the first failure. Remembers 1024
+ * Counts failures by address, in windows of `span` ms that begin with the first failure. Remembers 1024
  * addresses; a further one takes the place of the oldest.
  */
-export function createThrottle() {
+export function createThrottle(span: number) {
   const windows = new Map<string, { readonly since: number; failures: number }>();
   return {
+    span,
     /** Counts a failure. True if the address has had its 20 in this window. */
     failed(address: string | undefined, now: number): boolean {
       const key = networkOf(address);
       let window = windows.get(key);
-      if (window === undefined || now - window.since >= WINDOW_MS || now < window.since) {
+      if (window === undefined || now - window.since >= span || now < window.since) {
         windows.delete(key); // the map stays in order of time
         const [oldest] = windows.keys();
         if (windows.size >= MOST_ADDRESSES && oldest !== undefined) windows.delete(oldest);

@@ -1,4 +1,5 @@
 /** Limits the memory that all request bodies, or all responses that are kept whole, take together. */
+import { systemClock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { WaitingLine } from '../limits/waiting-line.ts';
 import type { Counters } from '../observe/counters.ts';
@@ -112,7 +113,7 @@ function createBudget(
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const waiting = lineFor(own + bytes).join(
         { fits: () => fits(own, bytes), take: () => take(bytes) },
-        { signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
+        { clock: systemClock, signal, wait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
       );
       stopWaiting = (): void => waiting.refuse(tooMany());
       return waiting.place;

@@ -2,11 +2,10 @@
  * The places of --max-in-flight and the queue for them. A client that floods the gateway leaves some places
  * to the others.
  */
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { WaitingLine } from './waiting-line.ts';
 
-/** ms that a request waits for a place. */
-const WAIT = 10_000;
 /** Seconds for Retry-After. Few, because places become free at any time. */
 const RETRY_AFTER = 2;
 /** Highest number of waiting requests. Each of them holds a connection. */
@@ -28,8 +27,9 @@ interface Queue {
   readonly waiting: WaitingLine<undefined, Leave>;
 }
 
-/** `limit`: requests that run at the same time. `wait`: ms. */
-export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?: number } = {}) {
+/** `limit`: requests that run at the same time. */
+export function createFairQueue(limit: number, clock: Clock) {
+  const wait = clock.times.placeWait;
   const kept = 2 * limit < KEPT_ONE_OF ? 0 : Math.ceil(limit / KEPT_ONE_OF);
   /**
    * The clients with a running or waiting request; undefined is one more client. The client that was given a
@@ -110,6 +110,7 @@ export function createFairQueue(limit: number, { wait = WAIT }: { readonly wait?
   function waitIn(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
     makeRoom(queue);
     return queue.waiting.join(undefined, {
+      clock,
       signal,
       wait,
       tooLate: () => refused(`no place became free within ${wait / 1000} s`),

@@ -1,4 +1,5 @@
 /** A line of requests that wait for something, each for a limited time. */
+import type { Clock } from '../clock.ts';
 
 /** One entry of a line. */
 export interface Waiting<Wanted, Place> {
@@ -19,11 +20,13 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   join(
     wanted: Wanted,
     {
+      clock,
       signal,
       wait,
       tooLate,
       refused,
     }: {
+      readonly clock: Clock;
       readonly signal: AbortSignal;
       readonly wait: number;
       readonly tooLate: () => Error;
@@ -32,7 +35,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   ): Waiting<Wanted, Place> {
     const { promise: place, resolve, reject } = Promise.withResolvers<Place>();
     const leave = (): boolean => {
-      clearTimeout(patience);
+      inTime();
       signal.removeEventListener('abort', interrupted);
       return this.delete(waiting);
     };
@@ -46,7 +49,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
     };
     const interrupted = (): void => refuse(signal.reason);
     const waiting = { wanted, place, enter, refuse };
-    const patience = setTimeout(() => refuse(tooLate()), wait);
+    const inTime = clock.after(wait, () => refuse(tooLate()), 'waiting');
     signal.addEventListener('abort', interrupted);
     this.add(waiting);
     return waiting;

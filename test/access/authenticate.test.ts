@@ -12,6 +12,7 @@ import {
   requireModel,
 } from '../../lib/access/authenticate.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { TIMES } from '../../lib/times.ts';
 import { clientOf } from '../support/doors/clients.ts';
 
 const digest = (token: string): Uint8Array => createHash('sha256').update(token).digest();
@@ -29,7 +30,7 @@ const CLIENTS = [
 /** Name of the client, or the code of the error. */
 function outcome(
   head: { authorization?: string; apiKeyHeader?: string },
-  { throttle = createThrottle(), address = '10.0.0.1', now = EXPIRY - 1 } = {},
+  { throttle = createThrottle(TIMES.throttleWindow), address = '10.0.0.1', now = EXPIRY - 1 } = {},
 ): string {
   const { authorization, apiKeyHeader } = head;
   try {
@@ -127,7 +128,7 @@ describe('authentication of a client', () => {
   for (const [what, { authorization, apiKeyHeader }, message] of mistakes)
     it(`tells a client that sends ${what} what is wrong and how to send its token`, () => {
       const credentials = { authorization, apiKeyHeader, address: '10.0.0.1' };
-      assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(), 0), {
+      assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(TIMES.throttleWindow), 0), {
         message,
         remedy:
           'Send the token that you were given for this gateway, which is no key of the service, as "Authorization: Bearer TOKEN" or in x-api-key.',
@@ -136,7 +137,7 @@ describe('authentication of a client', () => {
 
   it('tells a client that has expired whom to ask for more time', () => {
     const credentials = { authorization: 'Bearer eve-1', apiKeyHeader: undefined, address: undefined };
-    assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(), EXPIRY), {
+    assert.throws(() => authenticate(credentials, CLIENTS, createThrottle(TIMES.throttleWindow), EXPIRY), {
       message: 'the token has expired',
       remedy: 'Ask the operator of this gateway for more time ("expires" in the file of --clients).',
     });
@@ -166,7 +167,7 @@ describe('authentication of a client', () => {
       looked = 0;
       const credentials = { authorization: `Bearer ${token}`, apiKeyHeader: undefined, address: undefined };
       try {
-        authenticate(credentials, watched, createThrottle(), 0);
+        authenticate(credentials, watched, createThrottle(TIMES.throttleWindow), 0);
       } catch {
         assert.equal(token, 'nobody');
       }
@@ -190,14 +191,14 @@ describe('requests without a known token', () => {
   ): string[] => Array.from({ length: times }, () => outcome(wrong, { throttle, address, now }));
 
   it('get client_throttled after 20 failures in a minute, and no longer in the next minute', () => {
-    const throttle = createThrottle();
+    const throttle = createThrottle(TIMES.throttleWindow);
     assert.deepEqual(new Set(ask(throttle, '10.0.0.1', 0, 20)), new Set(['client_unknown']));
     assert.deepEqual(ask(throttle, '10.0.0.1', 59_999), ['client_throttled']);
     assert.deepEqual(ask(throttle, '10.0.0.1', 60_000), ['client_unknown']);
   });
 
   it('are counted for each address, and do not lock out a known client at the same address', () => {
-    const throttle = createThrottle();
+    const throttle = createThrottle(TIMES.throttleWindow);
     ask(throttle, '10.0.0.1', 0, 30);
     assert.deepEqual(ask(throttle, '10.0.0.2', 0), ['client_unknown']);
     const right = { authorization: 'Bearer ann-1' };
@@ -214,20 +215,20 @@ describe('requests without a known token', () => {
   ];
   for (const [first, second, same] of networks) {
     it(`from ${first} and ${second} are counted ${same ? 'together' : 'apart'}`, () => {
-      const throttle = createThrottle();
+      const throttle = createThrottle(TIMES.throttleWindow);
       ask(throttle, first, 0, 20);
       assert.deepEqual(ask(throttle, second, 0), [same ? 'client_throttled' : 'client_unknown']);
     });
   }
 
   it('are counted for at most 1,024 addresses', () => {
-    const throttle = createThrottle();
+    const throttle = createThrottle(TIMES.throttleWindow);
     for (let i = 0; i < 5_000; i++) throttle.failed(`10.0.${i >> 8}.${i & 255}`, i);
     assert.equal(throttle.size(), 1024);
   });
 
   it('are counted from zero after the clock was set back', () => {
-    const throttle = createThrottle();
+    const throttle = createThrottle(TIMES.throttleWindow);
     ask(throttle, '10.0.0.1', 1_000_000, 30);
     assert.deepEqual(ask(throttle, '10.0.0.1', 0), ['client_unknown']);
   });

@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { certificateNames, createCertificates } from '../../lib/access/certificates.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { contextTag } from '../../lib/crypto/der.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
@@ -139,8 +140,9 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   const outbound = createOutbound({}, 10_000);
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
+    clock: systemClock,
     ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
-    ...{ log, conditions: createConditions({ log }) },
+    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key of the gateway' },
     ...{ salt: { shared: undefined }, fd: undefined },
   });
@@ -431,7 +433,7 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     const certificates = createCertificates();
     const listener = await listen(
       {
-        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined },
+        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined, clock: systemClock },
         clientCertificates: {
           cas: [TEAM.pem],
           take: certificates.take,

@@ -8,6 +8,7 @@ import { writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
@@ -41,10 +42,11 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
   const outbound = createOutbound({ SSL_CERT_FILE: join(directory, 'ca.pem') }, config.connectTimeout);
   const log = createLogger({ format: 'json', level: 50, output: { write: () => {} } });
   const service = await startGatewayServer(config, {
+    clock: systemClock,
     session: fakeSession(),
     outbound,
     metrics: { counters: createCounters(), observe: () => {} },
-    ...{ log, conditions: createConditions({ log }) },
+    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key' },
     salt: { shared: undefined },
     fd: undefined,

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import type { Exchange } from '../../lib/gateway/request-state.ts';
 import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
@@ -146,7 +147,7 @@ it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
 
 /** A gateway with one place, where a client has half a second to take something. */
 async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
-  const queue = createFairQueue(1);
+  const queue = createFairQueue(1, systemClock);
   const gate = createRequestGate({ counts: undefined, queue });
   const fixture = await gatewayFixture(t, {
     ...options,

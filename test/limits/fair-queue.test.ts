@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { getEventListeners, setMaxListeners } from 'node:events';
 import { after, describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createFairQueue, type Leave } from '../../lib/limits/fair-queue.ts';
 
@@ -13,7 +14,7 @@ after(() => over.abort());
 const turn = (): Promise<void> => new Promise((done) => setImmediate(done));
 
 function scene(limit: number) {
-  const queue = createFairQueue(limit);
+  const queue = createFairQueue(limit, systemClock);
   /** Who got a place, in that order; `name!code` where it got none. */
   const events: string[] = [];
   const places: { readonly name: string | undefined; readonly leave: Leave }[] = [];
@@ -61,7 +62,7 @@ describe('the queue of --max-in-flight', { timeout: 600_000 }, () => {
   });
 
   it('gives a place synchronously if one is free', () =>
-    assert.equal(typeof createFairQueue(1).enter('a', never), 'function'));
+    assert.equal(typeof createFairQueue(1, systemClock).enter('a', never), 'function'));
 
   it('keeps the order of arrival among the requests of one client, and among all requests without --clients', async () => {
     for (const name of ['a', undefined]) {

@@ -8,6 +8,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { EventEmitter } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
@@ -407,8 +408,8 @@ describe('the permit of a request is released once, with its count of tokens', {
 
 describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, () => {
   it('drops a request whose client leaves; at the end of a shutdown a waiting request gets 503 shutting_down', async (t) => {
-    const queue = createFairQueue(1);
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const queue = createFairQueue(1, systemClock);
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const [first, second, third] = [client(), client(), client()];
     first?.send(post());
@@ -433,7 +434,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 
     post(body, { path: '/v1/messages/count_tokens', headers });
 
   it('lets a client with requestsPerMinute 1 hold only one upload, and other clients are served meanwhile', async (t) => {
-    const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined });
     const { client, ask, gateway } = await scene(t, gate, { ...roomy, deps: { clients: team(1) } });
     const held = Array.from({ length: 72 }, () => {
       const holding = client();
@@ -452,7 +453,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 
   });
 
   it('takes a place of --max-in-flight, waits if none is free, and stops waiting when its client leaves', async (t) => {
-    const queue = createFairQueue(1);
+    const queue = createFairQueue(1, systemClock);
     const { client, ask } = await scene(t, createRequestGate({ counts: undefined, queue }));
     const holding = client();
     holding.send(counting('{', ['Content-Length: 1000']));

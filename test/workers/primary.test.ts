@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import cluster, { type Worker } from 'node:cluster';
 import { EventEmitter } from 'node:events';
 import { describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
@@ -10,11 +11,13 @@ import { watchOwnKey } from '../../lib/observe/own-key.ts';
 import type { Collected } from '../../lib/observe/watch-requests.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
+import { TIMES } from '../../lib/times.ts';
 import { VERSION } from '../../lib/version.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
 import { configOf } from '../support/doors/config.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const FACTS: SessionFacts = {
   ...{
@@ -30,7 +33,7 @@ const settings = (workers: number) => ({ config: configOf(`--workers=${workers}`
 /** What the pool reports to. */
 const told = (log: Logger = recordingLogger().log) => ({
   log,
-  conditions: createConditions({ log }),
+  conditions: createConditions({ log, clock: systemClock }),
   observeOwnKey: () => {},
 });
 
@@ -43,15 +46,16 @@ it('the places of a worker that is gone are freed at once', async (t) => {
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
   const session = { current: () => undefined, facts: () => FACTS };
-  const queue = createFairQueue(1);
+  const queue = createFairQueue(1, systemClock);
   const starting = startWorkers({
+    clock: systemClock,
     ...{
       ...settings(1),
       session: session as unknown as AttestedSession,
       salt: { shared: undefined },
       fd: undefined,
     },
-    ...{ patience: 1, key: { value: () => undefined }, ...told() },
+    ...{ key: { value: () => undefined }, ...told() },
     gate: createRequestGate({ counts: undefined, queue }),
   });
   worker.emit('message', { type: 'listening', url: '', port: 1 });
@@ -89,13 +93,14 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS };
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(2),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, ...told(log) },
+      ...{ key: { value: () => undefined }, ...told(log) },
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -110,15 +115,16 @@ describe('the primary', () => {
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(1),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
+      ...{ key: { value: () => undefined }, log, conditions },
       observeOwnKey: () => {},
     });
     const say = (message: object): boolean => worker.emit('message', message);
@@ -137,12 +143,13 @@ describe('the primary', () => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const starting = startWorkers({
+      clock: systemClock,
       ...settings(2),
       ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
-      observeOwnKey: watchOwnKey({ conditions }),
+      ...{ key: { value: () => undefined }, log, conditions },
+      observeOwnKey: watchOwnKey({ conditions, clock: systemClock }),
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -159,16 +166,17 @@ describe('the primary', () => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
-    const queue = createFairQueue(1);
+    const conditions = createConditions({ log, clock: systemClock });
+    const queue = createFairQueue(1, systemClock);
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(2),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
+      ...{ key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
       gate: createRequestGate({ counts: undefined, queue }),
     });
     const [killed, other] = workers as [EventEmitter, EventEmitter];
@@ -193,10 +201,11 @@ describe('the primary', () => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const { log, lines } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const gaps: string[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, log, conditions },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, log, conditions },
       ...{ key: { value: () => undefined }, observeOwnKey: () => {} },
       receipts: { instance: 'i', add: () => {}, noteGap: () => void gaps.push('gap') },
     });
@@ -252,7 +261,8 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const permanent: string[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, ...told() },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, ...told() },
       key: { value: () => undefined },
       onPermanent: ({ message }) => permanent.push(message),
     });
@@ -280,7 +290,8 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const noted: unknown[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 60_000, ...told() },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, ...told() },
       key: { value: () => undefined },
       receipts: { instance: 'i', add: ({ id }) => noted.push(id), noteGap: () => void noted.push('gap') },
     });
@@ -320,23 +331,30 @@ describe('the primary', () => {
       facts: () => FACTS,
     } as unknown as AttestedSession;
     const ended: Collected[] = [];
+    const clock = createFakeClock();
     const starting = startWorkers({
-      ...{ ...settings(1), session, salt: { shared: undefined }, fd: undefined, patience: 1 },
+      clock,
+      ...{ ...settings(1), session, salt: { shared: undefined }, fd: undefined },
       key: { value: () => undefined },
       ...told(),
       workerEnded: (last) => ended.push(last),
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;
+    const inVain = async () => {
+      const asked = pool.collect(true);
+      await clock.advance(TIMES.workerCollect);
+      return asked;
+    };
     answering = false;
-    assert.deepEqual(await pool.collect(true), [], 'it has said nothing yet');
+    assert.deepEqual(await inVain(), [], 'it has said nothing yet');
     answering = true;
     assert.deepEqual(await pool.collect(false), [{ traffic: 1 }], 'metrics that nobody asked for');
     assert.deepEqual(await pool.collect(true), [{ traffic: 2, metrics: [2] }]);
     assert.deepEqual(await pool.collect(false), [{ traffic: 3, metrics: [2] }]);
     answering = false;
-    assert.deepEqual(await pool.collect(true), [{ traffic: 3, metrics: [2] }]);
-    const asked = pool.collect(true);
+    assert.deepEqual(await inVain(), [{ traffic: 3, metrics: [2] }]);
+    const asked = inVain();
     worker.emit('exit', null, 'SIGKILL');
     assert.deepEqual(ended, [{ traffic: 3, metrics: [2] }]);
     assert.deepEqual(await asked, [], 'it would count twice');

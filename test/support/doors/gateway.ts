@@ -1,6 +1,7 @@
 /** The gateway alone: a real listener and the real data path, but a session that is always attested. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { systemClock } from '../../../lib/clock.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions, Patience } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
@@ -18,6 +19,7 @@ import type { Epoch, Session } from '../../../lib/session/session.ts';
 import { keyOf } from '../evidence/engine.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
 import { EXCHANGE } from '../remote/exchange-fixture.ts';
+import { clockOf } from '../remote/fake-clock.ts';
 import { standing } from '../remote/standing.ts';
 import { CANARY_KEY, searchLog } from './canaries.ts';
 
@@ -180,7 +182,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       tls: undefined,
       fd: undefined,
       response: ObservedResponse,
-      ...(headTimeout === undefined ? {} : { headTimeout }),
+      clock: clockOf(headTimeout === undefined ? {} : { headTimeout }),
     },
     gateway.handle,
   );
@@ -196,10 +198,10 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     events: gateway.events,
     terminate: options.deps?.terminate ?? terminate.signal,
     directory,
-    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log }),
+    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log, clock: systemClock }),
     async close() {
       listener.destroy();
-      await drain(listener, { ...gateway, grace: 0, terminate, log });
+      await drain(listener, { ...gateway, grace: 0, terminate, log, clock: systemClock });
       await outbound.close();
       searchLog(logLines.join(''), 'the gateway');
     },
