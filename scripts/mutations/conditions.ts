@@ -176,7 +176,7 @@ export const CONDITIONS: readonly Mutation[] = [
   {
     defence: 'expiring certificates: nothing is said before they expire',
     file: 'lib/listener/certificate-expiry.ts',
-    edits: [{ find: 'if (left > SOON_MS) {', replace: 'if (left > 0) {' }],
+    edits: [{ find: 'if (left > times.expirySoon) {', replace: 'if (left > 0) {' }],
     tests: [
       {
         file: 'test/listener/certificate-expiry.test.ts',
@@ -259,7 +259,7 @@ export const CONDITIONS: readonly Mutation[] = [
   {
     defence: 'a disk that hangs: nobody is told of the receipts that are lost meanwhile',
     file: 'lib/receipts/receipt-log.ts',
-    edits: [{ find: 'lossTimer ??= setTimeout(tellLoss, LOSS_DELAY).unref();', replace: '' }],
+    edits: [{ find: 'cancelLoss ??= clock.after(times.lossDelay, tellLoss);', replace: '' }],
     tests: [
       {
         file: 'test/receipts/receipts.test.ts',
@@ -272,8 +272,8 @@ export const CONDITIONS: readonly Mutation[] = [
     file: 'lib/files/line-files.ts',
     edits: [
       {
-        find: 'setTimeout(tooSlow, deps.patience ?? PATIENCE)',
-        replace: 'setTimeout(() => {}, deps.patience ?? PATIENCE)',
+        find: 'clock.after(diskPatience, tooSlow)',
+        replace: 'clock.after(diskPatience, () => {})',
       },
     ],
     tests: [
@@ -340,8 +340,8 @@ export const CONDITIONS: readonly Mutation[] = [
     file: 'lib/limits/redis-counts.ts',
     edits: [
       {
-        find: 'const looks = setInterval(look, lookEvery).unref();',
-        replace: 'const looks = setInterval(() => look.name, lookEvery).unref();',
+        find: 'const endLooks = every(clock, storeLook, look);',
+        replace: 'const endLooks = every(clock, storeLook, () => look.name);',
       },
     ],
     tests: [

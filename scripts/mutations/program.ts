@@ -534,7 +534,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a stop: a TLS handshake that never ends holds it up',
     file: 'lib/listener/connections.ts',
-    edits: [{ find: '      if (tls) setTimeout(endHandshakes, FIRST_REQUEST).unref();\n', replace: '' }],
+    edits: [{ find: '      if (tls) clock.after(firstRequest, endHandshakes);\n', replace: '' }],
     tests: [
       {
         file: 'test/gateway/shutdown.test.ts',
@@ -561,7 +561,7 @@ export const PROGRAM: readonly Mutation[] = [
     defence: 'a stop: a disk that does not answer holds the process',
     file: 'lib/commands/serve.ts',
     edits: [
-      { find: 'setTimeout(endNow, config', replace: 'setTimeout(() => {}, config' },
+      { find: "() => endNow('SIGKILL', log, tooLate)", replace: '() => {}' },
       { find: 'process.kill(process.pid, signal);', replace: '' },
     ],
     tests: [
@@ -569,7 +569,7 @@ export const PROGRAM: readonly Mutation[] = [
         file: 'test/gateway/shutdown.test.ts',
         names: [
           'shutdown of the program ends soon after a second SIGTERM also if a disk does not answer',
-          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer, with receipts',
+          'shutdown of the program kills itself a while after --shutdown-grace if a disk does not answer, with receipts',
         ],
       },
     ],
@@ -589,13 +589,13 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a stop: process.exit() waits for a disk that does not answer',
-    file: 'bin/privatemode-proxy.ts',
-    edits: [{ find: ' && process.stderr.writableLength > 0', replace: '' }],
+    file: 'lib/cli.ts',
+    edits: [{ find: ' && stderr.writableLength > 0', replace: '' }],
     tests: [
       {
         file: 'test/gateway/shutdown.test.ts',
         names: [
-          'shutdown of the program kills itself 15 s after --shutdown-grace if a disk does not answer, without receipts',
+          'shutdown of the program kills itself a while after --shutdown-grace if a disk does not answer, without receipts',
         ],
       },
     ],
@@ -1131,7 +1131,7 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a file whose disk hangs: nobody is told',
     file: 'lib/watch-files.ts',
-    edits: [{ find: 'setTimeout(keep, PATIENCE,', replace: 'setTimeout(() => {}, PATIENCE,' }],
+    edits: [{ find: "() => keep(new PrivatemodeError('config_invalid', late))", replace: '() => {}' }],
     tests: [
       {
         file: 'test/watch-files.test.ts',
@@ -1614,10 +1614,10 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'a reader of the log that does not read: a proxy that was stopped never ends',
-    file: 'bin/privatemode-proxy.ts',
+    file: 'lib/cli.ts',
     edits: [
       {
-        find: 'if (process.stdout.writableLength === 0 && process.stderr.writableLength > 0) process.exit();',
+        find: 'if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();',
         replace: '',
       },
     ],
@@ -1639,10 +1639,10 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'the output of a command: a reader that pauses loses the rest of it',
-    file: 'bin/privatemode-proxy.ts',
+    file: 'lib/cli.ts',
     edits: [
       {
-        find: 'if (process.stdout.writableLength === 0 && process.stderr.writableLength > 0) process.exit();',
+        find: 'if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();',
         replace: 'process.exit();',
       },
     ],
@@ -1657,7 +1657,7 @@ export const PROGRAM: readonly Mutation[] = [
   },
   {
     defence: 'output that cannot be written: a command exits with 0 without it',
-    file: 'bin/privatemode-proxy.ts',
+    file: 'lib/cli.ts',
     edits: [{ find: "if (code === 'EPIPE' || unwritten) return;", replace: 'if (Date.now() > 0) return;' }],
     tests: [
       {

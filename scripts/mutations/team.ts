@@ -200,8 +200,8 @@ export const TEAM: readonly Mutation[] = [
     file: 'lib/workers/remote-session.ts',
     edits: [
       {
-        find: 'if (isMissed && systemClock.now() >= ready.renewAt)',
-        replace: 'if (isMissed && systemClock.now() < 0)',
+        find: 'if (isMissed && clock.now() >= ready.renewAt)',
+        replace: 'if (isMissed && clock.now() < 0)',
       },
     ],
     tests: [
