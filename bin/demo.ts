@@ -12,6 +12,7 @@ import { join } from 'node:path';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
+import { systemClock } from '../lib/clock.ts';
 import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
 import { parseArgv } from '../lib/config/argv.ts';
 import { parseConfig } from '../lib/config/config.ts';
@@ -189,7 +190,12 @@ function runAgent(
   const { INIT_CWD: _, ...env } = process.env;
   // Not a terminal: the demo itself has already said which proxy and which model the agent uses.
   const stderr = { write: (text: string) => process.stderr.write(text) };
-  return main(['run', agent, ...flags], env, { stdout: process.stdout, stderr, proxyEnds: true });
+  return main(['run', agent, ...flags], env, {
+    stdout: process.stdout,
+    stderr,
+    clock: systemClock,
+    proxyEnds: true,
+  });
 }
 
 interface Wanted {

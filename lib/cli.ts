@@ -3,6 +3,7 @@ import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
+import { type Clock, every } from './clock.ts';
 import { type Command, type Io, runCommand } from './commands/command.ts';
 import { type CommandWords, parseArgv } from './config/argv.ts';
 import { type Config, configOf } from './config/config.ts';
@@ -79,7 +80,7 @@ export async function main(
   run: Run = serve,
 ): Promise<number> {
   // Outside the `try`, because the channel to the primary would keep a worker alive that returned an error.
-  if (cluster.isWorker) return (await import('./workers/worker.ts')).runWorker(io.stderr, env);
+  if (cluster.isWorker) return (await import('./workers/worker.ts')).runWorker(io.stderr, env, io.clock);
   const [name = '', ...rest] = argv;
   // The help of a command also covers the words behind its name, such as "new" in "clients new".
   const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));
@@ -114,6 +115,30 @@ export async function main(
     else io.stderr.write(describe(thrown));
     return 1;
   }
+}
+
+/** Runs the command line of this process, as `main` does, and leaves it with an exit code. */
+export async function runProcess(clock: Clock): Promise<void> {
+  const { argv, env, stdout, stderr } = process;
+  // A reader of the log that goes away, or a full disk below it, must not take the proxy with it.
+  stderr.on('error', () => {});
+  let unwritten = false;
+  stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+    if (code === 'EPIPE' || unwritten) return; // the reader has what it wanted, as with `| head`
+    unwritten = true;
+    stderr.write(
+      `Error: the output cannot be written (${code}): make room for it, or send it elsewhere, and run the command again\n`,
+    );
+    process.exitCode = 1;
+  });
+  const exitCode = await main(argv.slice(2), env, { stdout, stderr, clock });
+  process.exitCode = unwritten ? 1 : exitCode;
+  // A reader that does not read the log must not keep the program alive: the rest of it is lost a second later.
+  // What a command prints waits for its reader, such as a pager. Nothing else ends the program here, because
+  // process.exit() would wait for a disk that does not answer (docs/hazards.md 42).
+  every(clock, clock.times.unreadLog, () => {
+    if (stdout.writableLength === 0 && stderr.writableLength > 0) process.exit();
+  });
 }
 
 async function logFailure(thrown: unknown, { stderr }: Io): Promise<void> {

@@ -54,37 +54,48 @@ export const clockWith = (times: Times): Clock => ({
 
 export const systemClock: Clock = clockWith(TIMES);
 
-/** Runs `then` every `ms`, from `ms` on. Returns a function that ends that. No run keeps the process alive. */
-export function every(clock: Clock, ms: number, then: () => void): () => void {
-  let isOver = false;
-  let cancel = clock.after(ms, run);
-  function run(): void {
-    then();
-    if (!isOver) cancel = clock.after(ms, run);
-  }
-  return () => {
-    isOver = true;
-    cancel();
+/**
+ * Runs `then` again and again, with `ms` between two runs. Returns a function that ends this, also within a
+ * run. Such a timer keeps no process alive.
+ */
+export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void): () => void {
+  let cancel = (): void => {};
+  const next = (): void => {
+    cancel = clock.after(ms, () => {
+      next();
+      then();
+    });
   };
+  next();
+  return () => cancel();
 }
 
-/** Resolves after `ms`, or rejects with the signal's reason. `waiting` as for Clock.after. */
+/** A signal that aborts after `ms`, as that of AbortSignal.timeout does. */
+export function deadline(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
+  const control = new AbortController();
+  clock.after(ms, () => control.abort(new DOMException(`${ms} ms are over`, 'TimeoutError')));
+  return control.signal;
+}
+
+/**
+ * Resolves after `ms`, or rejects with the reason of `signal`, if there is one. `waiting` as for Clock.after.
+ */
 export async function pause(
-  clock: Clock,
+  clock: Pick<Clock, 'after'>,
   ms: number,
-  signal: AbortSignal,
+  signal?: AbortSignal,
   waiting?: 'waiting',
 ): Promise<void> {
-  signal.throwIfAborted();
+  signal?.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const cancel = clock.after(ms, resolve, waiting);
-  const aborted = (): void => reject(signal.reason);
-  signal.addEventListener('abort', aborted, { once: true });
+  const aborted = (): void => reject(signal?.reason);
+  signal?.addEventListener('abort', aborted, { once: true });
   try {
     await promise;
   } finally {
     cancel();
-    signal.removeEventListener('abort', aborted);
+    signal?.removeEventListener('abort', aborted);
   }
 }
 

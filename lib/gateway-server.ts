@@ -5,7 +5,7 @@
 
 import { createCertificates } from './access/certificates.ts';
 import { type Clients, openClients } from './access/clients.ts';
-import type { Clock } from './clock.ts';
+import { type Clock, every } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
@@ -16,7 +16,7 @@ import { createResponseBudget, createUploadBudget } from './gateway/memory-budge
 import { createModelLists } from './gateway/model-lists.ts';
 import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { EXPIRY_INTERVAL, firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
+import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
 import { type Listener, listen } from './listener/listen.ts';
 import {
@@ -102,7 +102,7 @@ export async function startGatewayServer(
   { outbound, conditions, fd, ...shared }: GatewayServerDeps,
 ): Promise<GatewayServer> {
   const { log, clock } = shared;
-  const front = openFront(config, { log, conditions });
+  const front = openFront(config, { log, conditions, clock });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
   let closing = false;
   const models = createModelLists(config, {
@@ -126,7 +126,7 @@ export async function startGatewayServer(
     cors: front.cors,
     terminate: terminate.signal,
   });
-  const { listener, url } = await open(config, { front, fd, log, handle: gateway.handle }).catch(
+  const { listener, url } = await open(config, { front, fd, log, clock, handle: gateway.handle }).catch(
     (refused: unknown) => {
       front.close();
       models.close();
@@ -165,7 +165,7 @@ export async function startGatewayServer(
       sessionChanged();
       const { active, settled } = gateway;
       const grace = config.shutdownGrace;
-      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log });
+      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log, clock });
     },
   };
 }
@@ -260,7 +260,7 @@ const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
  */
 function openFront(
   config: Config,
-  { log, conditions }: { readonly log: Logger; readonly conditions: ConditionSink },
+  { log, conditions, clock }: Pick<GatewayServerDeps, 'log' | 'conditions' | 'clock'>,
 ) {
   const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
   const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
@@ -271,12 +271,17 @@ function openFront(
   let watches: readonly { reload(): void; close(): void }[] = [];
   const lookAtExpiry = (): void => {
     if (tls !== undefined)
-      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) });
+      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
     if (clientCas !== undefined)
-      noteExpiry(conditions, 'client_ca_expiry', { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) });
+      noteExpiry(
+        conditions,
+        'client_ca_expiry',
+        { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) },
+        clock,
+      );
   };
   lookAtExpiry();
-  const expiryTimer = tls && setInterval(lookAtExpiry, EXPIRY_INTERVAL).unref();
+  const endLooks = tls && every(clock, clock.times.expiryLook, lookAtExpiry);
 
   function follow(listener: Listener): void {
     const replaced = (): void => {
@@ -294,6 +299,7 @@ function openFront(
           log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
         },
         ...conditionOf(conditions, 'tls_pair_unusable'),
+        clock,
       });
     const ofCas =
       tlsClientCa &&
@@ -304,6 +310,7 @@ function openFront(
           log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
         },
         ...conditionOf(conditions, 'client_cas_unusable'),
+        clock,
       });
     watches = [ofTls, ofCas].filter((watch) => typeof watch === 'object');
   }
@@ -322,7 +329,7 @@ function openFront(
       for (const watch of watches) watch.reload();
     },
     close(): void {
-      clearInterval(expiryTimer);
+      endLooks?.();
       for (const watch of watches) watch.close();
     },
   };
@@ -338,13 +345,21 @@ function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
  */
 async function clientsOf(
   { clients: path }: Config,
-  { key, salt, log, conditions, observeOwnKey }: SharedDeps & Pick<GatewayServerDeps, 'conditions'>,
+  {
+    key,
+    salt,
+    log,
+    conditions,
+    observeOwnKey,
+    clock,
+  }: SharedDeps & Pick<GatewayServerDeps, 'conditions' | 'clock'>,
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
   const tellKeys = (): void => observeOwnKey?.({ type: 'clients', keys: clients.keys() });
   const clients = await openClients({
     path,
+    clock,
     // The key, once configured, never goes away: a bad key file leaves the old one.
     needsKeys: key.value() === undefined,
     tokensOptional: certificates !== undefined,
@@ -371,8 +386,9 @@ async function open(
     front,
     fd,
     log,
+    clock,
     handle,
-  }: Pick<GatewayServerDeps, 'fd' | 'log'> & {
+  }: Pick<GatewayServerDeps, 'fd' | 'log' | 'clock'> & {
     readonly front: Front;
     readonly handle: Parameters<typeof listen>[1];
   },
@@ -384,6 +400,7 @@ async function open(
   const onWrongScheme = (advice: string): void => log.warn(advice);
   const listener = await listen(
     {
+      clock,
       listenAddress,
       port,
       socketFile,

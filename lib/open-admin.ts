@@ -1,5 +1,6 @@
 /** Opens the listeners for operators, and connects what they show. */
 import type { IncomingMessage } from 'node:http';
+import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
@@ -30,6 +31,7 @@ export interface AdminDeps {
   readonly server: () => GatewayServer | undefined;
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly instance: string | undefined;
+  readonly clock: Clock;
 }
 
 /**
@@ -38,15 +40,16 @@ export interface AdminDeps {
  */
 export async function openAdmin(
   config: Config,
-  { session, standing, verification, counters, conditions, log, opened, server, instance }: AdminDeps,
+  { session, standing, verification, counters, conditions, log, opened, server, instance, clock }: AdminDeps,
 ) {
   const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } =
     config;
   if (adminAddress === undefined && metricsAddress === undefined) return undefined;
-  const startedAt = Date.now();
+  const startedAt = clock.now();
   const collect = async (withMetrics: boolean): Promise<readonly Collected[]> =>
     (await server()?.collect(withMetrics)) ?? [];
   const watch = await watchRequests({
+    clock,
     counters,
     events: () => server()?.events() ?? 0,
     conditions: conditions.list,
@@ -65,7 +68,7 @@ export async function openAdmin(
     const files = [server()?.clientsFile(), ...collected.map((each) => each.clientsFile)];
     const clientsFile = clients === undefined ? undefined : files.filter((each) => each !== undefined);
     const facts = {
-      now: Date.now(),
+      now: clock.now(),
       startedAt,
       workers,
       conditions: conditions.list(),
@@ -95,7 +98,7 @@ export async function openAdmin(
     if (address === undefined) continue;
     const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
     const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
-    const listener = await startAdmin({ flag, ...address, ...shown, admit });
+    const listener = await startAdmin({ flag, ...address, ...shown, admit, clock });
     opened.defer(() => listener.close());
     const what = flag === 'admin-address' ? 'Serving status page and metrics' : 'Serving metrics';
     log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);

@@ -3,6 +3,7 @@
  * of their disk or store.
  */
 import { resolve } from 'node:path';
+import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { parseStoreUrl } from './config/limits-store.ts';
 import { PrivatemodeError } from './errors.ts';
@@ -22,6 +23,7 @@ export interface RecordsDeps {
   readonly log: Logger;
   readonly counters: Counters;
   readonly conditions: ConditionSink;
+  readonly clock: Clock;
 }
 
 export interface CountsDeps extends RecordsDeps {
@@ -37,7 +39,7 @@ const DAY_MS = 86_400_000;
  */
 export async function openCounts(
   config: Config,
-  { authorities, log, counters, conditions }: CountsDeps,
+  { authorities, log, counters, conditions, clock }: CountsDeps,
 ): Promise<RequestCounts> {
   const { workspace, limitsStore, limitsStoreFailure } = config;
   if (limitsStore !== undefined) {
@@ -47,6 +49,7 @@ export async function openCounts(
       url: limitsStore,
       onFailure: limitsStoreFailure,
       ca: authorities,
+      clock,
       connected: () => log.info({ store }, 'Connected to the store of the limits'),
       failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
       recovered: () => conditions.clear('limits_store_away'),
@@ -60,13 +63,14 @@ export async function openCounts(
   }
   const stored = await openCountLog({
     workspace,
+    clock,
     onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
     onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
   });
   const { before, unreadable: lines } = stored;
   if (lines > 0)
     log.warn({ lines }, 'Some lines of the counts of the limits cannot be read, and are left out');
-  return { ...createRequestCounts({ before, record: stored.add }), close: stored.close };
+  return { ...createRequestCounts({ clock, before, record: stored.add }), close: stored.close };
 }
 
 /** The loss of receipts with a worker that ended without its last messages. Perhaps it had none. */
@@ -83,11 +87,12 @@ const LAST_OF_WORKER = {
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
   config: Config,
-  { log, counters, conditions }: RecordsDeps,
+  { log, counters, conditions, clock }: RecordsDeps,
 ): Promise<ReceiptLog> {
   const opened = await openReceiptLog({
     workspace: config.workspace,
     version: VERSION,
+    clock,
     counters: counters.receipts,
     onFailure(error) {
       const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;

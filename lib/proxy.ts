@@ -70,12 +70,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const { env, log, status, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  const createsSocket = fd === undefined && (await claimOwnSocket(config));
+  const createsSocket = fd === undefined && (await claimOwnSocket(config, clock));
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
   const counters = createCounters();
-  const conditions = createConditions({ log });
+  const conditions = createConditions({ log, clock });
   opened.defer(() => conditions.close());
   const authorities = loadTrustStore(env);
   const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock, authorities });
@@ -85,15 +85,17 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     withSimulatorHint(key.named(error), config, env);
   let serving: GatewayServer | undefined; // set last, because the server needs all the rest
 
-  const gate = await openGate(config, { clock, key, authorities, log, counters, conditions, opened });
-  const receipts = config.receipts ? await openReceipts(config, { log, counters, conditions }) : undefined;
+  const gate = await openGate(config, { key, authorities, log, counters, conditions, opened, clock });
+  const receipts = config.receipts
+    ? await openReceipts(config, { log, counters, conditions, clock })
+    : undefined;
   opened.defer(() => receipts?.close());
   const { adminAddress } = config;
   const statusPage =
     adminAddress === undefined || adminAddress.port === 0
       ? undefined
       : `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
-  const report = reportStart({ log, status, statusPage });
+  const report = reportStart({ clock, log, status, statusPage });
   opened.defer(() => report.close());
   const { session, standing, verification } = await openVerifiedSession(config, {
     ...environment,
@@ -125,6 +127,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     opened,
     server: () => serving,
     instance: receipts?.instance,
+    clock,
   });
 
   const shared = {
@@ -136,7 +139,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     conditions,
     fd,
     log,
-    observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
+    observeOwnKey: watchOwnKey({ clock, conditions, origin: key.origin }),
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
     verification: config.exposeVerification ? verification.text : undefined,
   };
@@ -145,7 +148,6 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
         ...shared,
         config,
         authorities,
-        patience: config.shutdownGrace + clock.times.workerPatience,
         startingUmask: createsSocket ? SOCKET_UMASK : undefined,
         onPermanent: environment.onPermanent,
         workerEnded({ metrics = [], traffic }) {
@@ -171,6 +173,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   report.listening(url, { awaitsKey: key.value() === undefined });
 
   const keyWatch = key.watch({
+    clock,
     onKey(next) {
       shared.observeOwnKey({ type: 'configured', key: next });
       session.updateConfiguredKey(next);
@@ -217,9 +220,9 @@ const hostIn = (url: string): string =>
   socketPath(url) === undefined ? plainHost(new URL(url).hostname) : url;
 
 /** Makes the path of the socket file free, if the proxy is to create one. Returns whether it is. */
-async function claimOwnSocket({ listenAddress }: Config): Promise<boolean> {
+async function claimOwnSocket({ listenAddress }: Config, clock: Clock): Promise<boolean> {
   const socket = socketPath(listenAddress);
-  if (socket !== undefined) await claimSocket(socket);
+  if (socket !== undefined) await claimSocket(socket, clock);
   return socket !== undefined;
 }
 
@@ -232,11 +235,13 @@ async function openGate(
   { key, opened, ...deps }: CountsDeps & Pick<SessionParts, 'clock' | 'key' | 'opened'>,
 ): Promise<RequestGate | undefined> {
   const { clients: path, maxInFlight, tlsClientCa } = config;
+  const { clock } = deps;
   const needsKeys = key.value() === undefined;
-  if (path !== undefined) await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined });
+  if (path !== undefined)
+    await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined, clock });
   const counts = path === undefined ? undefined : await openCounts(config, deps);
   opened.defer(() => counts?.close());
-  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, deps.clock);
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
   return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
 }
 
@@ -294,12 +299,12 @@ async function openVerifiedSession(
     // A condition that held until then is not over because the proxy is.
     if (now.state !== 'ended') noteStanding(now);
   };
-  // No event reports the end of a secret.
-  opened.defer(every(clock, clock.times.standingLook, note));
+  opened.defer(every(clock, clock.times.standingLook, note)); // no event reports the end of a secret
   const verification = createVerification({
     version: VERSION,
     protocol: config.protocolVersion,
     workspace: config.workspace,
+    clock,
     epoch: session.current,
     standing: session.standing,
     verdict: session.lastVerdict,

@@ -146,6 +146,8 @@ export const TIMES = Object.freeze({
   lastWork: 5_000,
   /** The process ends by itself this long after the grace of its responses. */
   stopMargin: 15_000,
+  /** The end of a log that nobody reads has this long once the program has ended. */
+  unreadLog: 1_000,
   /** Until the log says that it waits for the service, and between two such lines on a terminal. */
   startPatience: 3_000,
   startLook: 1_000,
@@ -153,6 +155,8 @@ export const TIMES = Object.freeze({
   // Files
   /** A disk that has not answered within this time counts as failed. */
   diskPatience: 10_000,
+  /** Between two batches of lines that are written, such as receipts and counts of limits. */
+  batchPause: 250,
   /** A lock of this age is that of a process that is gone. */
   lockStale: 30_000,
   lockWait: 60_000,
@@ -168,8 +172,6 @@ export const TIMES = Object.freeze({
   // Limits
   /** A request waits this long for one of the places of --max-in-flight. */
   placeWait: 10_000,
-  /** Between two writes of counts, and of receipts. */
-  countFlush: 250,
   storeReply: 1_000,
   storeConnect: 2_000,
   storeFirstRetry: 100,
@@ -179,7 +181,6 @@ export const TIMES = Object.freeze({
   storeLook: 50_000,
 
   // Receipts
-  receiptFlush: 250,
   /** Refused requests are summed up over this time. */
   refusalInterval: 60_000,
   /** Until lost lines are told, so that one line tells of many. */

@@ -2,13 +2,10 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { type Clock, every } from './clock.ts';
 import { asPrivatemodeError, PrivatemodeError } from './errors.ts';
 
 export type FileWatch = ReturnType<typeof watchFiles>;
-
-/** ms until a read that has not returned is reported. */
-const PATIENCE = 10_000;
-const LATE = 'the file was not read within 10 s: its disk does not answer';
 
 /**
  * Follows what files hold: calls `read` every `interval` ms and on `reload()`. File watching would miss the
@@ -25,8 +22,9 @@ export function watchFiles<T>(options: {
   readonly failed: (error: PrivatemodeError) => void;
   readonly recovered?: (() => void) | undefined;
   readonly interval: number;
+  readonly clock: Clock;
 }) {
-  const { read, changed, failed, recovered = () => {}, interval } = options;
+  const { read, changed, failed, recovered = () => {}, interval, clock } = options;
   let { known } = options;
   let lastFailure: string | undefined;
   let closed = false;
@@ -56,12 +54,14 @@ export function watchFiles<T>(options: {
         take(next);
         return undefined;
       }
-      const late = setTimeout(keep, PATIENCE, new PrivatemodeError('config_invalid', LATE)).unref();
+      const { diskPatience } = clock.times;
+      const late = `the file was not read within ${diskPatience / 1000} s: its disk does not answer`;
+      const returned = clock.after(diskPatience, () => keep(new PrivatemodeError('config_invalid', late)));
       reading = next
         .then(take)
         .catch(keep)
         .finally(() => {
-          clearTimeout(late);
+          returned();
           reading = undefined;
         });
       return reading;
@@ -88,12 +88,12 @@ export function watchFiles<T>(options: {
     if (reading === undefined) void begin();
   }
 
-  const timer = setInterval(poll, interval).unref();
+  const stop = every(clock, interval, poll);
   return {
     reload,
     close(): void {
       closed = true;
-      clearInterval(timer);
+      stop();
     },
   };
 }

@@ -4,6 +4,7 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { systemClock } from '../lib/clock.ts';
 import { type Blame, ERRORS, type ErrorCode } from '../lib/errors.ts';
 import { CONDITIONS } from '../lib/observe/conditions.ts';
 import { createCounters } from '../lib/observe/counters.ts';
@@ -120,6 +121,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
 /** What `/metrics` has with --clients, but for what prom-client adds of the process. */
 function metricsTable(): string {
   const { all } = createMetrics({
+    clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
     standing: () => ({ state: 'verified', verified: true }),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pause, systemClock } from '../lib/clock.ts';
+import { deadline, every, pause, systemClock } from '../lib/clock.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 function run(program: string) {
@@ -52,6 +52,34 @@ describe('system clock', () => {
     assert.equal(runs, 0);
     t.mock.timers.tick(1);
     assert.equal(runs, 1);
+  });
+});
+
+describe('every', () => {
+  it('runs again and again until it is ended, which a run may do itself, and keeps no process alive', async () => {
+    const clock = createFakeClock();
+    let runs = 0;
+    const end = every(clock, 1000, () => {
+      runs += 1;
+      if (runs === 3) end();
+    });
+    await clock.advance(999);
+    assert.equal(runs, 0);
+    await clock.advance(1001);
+    assert.deepEqual([runs, clock.timers()], [2, { all: 1, waiting: 0 }]);
+    await clock.advance(9000);
+    assert.deepEqual([runs, clock.timers().all], [3, 0]);
+  });
+});
+
+describe('deadline', () => {
+  it('aborts in time, with a TimeoutError', async () => {
+    const clock = createFakeClock();
+    const signal = deadline(clock, 1000);
+    await clock.advance(999);
+    assert.equal(signal.aborted, false);
+    await clock.advance(1);
+    assert.deepEqual([signal.aborted, signal.reason.name], [true, 'TimeoutError']);
   });
 });
 

@@ -3,9 +3,11 @@ import { it } from 'node:test';
 import { PrivatemodeError } from '../lib/errors.ts';
 import { watchFiles } from '../lib/watch-files.ts';
 import { eventually } from './support/processes/eventually.ts';
+import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 /** A watch of which each read takes until it is told what it found. */
 function scene(interval = 3_600_000) {
+  const clock = createFakeClock();
   const reads: PromiseWithResolvers<string>[] = [];
   const told: string[] = [];
   const watch = watchFiles({
@@ -19,8 +21,9 @@ function scene(interval = 3_600_000) {
     failed: ({ message }) => told.push(message),
     recovered: () => told.push('recovered'),
     interval,
+    clock,
   });
-  return { watch, reads, told };
+  return { clock, watch, reads, told };
 }
 
 it('a watched file: a reload during a read takes effect after it, once for several', async (t) => {
@@ -49,20 +52,19 @@ it('a watched file: a read that fails does not keep the reload behind it from it
 });
 
 it('a watched file: a read that does not return is a failure after 10 s, and no other read begins', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout', 'setInterval'] });
-  const { watch, reads, told } = scene(1_000);
+  const { clock, watch, reads, told } = scene(1_000);
   t.after(watch.close);
-  t.mock.timers.tick(1_000);
-  t.mock.timers.tick(9_999);
+  await clock.advance(1_000);
+  await clock.advance(9_999);
   assert.deepEqual([reads.length, told], [1, []]);
-  t.mock.timers.tick(1);
+  await clock.advance(1);
   assert.deepEqual(told, ['the file was not read within 10 s: its disk does not answer']);
-  t.mock.timers.tick(60_000);
+  await clock.advance(60_000);
   assert.deepEqual([reads.length, told.length], [1, 1]);
   reads[0]?.resolve('second');
-  await new Promise((done) => setImmediate(done));
+  await settle();
   assert.deepEqual(told.slice(1), ['recovered', 'second']);
-  t.mock.timers.tick(1_000);
+  await clock.advance(1_000);
   assert.equal(reads.length, 2);
 });
 

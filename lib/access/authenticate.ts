@@ -66,7 +66,7 @@ const clientWith = (token: string, { byToken }: ClientTable): Client | undefined
 export function authenticate(
   { authorization, apiKeyHeader, certificate }: Credentials,
   clients: ClientTable,
-  now: number = Date.now(),
+  now: number,
 ): Client {
   const token = authorization === undefined ? apiKeyHeader || undefined : bearerToken(authorization);
   const byToken = token === undefined ? undefined : clientWith(token, clients);

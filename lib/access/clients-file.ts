@@ -2,8 +2,8 @@
  * The file of --clients, which says who may use the gateway, and for what: how it is read from disk, and what
  * its text may hold (docs/clients-file.schema.json).
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { ENDPOINTS, type EndpointId } from '../api/endpoints.ts';
+import { type Clock, pause } from '../clock.ts';
 import { invalid, momentIn } from '../config/values.ts';
 import { UNFINISHED } from '../files/overwrite.ts';
 import {
@@ -300,8 +300,8 @@ function withLine(reason: string, { kind, position }: JsonDefect, bytes: Uint8Ar
  */
 const withoutSecrets = (text: string): string => text.replace(/[^\s"'.,:;[\]]{25,}/g, '…');
 
-/** How often the proxy reads a file again that is being written, and how many ms it waits in between. */
-const SETTLING = { tries: 6, pause: 40 } as const;
+/** How often the proxy reads a file again that is being written. */
+const TRIES = 6;
 
 /**
  * The bytes of a file that may be written in place at this moment. If they differ from `before`, it reads
@@ -309,14 +309,18 @@ const SETTLING = { tries: 6, pause: 40 } as const;
  * unfinished is returned as it is, and is no JSON. Throws as readSmall does, and if the file changes all the
  * time.
  */
-export async function readSettled(path: string, before: Uint8Array | undefined): Promise<Buffer> {
+export async function readSettled(
+  path: string,
+  before: Uint8Array | undefined,
+  clock: Clock,
+): Promise<Buffer> {
   let last = await readSmall(path);
   if (before !== undefined && last.equals(before)) return last;
-  for (let tries = 0; tries < SETTLING.tries; tries++) {
+  for (let tries = 0; tries < TRIES; tries++) {
     const next = await readSmall(path);
     if (next.equals(last) && next[0] !== UNFINISHED) return next;
     last = next;
-    await delay(SETTLING.pause);
+    await pause(clock, clock.times.halfWrittenPause, undefined, 'waiting');
   }
   if (last[0] === UNFINISHED) return last;
   throw new Error('it changes all the time');

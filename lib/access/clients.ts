@@ -2,6 +2,7 @@
 import { createHash, hkdfSync } from 'node:crypto';
 import { dirname, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
+import type { Clock } from '../clock.ts';
 import { readKeyFile } from '../config/api-key.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
@@ -9,9 +10,6 @@ import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type ClientTable, type Credentials, tableOf } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
 import { type ClientEntry, parseClientsFile, readSettled } from './clients-file.ts';
-
-/** ms between two reads. A client that is removed from the file is refused within a second. */
-const POLL_MS = 500;
 
 export interface ClientsOptions {
   /** The path of the file. The paths of key files in it are relative to its directory. */
@@ -22,6 +20,7 @@ export interface ClientsOptions {
   readonly tokensOptional?: boolean | undefined;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
+  readonly clock: Clock;
 }
 
 /** The content of the clients file and of the key files that it names. */
@@ -57,6 +56,7 @@ export async function openClients(
     readonly keyFailed?: ((path: string, error: PrivatemodeError | undefined) => void) | undefined;
   },
 ) {
+  const { clock } = options;
   let state = await readState(options);
   let clients = clientsOf(state, options);
   const reported = new Map<string, string>();
@@ -88,7 +88,8 @@ export async function openClients(
       options.failed(error);
     },
     recovered: options.recovered,
-    interval: POLL_MS,
+    interval: clock.times.clientsFileLook,
+    clock,
   });
   const { certificateOf = () => undefined } = options;
   return {
@@ -97,7 +98,11 @@ export async function openClients(
       { authorization, apiKeyHeader }: Omit<Credentials, 'certificate'>,
       connection: object,
     ): Client =>
-      authenticate({ authorization, apiKeyHeader, certificate: certificateOf(connection) }, clients),
+      authenticate(
+        { authorization, apiKeyHeader, certificate: certificateOf(connection) },
+        clients,
+        clock.now(),
+      ),
     /**
      * SHA-256 of the clients file in force, in lower-case hex. `clients revoke` waits until it is that of the
      * file that it wrote.
@@ -118,13 +123,13 @@ export async function openClients(
  * parsed anew.
  */
 async function readState(
-  { path, needsKeys, tokensOptional }: Omit<ClientsOptions, 'sharedSalt'>,
+  { path, needsKeys, tokensOptional, clock }: Omit<ClientsOptions, 'sharedSalt'>,
   known?: {
     readonly before: State;
     readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
   },
 ): Promise<State> {
-  const bytes = await readSettled(path, known?.before.bytes).catch((thrown: unknown) => {
+  const bytes = await readSettled(path, known?.before.bytes, clock).catch((thrown: unknown) => {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
   });
   const before = known?.before;

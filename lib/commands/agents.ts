@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
+import type { Clock } from '../clock.ts';
 import { type Environment, isOwnScript } from '../config/environment.ts';
 import { invalid } from '../config/values.ts';
 import { nearest, printable } from '../text.ts';
@@ -122,13 +123,14 @@ export async function demandVersion(
   name: string,
   { oldest, install }: Agent,
   env: Environment,
+  { agentTimeout }: Clock['times'],
 ): Promise<void> {
   if (oldest === undefined) return;
   // Run it in a directory without a project: an old version might run something of a project.
   const started = promisify(execFile)(name, ['--version'], {
     cwd: '/',
     env: withoutKeys(env),
-    timeout: 20_000,
+    timeout: agentTimeout,
   });
   const { stdout } = await started.catch((thrown: NodeJS.ErrnoException) => {
     throw thrown.code === 'ENOENT'

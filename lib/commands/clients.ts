@@ -5,8 +5,8 @@ import { createHash, randomBytes } from 'node:crypto';
 import { existsSync, readFileSync, realpathSync } from 'node:fs';
 import { readFile as read, readlink, realpath } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { CLIENT_NAME, type ClientEntry, parseClientsFile, TOKEN_PREFIX } from '../access/clients-file.ts';
+import { type Clock, pause } from '../clock.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { readNamedFile } from '../config/files.ts';
 import { FLAGS } from '../config/flags.ts';
@@ -56,7 +56,7 @@ export const CLIENTS: Command = {
  * the new list.
  */
 async function runClients({ given, words: [word, ...names], io }: Invocation): Promise<number> {
-  const { stdout, stderr, now } = io;
+  const { stdout, stderr, clock } = io;
   const { clients: path } = valuesOf(SETTINGS, given);
   const { adminAddress, apiKeyFile } = valuesOf([ADMIN_ADDRESS, API_KEY_FILE], given);
   checkNames(names);
@@ -64,7 +64,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
     throw invalid('--api-key-file goes with clients new: the file has the apiKey of each client');
   if (word === 'list') {
     const { entries, file } = readFile(needed(word, path));
-    stdout.write(listed(entries, (now?.() ?? new Date()).getTime()));
+    stdout.write(listed(entries, clock.now()));
     stderr.write(aboutKeys(file, path as string));
     return 0;
   }
@@ -79,15 +79,17 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
   const file = needed(word, path);
   if (word === 'revoke') readFile(file); // must exist; "new" makes the file
   const tookOver = (at: string, owner: string): void => {
-    stderr.write(`The lock ${at}.lock was older than 30 s, and was taken over from ${owner}.\n`);
+    stderr.write(
+      `The lock ${at}.lock was older than ${clock.times.lockStale / 1000} s, and was taken over from ${owner}.\n`,
+    );
   };
-  const { said, sha256, written, entries } = await change(file, tookOver, (before) =>
+  const { said, sha256, written, entries } = await change(file, { tookOver, clock }, (before) =>
     word === 'new'
       ? withTokens(before, fresh, { path: file, apiKeyFile })
       : without(before, names[0] as string, file),
   );
   for (const each of fresh) show(each, io);
-  stderr.write(aboutExpiry(fresh, entries, (now?.() ?? new Date()).getTime()));
+  stderr.write(aboutExpiry(fresh, entries, clock.now()));
   const done = said(file);
   const people = word === 'new' ? stderr : stdout;
   if (word === 'revoke') stderr.write(aboutKeys(written, file));
@@ -101,7 +103,7 @@ async function runClients({ given, words: [word, ...names], io }: Invocation): P
       word === 'new'
         ? fresh.every((each) => isIn(each, now))
         : now.clients.every(({ name }) => name !== names[0]);
-    await untilInForce(adminAddress, sha256, () => digestIf(file, holds));
+    await untilInForce(adminAddress, clock, sha256, () => digestIf(file, holds));
     people.write('The running proxy uses the new list now; running requests continue.\n');
   }
   return 0;
@@ -252,9 +254,6 @@ function without(file: Written, name: string, path: string): Change {
   return { file: { ...file, clients }, said: () => `${name} is no longer in ${path}.` };
 }
 
-/** ms to wait until the running proxy has read the file; the proxy looks at it twice a second. */
-const PATIENCE = 10_000;
-
 /**
  * Resolves once every process of the proxy uses the file with this SHA-256, or with one that `later` gives.
  * `later` is called repeatedly: it gives the SHA-256 of a file that another command has written meanwhile, if
@@ -263,15 +262,18 @@ const PATIENCE = 10_000;
  */
 async function untilInForce(
   address: Address,
+  clock: Clock,
   sha256: string,
   later: () => string | undefined,
 ): Promise<void> {
   const good = new Set([sha256]);
   const written = 'the file is written, but it is not known to be in force';
-  for (const end = Date.now() + PATIENCE; ; await delay(100)) {
+  const { clientsInForceWait, clientsInForceLook } = clock.times;
+  const end = clock.monotonic() + clientsInForceWait;
+  for (; ; await pause(clock, clientsInForceLook, undefined, 'waiting')) {
     let report: StatusReport;
     try {
-      report = (await askFor(address, '/status')) as StatusReport;
+      report = (await askFor(address, '/status', clock)) as StatusReport;
     } catch (thrown) {
       throw invalid(`${written}: ${(thrown as Error).message}`);
     }
@@ -279,9 +281,9 @@ async function untilInForce(
     if (!Array.isArray(clientsFile)) throw invalid(`${written}: the proxy that answered has no --clients`);
     if (clientsFile.length === workers && clientsFile.every((each) => good.has(each))) return;
     good.add(later() ?? sha256);
-    if (Date.now() < end) continue;
+    if (clock.monotonic() < end) continue;
     throw invalid(
-      `${written}: the running proxy still uses another list after ${PATIENCE / 1000} s. Look at its log: it says why it cannot use the file. ` +
+      `${written}: the running proxy still uses another list after ${clientsInForceWait / 1000} s. Look at its log: it says why it cannot use the file. ` +
         'If it says nothing, it reads another file (a copy, or a mount of the one that was replaced): restart it',
     );
   }
@@ -363,7 +365,7 @@ interface Changed {
  */
 async function change(
   path: string,
-  tookOver: (at: string, owner: string) => void,
+  { tookOver, clock }: { readonly tookOver: (at: string, owner: string) => void; readonly clock: Clock },
   changed: (file: Written) => Change,
 ): Promise<Pick<Change, 'said'> & Changed> {
   try {
@@ -383,6 +385,7 @@ async function change(
         if (!(await read(path)).equals(content)) throw changedMeanwhile(path);
         return { said, entries, sha256: createHash('sha256').update(content).digest('hex'), written: file };
       },
+      clock,
     );
   } catch (thrown) {
     throw (thrown as NodeJS.ErrnoException).syscall === undefined

@@ -1,4 +1,5 @@
 /** Commands of the program: what a command declares, and how its command line is read and run. */
+import type { Clock } from '../clock.ts';
 import { DASHED, parseArgv } from '../config/argv.ts';
 import { type Environment, withEnvironment } from '../config/environment.ts';
 import { fitHelp } from '../config/help.ts';
@@ -20,8 +21,7 @@ export interface Output {
 export interface Io {
   readonly stdout: Output;
   readonly stderr: Output;
-  /** Default: the system's clock. */
-  readonly now?: () => Date;
+  readonly clock: Clock;
   /**
    * Whether the proxy that `run` uses ends together with the command, as in the demo. No message may then
    * tell people to use the proxy again.

@@ -1,6 +1,7 @@
 /** `privatemode-proxy healthcheck`: asks whether the proxy with these settings is ready. */
 import { get as httpGet, type IncomingMessage } from 'node:http';
 import { get as httpsGet } from 'node:https';
+import type { Clock } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { valuesOf } from '../config/setting.ts';
@@ -40,7 +41,7 @@ async function printHealth({ given, io }: Invocation): Promise<number> {
   const read = FLAGS.filter((row) => row.name === 'listen-address' || row.name === 'port');
   const tls = given.values.has('tls-cert-path');
   const asked = valuesOf(read, given);
-  const { ready, message, failure } = await probe({ ...asked, tls });
+  const { ready, message, failure } = await probe({ ...asked, tls, clock: io.clock });
   const isDefault = !given.values.has('port') && socketPath(asked.listenAddress) === undefined;
   const note =
     failure === 'nothing-listens' && isDefault
@@ -50,7 +51,6 @@ async function printHealth({ given, io }: Invocation): Promise<number> {
   return ready ? 0 : 1;
 }
 
-const TIMEOUT_MS = 5_000;
 const LONGEST_REASON = 1_000;
 
 interface Health {
@@ -70,9 +70,10 @@ export function probe(options: {
   readonly listenAddress: string;
   readonly port: number;
   readonly tls: boolean;
-  readonly timeoutMs?: number;
+  readonly clock: Clock;
 }): Promise<Health> {
-  const { listenAddress, port, tls, timeoutMs = TIMEOUT_MS } = options;
+  const { listenAddress, port, tls, clock } = options;
+  const { healthcheckTimeout } = clock.times;
   const socket = socketPath(listenAddress);
   const host = reachableHost(listenAddress);
   const [where, flags] =
@@ -105,9 +106,11 @@ export function probe(options: {
     const request = tls
       ? httpsGet({ ...target, rejectUnauthorized: false }, onResponse)
       : httpGet(target, onResponse);
-    const tooLate = new Error(`no answer within ${timeoutMs} ms`);
-    const deadline = setTimeout(() => request.destroy(tooLate), timeoutMs);
-    request.on('close', () => clearTimeout(deadline));
+    const tooLate = new Error(`no answer within ${healthcheckTimeout} ms`);
+    request.on(
+      'close',
+      clock.after(healthcheckTimeout, () => request.destroy(tooLate)),
+    );
     request.on('error', ({ code, message }: NodeJS.ErrnoException) => {
       if (code === 'ECONNREFUSED' || (socket !== undefined && code === 'ENOENT'))
         failed(`nothing listens on ${where} (${code}); give the ${flags} of the proxy`, 'nothing-listens');

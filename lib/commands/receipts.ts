@@ -39,9 +39,9 @@ export const RECEIPTS: Command = {
 };
 
 /** Returns an exit code of EXIT_CODES. Throws config_invalid and receipts_unreadable. */
-async function verifyReceipts({ given, io: { stdout, now } }: Invocation): Promise<number> {
+async function verifyReceipts({ given, io: { stdout, clock } }: Invocation): Promise<number> {
   const { dir, since, publicKey, strict, json } = valuesOf(SETTINGS, given);
-  const today = (now?.() ?? new Date()).toISOString().slice(0, 10);
+  const today = new Date(clock.now()).toISOString().slice(0, 10);
   if (since !== undefined && since > today)
     throw invalid(
       `--since: ${since} lies in the future: there can be no receipts of that day; give one up to today`,
@@ -54,14 +54,14 @@ async function verifyReceipts({ given, io: { stdout, now } }: Invocation): Promi
 }
 
 /** Returns 0. Throws config_invalid and receipts_unavailable. */
-async function rotateKey({ given, io: { stdout } }: Invocation): Promise<number> {
+async function rotateKey({ given, io: { stdout, clock } }: Invocation): Promise<number> {
   const stray = [...given.values.keys()].find((name) => name !== 'dir');
   if (stray !== undefined) throw invalid(`--${stray} is for receipts verify; rotate-key takes --dir only`);
   const directory = resolve(await receiptsDirectory(valuesOf(SETTINGS, given).dir));
   const workspace = dirname(directory);
   if (!(await isDirectory(directory)) || join(workspace, 'receipts') !== directory)
     throw invalid(`--dir: ${directory} is no directory of receipts; name the workspace of the proxy`);
-  const { before, next } = await rotateReceiptKey({ workspace, version: VERSION });
+  const { before, next } = await rotateReceiptKey({ workspace, version: VERSION, clock });
   stdout.write(
     `The key of ${directory} is now ${next}. The previous key, ${before}, has signed the new one as its successor.\n` +
       'Keep a copy of public.pem elsewhere. A running proxy signs with the previous key until you restart it.\n',

@@ -4,15 +4,21 @@
  */
 import { aliasIn } from '../api/model-aliases.ts';
 import { isPlainName } from '../api/model-watch.ts';
+import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
 import { type Agent, KEY, type Model, type ModelLimits } from './agents/agent.ts';
 import { probe } from './healthcheck.ts';
 import { getText, parsedJson } from './status.ts';
 
-interface ProxyAddress {
+/** Where the proxy is asked, and by which clock. */
+interface Asked {
   /** http://HOST:PORT, under which agents on this machine reach the proxy. */
   readonly url: string;
+  readonly clock: Clock;
+}
+
+interface ProxyAddress extends Asked {
   readonly listenAddress: string;
   readonly port: number;
 }
@@ -22,11 +28,11 @@ interface ProxyAddress {
  * no ready proxy that this agent can use.
  */
 export async function demand(
-  { url, listenAddress, port }: ProxyAddress,
+  { url, listenAddress, port, clock }: ProxyAddress,
   name: string,
   needs: Agent['needs'],
 ): Promise<readonly string[]> {
-  const { ready, message, failure } = await probe({ listenAddress, port, tls: false });
+  const { ready, message, failure } = await probe({ listenAddress, port, tls: false, clock });
   if (failure === 'needs-tls')
     throw invalid(
       `run needs a proxy that serves plain HTTP on this machine, and the one on port ${port} serves HTTPS: start one more without ` +
@@ -37,7 +43,9 @@ export async function demand(
       `the proxy on ${url} cannot be used: ${message}` +
         `${failure === 'nothing-listens' ? '. Start it first, in another terminal' : ''}`,
     );
-  const { status, body, text } = await ask(`${url}/v1`, { timeoutMs: OWN_ANSWER_MS });
+  const { status, body, text } = await ask({ url, clock }, '/v1', {
+    timeoutMs: clock.times.ownModelsTimeout,
+  });
   if (status === 0) throw invalid(`the proxy on ${url} cannot be used: GET /v1: ${text}`);
   if (status === 401)
     throw invalid(
@@ -53,20 +61,19 @@ export async function demand(
   return about.model_aliases ?? [];
 }
 
-/** ms to wait for what the proxy itself answers, and for what it has to ask the service. */
-const OWN_ANSWER_MS = 5_000;
-const SERVICE_ANSWER_MS = 30_000;
-const AS_AGENT = { timeoutMs: SERVICE_ANSWER_MS, headers: { authorization: `Bearer ${KEY}` } };
-
 /**
  * The response to a GET, by default with the key that the agent will send. `text`: its status and the message
  * of its error, or why there is no response; `status` is then 0.
  */
 async function ask(
-  url: string,
-  options: Parameters<typeof getText>[1] = AS_AGENT,
+  { url, clock }: Asked,
+  path: string,
+  options: Parameters<typeof getText>[2] = {
+    timeoutMs: clock.times.serviceModelsTimeout,
+    headers: { authorization: `Bearer ${KEY}` },
+  },
 ): Promise<{ status: number; body: unknown; text: string }> {
-  const answer = await getText(url, options).catch((thrown: Error) => thrown);
+  const answer = await getText(clock, `${url}${path}`, options).catch((thrown: Error) => thrown);
   if (answer instanceof Error) return { status: 0, body: undefined, text: printable(answer.message) };
   const status = answer.status as number;
   const body = parsedJson(answer.body) as { error?: { message?: unknown } } | null | undefined;
@@ -87,11 +94,11 @@ export interface Listed {
  * The models that the proxy lists. Throws config_invalid if the proxy rejects the key of the agent, because
  * it would then reject prompts too.
  */
-export async function modelsOf(url: string): Promise<Listed> {
-  const { status, body, text } = await ask(`${url}/v1/models`);
+export async function modelsOf(proxy: Asked): Promise<Listed> {
+  const { status, body, text } = await ask(proxy, '/v1/models');
   if (status === 401)
     throw invalid(
-      `the proxy on ${url} has no API key of its own, or does not use it: the key "${KEY}", which run gives to agents, is rejected. ` +
+      `the proxy on ${proxy.url} has no API key of its own, or does not use it: the key "${KEY}", which run gives to agents, is rejected. ` +
         'Start the proxy with --api-key, and --api-key-fallback always or if-placeholder',
     );
   const data: unknown = (body as { data?: unknown } | undefined)?.data;
@@ -148,7 +155,7 @@ const limitsOf = (context: number, { leastWindow = () => 0 }: Pick<Agent, 'least
  * states for the model behind an alias. Throws config_invalid if `output` does not fit into the window.
  */
 export async function modelOf(
-  url: string,
+  proxy: Asked,
   name: string,
   { names, windows }: Listed,
   {
@@ -158,7 +165,7 @@ export async function modelOf(
   }: { readonly agent: Agent; readonly given: number | undefined; readonly output: number | undefined },
 ): Promise<Model> {
   const ofAlias = async (): Promise<number | undefined> =>
-    windowIn((await ask(`${url}/v1/models/${encodeURIComponent(name)}`)).body as Entry);
+    windowIn((await ask(proxy, `/v1/models/${encodeURIComponent(name)}`)).body as Entry);
   const context = given ?? windows.get(name) ?? (names.includes(name) ? undefined : await ofAlias());
   if (context === undefined && output !== undefined)
     throw invalid(`--max-output needs --context-window: the proxy does not know that of ${printable(name)}`);

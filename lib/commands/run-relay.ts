@@ -7,6 +7,7 @@ import { Agent, createServer, type IncomingMessage, request, type ServerResponse
 import type { AddressInfo } from 'node:net';
 import { pipeline } from 'node:stream';
 import { text } from 'node:stream/consumers';
+import { type Clock, deadline } from '../clock.ts';
 import { urlHost } from '../network/addresses.ts';
 
 /**
@@ -14,9 +15,6 @@ import { urlHost } from '../network/addresses.ts';
  * to Expect. Content-Length and Transfer-Encoding are passed on, because Node frames the body by them.
  */
 const OF_CONNECTION = new Set(['connection', 'keep-alive', 'proxy-connection', 'upgrade', 'te', 'expect']);
-const KEEP_ALIVE_MS = 75_000;
-/** ms to wait for the response to GET /v1, which the proxy gives without asking the service. */
-const PATIENCE_MS = 5_000;
 
 /**
  * Opens a port on loopback that passes requests on to the proxy, and its responses back. If the proxy is
@@ -24,7 +22,8 @@ const PATIENCE_MS = 5_000;
  * the first request, after each failure, and after the connection of the last check has ended, GET /v1 checks
  * who listens: another program may have taken the proxy's port meanwhile.
  */
-export async function startRelay(proxy: { readonly host: string; readonly port: number }) {
+export async function startRelay(proxy: { readonly host: string; readonly port: number }, clock: Clock) {
+  const { relayPatience, relayKeepAlive } = clock.times;
   const url = `http://${urlHost(proxy.host)}:${proxy.port}`;
   const asking = new Agent({ keepAlive: true, maxSockets: 1 });
   let isKnown = false;
@@ -34,7 +33,7 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
   /** Says what is wrong, for a person; undefined if the proxy is there. Never rejects. */
   async function problem(): Promise<string | undefined> {
     if (isKnown) return undefined;
-    const signal = AbortSignal.timeout(PATIENCE_MS);
+    const signal = deadline(clock, relayPatience);
     const question = request({ ...proxy, path: '/v1', agent: asking, signal }).on('error', () => {});
     question.once('socket', (socket) => {
       if (!question.reusedSocket) socket.once('close', () => (isKnown = false));
@@ -97,7 +96,7 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
     res.end(JSON.stringify({ type: 'error', error: { type: 'api_error', message } }));
   }
 
-  const server = createServer({ noDelay: true, requestTimeout: 0, keepAliveTimeout: KEEP_ALIVE_MS });
+  const server = createServer({ noDelay: true, requestTimeout: 0, keepAliveTimeout: relayKeepAlive });
   server.on('request', (req, res) => {
     if (req.method === 'POST') prompts += 1;
     answer(req, res).catch(() => {

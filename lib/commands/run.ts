@@ -77,6 +77,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
     );
   const host = reachableHost(listenAddress);
   const url = `http://${urlHost(host)}:${port}`;
+  const proxy = { url, clock: io.clock };
   const agent = agentOf(name, url);
   const bypass = bypassIn(agent, rest);
   if (bypass !== undefined)
@@ -85,11 +86,11 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
     );
   if (maxOutput !== undefined && agent.hasNoOutputLimit)
     throw invalid(`${name} has no setting for the longest response: leave out --max-output`);
-  const aliases = await demand({ url, listenAddress, port }, name, agent.needs);
-  const listed = await modelsOf(url);
+  const aliases = await demand({ ...proxy, listenAddress, port }, name, agent.needs);
+  const listed = await modelsOf(proxy);
   const wanted = chosen ?? nameFor(agent, aliases, listed);
   const { names } = listed;
-  const model = await modelOf(url, wanted, listed, { agent, given: contextWindow, output: maxOutput });
+  const model = await modelOf(proxy, wanted, listed, { agent, given: contextWindow, output: maxOutput });
   if (names.length > 0 && !names.includes(wanted) && !isCovered(aliases, wanted))
     io.stderr.write(
       `Warning: the service lists no model ${printable(wanted)}, so requests will probably fail: end ${name}, and give --model one of ${shown(names)}.\n`,
@@ -103,7 +104,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
     io.stderr.write(
       `Warning: ${name} cannot go on with this session in a later run: the key for its provider's name cannot be kept (${printable(why)}).\n`,
     );
-  await demandVersion(name, agent, env);
+  await demandVersion(name, agent, env, io.clock.times);
   const file = await keptFile(agent, env, directory);
   const hasOwnNames = chosen === undefined && wanted === agent.ownModel;
   const kept = hasOwnNames ? aliases : [];
@@ -117,7 +118,7 @@ async function runAgent({ given, words: [name = ''], rest, env: own, io }: Invoc
   }
   if (io.stderr.isTTY)
     io.stderr.write(`${name} uses the proxy on ${url}, and the model ${printable(wanted)}.\n`);
-  const relay = await startRelay({ host, port });
+  const relay = await startRelay({ host, port }, io.clock);
   try {
     const { env: added, args } = commandOf(agent, { ...place, url: relay.url }, env);
     // opencode takes PWD for its working directory.

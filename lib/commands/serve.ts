@@ -4,12 +4,12 @@
  */
 import cluster from 'node:cluster';
 import { constants } from 'node:os';
-import { setTimeout as passed } from 'node:timers/promises';
 import { isatty } from 'node:tty';
+import { type Clock, pause } from '../clock.ts';
 import type { Config } from '../config/config.ts';
 import { inheritedSocket } from '../config/inherited-socket.ts';
 import type { PrivatemodeError } from '../errors.ts';
-import { STOP_MARGIN, serviceManager } from '../listener/systemd.ts';
+import { serviceManager } from '../listener/systemd.ts';
 import { createLogger, type Logger, type LogOutput, statusLine } from '../observe/log.ts';
 import { type RunningProxy, startProxy } from '../proxy.ts';
 import { printable } from '../text.ts';
@@ -23,8 +23,9 @@ import { VERSION } from '../version.ts';
 export async function run(
   config: Config,
   warnings: readonly string[],
-  io: { readonly stderr: LogOutput },
+  io: { readonly stderr: LogOutput; readonly clock: Clock },
 ): Promise<number> {
+  const { clock } = io;
   const status = config.logFormat === 'json' ? undefined : statusLine(io.stderr);
   const output = status ?? io.stderr;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output });
@@ -44,7 +45,7 @@ export async function run(
       hurried = true;
       log.warn({ signal }, 'A second signal, ending the responses');
       proxy.endGrace();
-      setTimeout(endNow, LAST_WORK, signal, log, 'The end takes too long, ending at once').unref();
+      clock.after(clock.times.lastWork, () => endNow(signal, log, 'The end takes too long, ending at once'));
     } else portClosing.abort();
     stopping = true;
   };
@@ -63,6 +64,7 @@ export async function run(
   heed('on');
   try {
     proxy = await startProxy(config, {
+      clock,
       env: process.env,
       log,
       status,
@@ -76,9 +78,8 @@ export async function run(
     heed('off');
     throw thrown;
   }
-  const manager = serviceManager(process.env, (reason) =>
-    log.warn({ reason }, 'The service manager cannot be told'),
-  );
+  const notTold = (reason: string): void => log.warn({ reason }, 'The service manager cannot be told');
+  const manager = serviceManager(process.env, notTold, clock);
   await manager.ready(`listening on ${proxy.url}`);
   const code = await ended;
   log.info('Shutting down server');
@@ -90,12 +91,12 @@ export async function run(
       { delaySeconds: delay / 1000 },
       'The port closes after the delay; a second signal closes it now',
     );
-    await passed(delay, undefined, { signal: portClosing.signal }).catch(() => {});
+    await pause(clock, delay, portClosing.signal, 'waiting').catch(() => {});
   }
   portClosing.abort();
   // A disk that does not answer would hold the process, also once everything is closed.
   const tooLate = 'The end takes too long, as when a disk does not answer; ending at once';
-  setTimeout(endNow, config.shutdownGrace + STOP_MARGIN, 'SIGKILL', log, tooLate).unref();
+  clock.after(config.shutdownGrace + clock.times.stopMargin, () => endNow('SIGKILL', log, tooLate));
   await Promise.all([managerTold, proxy.close()]);
   heed('off');
   // Repeat the error as the last line, where people and log collectors look first.
@@ -106,9 +107,6 @@ export async function run(
   else if (fatal !== undefined) logFatal(log, fatal, 'The proxy has ended');
   return code;
 }
-
-/** ms from the signal that ends the responses, for their error events, the receipts and the log. */
-const LAST_WORK = 5_000;
 
 const LONGEST_REASON = 2_000;
 /** The descriptor of the log. */

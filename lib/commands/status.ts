@@ -1,6 +1,6 @@
 /** `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it. */
 import { get, type IncomingMessage } from 'node:http';
-import { setTimeout as after } from 'node:timers/promises';
+import { type Clock, deadline, pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
@@ -44,13 +44,9 @@ export const STATUS: Command = {
 
 /**
  * Accepts every proxy flag, but reads only --admin-address of them. Returns an exit code of EXIT_CODES, or 0
- * after --watch was ended. Throws config_invalid for a wrong flag, and if no proxy responds. `interval`: ms
- * between two updates of --watch.
+ * after --watch was ended. Throws config_invalid for a wrong flag, and if no proxy responds.
  */
-export async function showStatus(
-  { given, env, io: { stdout } }: Invocation,
-  interval = 1_000,
-): Promise<number> {
+async function showStatus({ given, env, io: { stdout, clock } }: Invocation): Promise<number> {
   const { adminAddress: address, watch, json } = valuesOf(SETTINGS, given);
   if (address === undefined) {
     throw invalid(
@@ -60,7 +56,7 @@ export async function showStatus(
   }
   const isTerminal = stdout.isTTY === true;
   const colours = hasColours(stdout, env);
-  const facts = await factsOf(address);
+  const facts = await factsOf(address, clock);
   if (!watch) {
     stdout.write(json ? `${safeJson(facts, 2)}\n` : renderStatus(facts, { colours }));
     const { verified, verdict } = facts.verification;
@@ -85,9 +81,9 @@ export async function showStatus(
   try {
     for (let found: StatusFacts | Error = facts; !signal.aborted; ) {
       draw(found);
-      await after(interval, undefined, { signal }).catch(() => {});
+      await pause(clock, clock.times.statusInterval, signal, 'waiting').catch(() => {});
       // Keep asking while the proxy restarts.
-      if (!signal.aborted) found = await factsOf(address).catch(asPrivatemodeError);
+      if (!signal.aborted) found = await factsOf(address, clock).catch(asPrivatemodeError);
     }
   } finally {
     process.off('SIGINT', end);
@@ -109,10 +105,10 @@ function redrawn(text: string, rows = Number.POSITIVE_INFINITY): string {
 }
 
 /** The content of both routes. Throws config_invalid with a message that says what to do. */
-async function factsOf(address: Address): Promise<StatusFacts> {
+async function factsOf(address: Address, clock: Clock): Promise<StatusFacts> {
   const [status, verification] = await Promise.all([
-    askFor(address, '/status') as Promise<StatusReport>,
-    askFor(address, '/verification') as Promise<VerificationDocument>,
+    askFor(address, '/status', clock) as Promise<StatusReport>,
+    askFor(address, '/verification', clock) as Promise<VerificationDocument>,
   ]);
   const facts = { status, verification };
   try {
@@ -128,15 +124,15 @@ async function factsOf(address: Address): Promise<StatusFacts> {
 
 const nameOf = ({ host, port }: Address): string => `${host} port ${port}`;
 
-const TIMEOUT_MS = 5_000;
 const MOST_BYTES = 64 * 1024 * 1024;
 
 /** The JSON of one route of a running proxy. Throws config_invalid with a message that says what to do. */
-export async function askFor(address: Address, path: string): Promise<unknown> {
+export async function askFor(address: Address, path: string, clock: Clock): Promise<unknown> {
   const asked = { host: reachableHost(address.host), port: address.port };
   let answer: Answer;
   try {
-    answer = await getText(`http://${urlHost(asked.host)}:${asked.port}${path}`, { timeoutMs: TIMEOUT_MS });
+    const url = `http://${urlHost(asked.host)}:${asked.port}${path}`;
+    answer = await getText(clock, url, { timeoutMs: clock.times.statusTimeout });
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;
     if (code === 'ECONNREFUSED') {
@@ -165,10 +161,11 @@ interface Answer {
  * proxy of the environment. Throws what Node throws, and if the response is not there in time or is too long.
  */
 export async function getText(
+  clock: Clock,
   url: string,
   { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: Record<string, string> },
 ): Promise<Answer> {
-  const signal = AbortSignal.timeout(timeoutMs);
+  const signal = deadline(clock, timeoutMs);
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       get(url, { headers, agent: false, signal }, resolve).on('error', reject);

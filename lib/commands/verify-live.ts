@@ -3,7 +3,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { TrustRoots } from '../attestation/verify-evidence.ts';
-import { systemClock } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import { readApiKey } from '../config/api-key.ts';
 import { type Config, configOf } from '../config/config.ts';
 import { PROTOCOL_EXPERIMENT } from '../config/rules.ts';
@@ -41,7 +41,7 @@ export type OnStep = (step: string, ms: number, holds: boolean) => void;
 export async function verifyLive(
   request: LiveRequest,
   env: Environment,
-  onStep: OnStep = () => {},
+  { clock, onStep = () => {} }: { readonly clock: Clock; readonly onStep?: OnStep },
 ): Promise<Verified> {
   const { save, manifestPath } = request;
   if (save !== undefined) prepareSave(save);
@@ -50,10 +50,10 @@ export async function verifyLive(
   const apiKey = config.apiKey && readApiKey(config.apiKey);
   if (apiKey === undefined) throw invalid('--api-key is missing');
   const roots = trustRoots(config);
-  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock: systemClock });
-  const call = createControlCall(outbound.dispatcher, systemClock);
+  const outbound = createOutbound(env, { connectTimeout: config.connectTimeout, clock });
+  const call = createControlCall(outbound.dispatcher, clock);
   const nonce = request.nonce === undefined ? undefined : readNonce(request.nonce);
-  const asking = askService(config, apiKey, { roots, call, onStep, nonce });
+  const asking = askService(config, apiKey, { roots, call, clock, onStep, nonce });
   const { verdict, exchange } = await asking.finally(() => outbound.close());
   const subject = serviceUrl(apiEndpoint);
   const report = {
@@ -84,16 +84,18 @@ async function askService(
   {
     roots,
     call,
+    clock,
     onStep,
     nonce,
   }: {
     readonly roots: TrustRoots;
     readonly call: ControlCall;
+    readonly clock: Clock;
     readonly onStep: OnStep;
     readonly nonce: Uint8Array | undefined;
   },
 ): Promise<{ readonly verdict: Verdict; readonly exchange: SavedExchange | undefined }> {
-  const vendors = { call, store: new Map(), amdKdsUrl, intelPcsUrl, clock: systemClock };
+  const vendors = { call, store: new Map(), amdKdsUrl, intelPcsUrl, clock };
   const collateral = recordCollateral(createCollateralCache(vendors));
   const { step, end } = stepwise(onStep);
   let manifest: Uint8Array | undefined;
@@ -105,16 +107,16 @@ async function askService(
   let error: PrivatemodeError | undefined;
   try {
     step('manifest');
-    const published = managedManifest({ call, cdnBaseUrl, clock: systemClock });
+    const published = managedManifest({ call, cdnBaseUrl, clock });
     manifest = manifestPath === undefined ? await published.newest() : readManifest(manifestPath);
     const control = createControlApi({
       call,
       endpoint: apiEndpoint,
       protocolVersion,
-      clock: systemClock,
+      clock,
     });
     await attest(
-      { control, roots, collateral: collateral.source, clock: systemClock, canBeOpened },
+      { control, roots, collateral: collateral.source, clock, canBeOpened },
       {
         onStep: (name) => step(STEPS[name]),
         onEvidence: ({ verdict, nonce, document }) =>
@@ -132,7 +134,7 @@ async function askService(
   if (verdict === undefined || asked === undefined || manifest === undefined) {
     const cause = error ?? new PrivatemodeError('attestation_failed', 'the service was not judged');
     const manifestSha256 = manifest && createHash('sha256').update(manifest).digest('hex');
-    const known = { at: new Date(), roots: rootsKind(roots), manifestSha256 };
+    const known = { at: new Date(clock.now()), roots: rootsKind(roots), manifestSha256 };
     return { verdict: notJudged(cause, known), exchange: undefined };
   }
   const exchange = { ...asked, manifest, roots, secret, collateral: collateral.recorded() };

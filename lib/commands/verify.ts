@@ -21,7 +21,7 @@ async function printVerdict({
   given,
   argv,
   env,
-  io: { stdout, stderr, now = () => new Date() },
+  io: { stdout, stderr, clock },
 }: Invocation): Promise<number> {
   const request = verifyRequest(given, env);
   if (request.mode === 'live') refuseFlagsNotPassed(argv, env); // a manifest may be pinned among them
@@ -33,9 +33,9 @@ async function printVerdict({
   };
   const verifying =
     request.mode === 'offline'
-      ? verifyFiles(request, now())
+      ? verifyFiles(request, new Date(clock.now()))
       : // Load the network code only for this mode.
-        import('./verify-live.ts').then(({ verifyLive }) => verifyLive(request, env, onStep));
+        import('./verify-live.ts').then(({ verifyLive }) => verifyLive(request, env, { clock, onStep }));
   const { verdict, report, warning, keep } = await verifying;
   stderr.write(warning);
   const colours = hasColours(stdout, env);

@@ -3,6 +3,7 @@
  * file checks the key, reads it, and watches the file for changes.
  */
 import { existsSync } from 'node:fs';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 import { type FileWatch, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
@@ -12,8 +13,6 @@ import { invalid } from './values.ts';
 export type ApiKeySource =
   | { readonly kind: 'literal'; readonly value: string }
   | { readonly kind: 'file'; readonly path: string };
-
-const POLL_MS = 5_000;
 
 /**
  * Parses --api-key: either the key itself, taken verbatim, or `@file`, which must be readable and hold a key.
@@ -89,11 +88,11 @@ export function watchApiKey(options: {
   readonly onKey: (key: string) => void;
   readonly onError: (error: PrivatemodeError) => void;
   readonly onUsable?: (() => void) | undefined;
-  readonly pollMs?: number;
+  readonly clock: Clock;
 }): FileWatch {
-  const { path, current: known, onKey: changed, onError: failed, onUsable: recovered } = options;
-  const { pollMs: interval = POLL_MS } = options;
-  return watchFiles({ known, read: () => readKeyFile(path), changed, failed, recovered, interval });
+  const { path, current: known, onKey: changed, onError: failed, onUsable: recovered, clock } = options;
+  const interval = clock.times.keyFileLook;
+  return watchFiles({ known, read: () => readKeyFile(path), changed, failed, recovered, interval, clock });
 }
 
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
@@ -129,13 +128,15 @@ export function configuredKey({
       onKey,
       onError,
       onUsable,
-    }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable'>) {
+      clock,
+    }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable' | 'clock'>) {
       if (source?.kind !== 'file' || first === undefined) return undefined;
       return watchApiKey({
         path: source.path,
         current: first,
         onError,
         onUsable,
+        clock,
         onKey(next) {
           value = next;
           readAt = new Date();

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { link, mkdir, open, rename, rm, unlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { systemClock } from '../clock.ts';
 import { makeDirectory } from './make-directory.ts';
 
 const WITHOUT_LINKS: ReadonlySet<string | undefined> = new Set(['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']);
@@ -72,18 +73,18 @@ export const unless = <T>(code: string, work: Promise<T>): Promise<T | undefined
     return undefined;
   });
 
-/** ms. A disk behind a network may neither answer nor fail. */
-const PATIENCE = 10_000;
-
-/** The result of work on the disk. Throws ETIMEDOUT if it takes longer than 10 s; the work itself goes on. */
-export async function inTime<T>(work: Promise<T>): Promise<T> {
+/**
+ * The result of work on the disk. Throws ETIMEDOUT if it takes longer than 10 s, because a disk behind a
+ * network may neither answer nor fail; the work itself goes on.
+ */
+export async function inTime<T>(work: Promise<T>, clock = systemClock): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const late = Object.assign(new Error('the disk does not answer in time'), { code: 'ETIMEDOUT' });
-  const timer = setTimeout(reject, PATIENCE, late);
+  const answered = clock.after(clock.times.diskPatience, () => reject(late), 'waiting');
   try {
     return await Promise.race([work, promise]);
   } finally {
-    clearTimeout(timer);
+    answered();
   }
 }
 

@@ -3,8 +3,8 @@
  */
 import { readFile, rename, stat, unlink } from 'node:fs/promises';
 import { hostname, userInfo } from 'node:os';
-import { setTimeout as delay } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
+import { pause, systemClock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { publish, unless } from './durable-file.ts';
 
@@ -17,15 +17,6 @@ interface Held {
 }
 
 /**
- * Age in ms at which a lock counts as left behind by a process that is gone: work under a lock takes far
- * less.
- */
-const STALE = 30_000;
-/** ms that a command waits while others take the lock, one after the other. */
-const PATIENCE = 60_000;
-const POLL = 25;
-
-/**
  * Runs `work` while this process holds the lock of `path`, the file `PATH.lock`. It takes over a lock that is
  * at least 30 s old (or as far in the future: the clock was set back), and tells `tookOver` whose it was.
  * Throws config_invalid if others keep the lock for 60 s, and what the file system and `work` throw.
@@ -34,16 +25,18 @@ export async function withLock<T>(
   path: string,
   tookOver: (owner: string) => void,
   work: () => Promise<T>,
+  clock = systemClock,
 ): Promise<T> {
+  const { lockStale, lockWait, lockLook } = clock.times;
   const lock = `${path}.lock`;
-  const mine: Held = { owner: owner(), at: Date.now() };
-  for (const end = Date.now() + PATIENCE; ; await delay(POLL)) {
-    if (await publish(lock, JSON.stringify({ ...mine, at: Date.now() }), 0o644)) break;
+  const mine: Held = { owner: owner(), at: clock.now() };
+  for (const end = clock.now() + lockWait; ; await pause(clock, lockLook, undefined, 'waiting')) {
+    if (await publish(lock, JSON.stringify({ ...mine, at: clock.now() }), 0o644)) break;
     const held = await heldBy(lock);
     if (held === undefined) continue;
-    if (Math.abs(Date.now() - held.at) >= STALE) {
+    if (Math.abs(clock.now() - held.at) >= lockStale) {
       if (await removeStale(lock, held)) tookOver(held.owner);
-    } else if (Date.now() >= end)
+    } else if (clock.now() >= end)
       throw new PrivatemodeError('config_invalid', `${lock} is held by ${held.owner}`, {
         remedy: 'Wait until that command has ended, and run this one again.',
       });

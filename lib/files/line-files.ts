@@ -5,6 +5,7 @@
 import { randomInt } from 'node:crypto';
 import { type FileHandle, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Clock } from '../clock.ts';
 import { openToRead } from './own-files.ts';
 
 /** A line of a file. */
@@ -159,23 +160,18 @@ async function openLineFile(path: string, open: (path: string) => Promise<FileHa
   };
 }
 
-/** ms after which a batch that is still being written counts as a failure. */
-const PATIENCE = 10_000;
-
-/** After a failure the next batch waits this many intervals: a disk that failed is tried more rarely. */
+/** After a failure the next batch waits this many pauses: a disk that failed is tried more rarely. */
 const RETRY_FACTOR = 8;
 
 /**
  * Writes records in batches, so that no request waits for the disk. `write` stores all waiting records.
  * It resolves with how many records were lost since its last success; with undefined if there was nothing to
  * write, which does not show that the disk works. After a failure it is called again later. `onFailure` is
- * called for a failure, and for a batch that takes longer than `patience` ms (default 10 s), but only once
- * for the same reason in a row. The next success calls `onRecovery` with the number of lost records.
- * `interval`: ms between two batches.
+ * called for a failure, and for a batch that takes longer than 10 s, but only once for the same reason in a
+ * row. The next success calls `onRecovery` with the number of lost records.
  */
 export function writeInBatches(deps: {
-  readonly interval: number;
-  readonly patience?: number;
+  readonly clock: Clock;
   readonly write: () => Promise<number | undefined>;
   readonly onFailure: (reason: Error) => void;
   readonly onRecovery: (lost: number) => void;
@@ -183,10 +179,12 @@ export function writeInBatches(deps: {
   /** Why records cannot be written, as reported last. */
   let failure: string | undefined;
   let writing: Promise<void> = Promise.resolve();
-  let timer: NodeJS.Timeout | undefined;
+  const { clock } = deps;
+  const { batchPause, diskPatience } = clock.times;
+  let cancel: (() => void) | undefined;
 
   function later(): void {
-    timer ??= setTimeout(flush, failure === undefined ? deps.interval : deps.interval * RETRY_FACTOR).unref();
+    cancel ??= clock.after(failure === undefined ? batchPause : batchPause * RETRY_FACTOR, flush);
   }
   function fail(reason: Error): void {
     // The code, because a message may name another temporary file each time.
@@ -201,7 +199,7 @@ export function writeInBatches(deps: {
       isSlow = true;
       fail(slow);
     };
-    const patience = setTimeout(tooSlow, deps.patience ?? PATIENCE).unref();
+    const written = clock.after(diskPatience, tooSlow);
     try {
       const lost = await deps.write();
       if (lost === undefined) return;
@@ -211,12 +209,12 @@ export function writeInBatches(deps: {
       if (!isSlow) fail(error as Error); // else each batch of a dying disk would have two reasons
       later();
     } finally {
-      clearTimeout(patience);
+      written();
     }
   }
   function flush(): Promise<void> {
-    clearTimeout(timer);
-    timer = undefined;
+    cancel?.();
+    cancel = undefined;
     writing = writing.then(write);
     return writing;
   }
@@ -226,6 +224,6 @@ export function writeInBatches(deps: {
     /** Writes a batch now. Resolves when all waiting records are written, or could not be. */
     flush,
     /** Cancels the next batch, and with it the attempts to write records that could not be written. */
-    stop: (): void => clearTimeout(timer),
+    stop: (): void => cancel?.(),
   };
 }

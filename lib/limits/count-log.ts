@@ -5,6 +5,7 @@
 import { lstat, readdir, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CLIENT_NAME } from '../access/clients-file.ts';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, linesOf, newInstance, writeInBatches } from '../files/line-files.ts';
 import { makeDirectory } from '../files/make-directory.ts';
@@ -29,10 +30,7 @@ export interface CountLogOptions {
    * always are.
    */
   readonly onRecovery: (lost: number) => void;
-  /** ms since 1970. */
-  readonly now?: () => number;
-  /** ms between two batches. Default: 250. */
-  readonly interval?: number;
+  readonly clock: Clock;
   /** Highest number of records that wait for the disk. Default: 20,000. */
   readonly mostPending?: number;
 }
@@ -65,8 +63,8 @@ const dayOf = (at: number): string => new Date(at).toISOString().slice(0, 10);
  * Throws config_invalid if the directory cannot be made or read.
  */
 export async function openCountLog(options: CountLogOptions) {
-  const { workspace, onFailure, onRecovery } = options;
-  const { now = Date.now, interval = 250, mostPending = 20_000 } = options;
+  const { workspace, onFailure, onRecovery, clock, mostPending = 20_000 } = options;
+  const { now } = clock;
   const directory = join(workspace, 'limits');
   const instance = newInstance();
   const writer = createLineWriter(openToAppend);
@@ -118,7 +116,7 @@ export async function openCountLog(options: CountLogOptions) {
     dropped = 0;
     return lost;
   }
-  const batches = writeInBatches({ interval, write: writePending, onFailure, onRecovery });
+  const batches = writeInBatches({ clock, write: writePending, onFailure, onRecovery });
 
   return {
     /**

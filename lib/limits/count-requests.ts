@@ -1,6 +1,7 @@
 /**
  * Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers.
  */
+import type { Clock } from '../clock.ts';
 import type { CountRecord } from './count-log.ts';
 import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 
@@ -22,13 +23,11 @@ interface Used {
 }
 
 export interface RequestCountsOptions {
-  /** Wall clock, ms since 1970: decides which day it is. */
-  readonly now?: () => number;
   /**
-   * ms since some moment. It measures the minute, which thus keeps its length when somebody sets the wall
-   * clock.
+   * Its wall clock decides which day it is. The monotonic one measures the minute, which thus keeps its length
+   * when somebody sets the wall clock.
    */
-  readonly monotonic?: () => number;
+  readonly clock: Pick<Clock, 'now' | 'monotonic'>;
   /**
    * The counts before a restart. Records of earlier days count no tokens, and records older than a minute
    * count no requests.
@@ -49,13 +48,12 @@ export interface RequestCountsOptions {
  * something of it counts, 8 bytes for each admission of the last minute.
  */
 export function createRequestCounts({
-  now = Date.now,
-  monotonic = () => performance.now(),
+  clock,
   before = [],
   record,
-}: RequestCountsOptions = {}): RequestCounts & { remembered(): { clients: string[]; times: number } } {
+}: RequestCountsOptions): RequestCounts & { remembered(): { clients: string[]; times: number } } {
   const clients = new Map<string, Used>();
-  let sweptAt = monotonic();
+  let sweptAt = clock.monotonic();
 
   function usedBy(name: string, day: number): Used {
     let used = clients.get(name);
@@ -80,7 +78,7 @@ export function createRequestCounts({
   }
 
   function release(name: string, tokens: number): void {
-    const at = now();
+    const at = clock.now();
     const used = usedBy(name, dayOf(at));
     used.running -= 1;
     if (!(tokens > 0)) return;
@@ -88,7 +86,7 @@ export function createRequestCounts({
     record?.({ client: name, at, requests: 0, tokens });
   }
 
-  const startedAt = now();
+  const startedAt = clock.now();
   const today = dayOf(startedAt);
   for (const { client, at, requests, tokens } of before) {
     const used = usedBy(client, today);
@@ -101,8 +99,8 @@ export function createRequestCounts({
 
   return {
     admit({ name, limits }: LimitedClient): Permit {
-      const at = now();
-      const time = monotonic();
+      const at = clock.now();
+      const time = clock.monotonic();
       sweep(time, dayOf(at));
       const used = usedBy(name, dayOf(at));
       dropOld(used, time);

@@ -110,8 +110,8 @@ export function createFairQueue(limit: number, clock: Clock) {
   function waitIn(name: string | undefined, queue: Queue, signal: AbortSignal): Promise<Leave> {
     makeRoom(queue);
     return queue.waiting.join(undefined, {
-      signal,
       clock,
+      signal,
       wait,
       tooLate: () => refused(`no place became free within ${wait / 1000} s`),
       refused: () => forget(name, queue),

@@ -2,8 +2,8 @@
  * A connection to a Redis or Valkey. Whenever it is lost, this file makes a new one. Every wait has a bound,
  * and nothing queues without one.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { createClient, ErrorReply } from '@redis/client';
+import { type Clock, pause } from '../clock.ts';
 import { parseStoreUrl } from '../config/limits-store.ts';
 
 /** A Lua script. It goes as text: the server compiles each text once, and scripts run in the order sent. */
@@ -42,6 +42,7 @@ export interface RedisConnectionOptions {
   readonly url: string;
   /** CA certificates for rediss://, in PEM. Undefined: the CAs that Node trusts. */
   readonly ca: readonly string[] | undefined;
+  readonly clock: Clock;
   /** Called with a new connection before anybody else uses it. If it rejects, the connection is given up. */
   readonly prepare: (run: Run) => Promise<void>;
   /**
@@ -65,21 +66,12 @@ const WRONG_TYPE =
   /^(?:ERR Error running script \(call to f_[0-9a-f]{40}\): @user_script:[0-9]+: )?-?WRONGTYPE\b/;
 const UNUSABLE_KEYS = 'a key of this client holds something that is no count (WRONGTYPE)';
 
-/**
- * ms for a reply; a script without one by then has failed. Replies come in order, so its connection is given
- * up too.
- */
-const REPLY_MS = 1_000;
-/** ms to connect, to set up TLS and to log in. */
-const CONNECT_MS = 2_000;
-const FIRST_RETRY_MS = 100;
-const LONGEST_RETRY_MS = 5_000;
-
 export type RedisConnection = Awaited<ReturnType<typeof openRedisConnection>>;
 
 /** Resolves after the first attempt to connect, whether it succeeded or not. Throws config_invalid. */
 export async function openRedisConnection(options: RedisConnectionOptions) {
-  const { prepare, failed, recovered, connected = () => {} } = options;
+  const { prepare, failed, recovered, connected = () => {}, clock } = options;
+  const { storeReply, storeConnect, storeFirstRetry, storeLongestRetry } = clock.times;
   const address = parseStoreUrl(options.url, '--limits-store');
   // Loaded here, so that a gateway which does not count in Redis does not pay for its client.
   const redis = await import('@redis/client');
@@ -111,7 +103,8 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
   async function runOn(client: Client, ...[script, keys, args]: Parameters<Run>): Promise<unknown> {
     const command = ['EVAL', script.text, String(keys.length), ...keys, ...args.map(String)];
     try {
-      const reply = await within(REPLY_MS, client.sendCommand(command));
+      // Replies come in order, so a connection on which one is late is given up.
+      const reply = await within(clock, storeReply, client.sendCommand(command));
       // An invalid reply may come from a proxy in between or from another server. Neither keeps count for us.
       if (!script.fits(reply)) throw new StoreError('its reply is invalid', true);
       return reply;
@@ -124,11 +117,11 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
 
   /** Tries to connect once. Resolves with the reason if that failed, else with undefined. */
   async function connect(lost: () => void): Promise<string | undefined> {
-    const client = newClient(redis.createClient, address, options.ca);
+    const client = newClient(redis.createClient, address, { ca: options.ca, connectTimeout: storeConnect });
     client.on('error', (thrown: unknown) => drop(client, reasonOf(thrown, isReply)));
     attempted = client;
     try {
-      await within(CONNECT_MS, client.connect(), signal);
+      await within(clock, storeConnect, client.connect(), signal);
       await prepare((...call) => runOn(client, ...call));
       if (!client.isReady || signal.aborted) throw new StoreError('the connection was lost', false);
     } catch (thrown) {
@@ -153,14 +146,14 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
       const reason = await connect(lost);
       tried();
       if (reason === undefined) {
-        const since = performance.now();
+        const since = clock.monotonic();
         await promise;
         // A connection that lived for longer than this was a good one, so the next attempt follows quickly.
-        if (performance.now() - since > LONGEST_RETRY_MS) attempt = 0;
+        if (clock.monotonic() - since > storeLongestRetry) attempt = 0;
       } else fail(reason);
-      const wait = Math.min(LONGEST_RETRY_MS, FIRST_RETRY_MS * 2 ** attempt);
+      const wait = Math.min(storeLongestRetry, storeFirstRetry * 2 ** attempt);
       // The random part keeps replicas that lost the same server from coming back in step.
-      await delay(wait * (0.75 + Math.random() / 4), undefined, { signal, ref: false }).catch(() => {});
+      await pause(clock, wait * (0.75 + Math.random() / 4), signal).catch(() => {});
     }
   }
 
@@ -196,9 +189,9 @@ export async function openRedisConnection(options: RedisConnectionOptions) {
 function newClient(
   create: typeof createClient,
   { host, port, tls, username, password, database }: ReturnType<typeof parseStoreUrl>,
-  ca: readonly string[] | undefined,
+  { ca, connectTimeout }: { readonly ca: readonly string[] | undefined; readonly connectTimeout: number },
 ): Client {
-  const socket = { host, port, connectTimeout: CONNECT_MS, reconnectStrategy: false } as const;
+  const socket = { host, port, connectTimeout, reconnectStrategy: false } as const;
   return create({
     socket: tls ? { ...socket, tls: true, ...(ca === undefined ? {} : { ca: [...ca] }) } : socket,
     ...(username === undefined ? {} : { username }),
@@ -216,15 +209,15 @@ function newClient(
 class NoReply extends Error {}
 
 /** The result of `promise`, or a rejection with NoReply after `ms` or when `signal` aborts. */
-function within<T>(ms: number, promise: Promise<T>, signal?: AbortSignal): Promise<T> {
+function within<T>(clock: Clock, ms: number, promise: Promise<T>, signal?: AbortSignal): Promise<T> {
   const { promise: late, reject } = Promise.withResolvers<never>();
   const abort = (): void => reject(new NoReply());
   signal?.addEventListener('abort', abort);
   // If this process itself was busy, the reply may lie in the socket by now: Node reads it before it runs
   // setImmediate.
-  const timer = setTimeout(() => setImmediate(reject, new NoReply()), ms);
+  const inTime = clock.after(ms, () => setImmediate(reject, new NoReply()), 'waiting');
   return Promise.race([promise, late]).finally(() => {
-    clearTimeout(timer);
+    inTime();
     signal?.removeEventListener('abort', abort);
   });
 }

@@ -1,5 +1,6 @@
 /** The counts of clients in a Redis or Valkey that several replicas share (--limits-store). */
 import { randomBytes } from 'node:crypto';
+import { type Clock, every } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { isCount, type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';
 import { openRedisConnection, type Run, type Script, type StoreError } from './redis-connection.ts';
@@ -30,23 +31,13 @@ export interface RedisCountsOptions {
   readonly unusable?: (client: string, reason: string) => void;
   /** Called when the keys of that client can be used again. */
   readonly usable?: (client: string) => void;
-  /**
-   * ms between two checks of the store, by which a gateway without traffic notices that the store is away.
-   * Default: 50 s.
-   */
-  readonly lookEvery?: number;
   /** CA certificates for rediss://, in PEM. Default: the CAs that Node trusts. */
   readonly ca?: readonly string[];
   /**
-   * ms since 1970. Decides only whether the day of late tokens is over; all else goes by the clock of the
+   * Its wall clock decides only whether the day of late tokens is over; all else goes by the clock of the
    * store.
    */
-  readonly now?: () => number;
-  /**
-   * ms after which the store frees the place of a request unless its replica says that the request still
-   * runs. A replica says so three times as often. Default: 60 s.
-   */
-  readonly lease?: number;
+  readonly clock: Clock;
 }
 
 /**
@@ -169,12 +160,6 @@ interface Release {
 const byTurn = ({ turn: one = Number.MAX_VALUE }: Release, { turn: other = Number.MAX_VALUE }: Release) =>
   one - other;
 
-const LEASE_MS = 60_000;
-/**
- * ms between two checks. With the time for the reply, the gateway notices within a minute that a store is
- * silently gone.
- */
-const LOOK_MS = 50_000;
 const DAY_MS = 86_400_000;
 /**
  * Highest number of releases that wait for a store that is away. The oldest give way, and their leases run
@@ -200,7 +185,8 @@ const NO_LIMIT = 1e15;
  */
 export async function openRedisCounts(options: RedisCountsOptions): Promise<RequestCounts> {
   const { failed, recovered, connected, uncounted, unusable, usable, onFailure } = options;
-  const { now = Date.now, lease = LEASE_MS, lookEvery = LOOK_MS } = options;
+  const { clock } = options;
+  const { storeLease, storeLook } = clock.times;
   /** Client → ids of its requests that run here. */
   const running = new Map<string, Set<string>>();
   /** Clients whose keys cannot be used. */
@@ -210,7 +196,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   const replica = randomBytes(9).toString('base64url');
   let count = 0;
   let turns = 0;
-  const today = (): number => Math.floor(now() / DAY_MS);
+  const today = (): number => Math.floor(clock.now() / DAY_MS);
 
   function owe(release: Release): void {
     owed.push(release);
@@ -259,7 +245,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       const failure = (await Promise.allSettled(batch)).find(({ status }) => status === 'rejected');
       if (failure?.status === 'rejected') throw failure.reason;
     }
-    const renewals = [...running].map(([client, ids]) => run(RENEW, keysOf(client), [lease, ...ids]));
+    const renewals = [...running].map(([client, ids]) => run(RENEW, keysOf(client), [storeLease, ...ids]));
     const tries = [...withoutKeys].map((client) => tryKeys(run, client));
     await Promise.all([...renewals, ...tries].map((sent) => sent.catch(unlessOfKeys)));
   }
@@ -278,15 +264,16 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
   const connection = await openRedisConnection({
     url: options.url,
     ca: options.ca,
+    clock,
     prepare,
     recovered,
     connected,
     failed: (reason) => failed(unavailable(reason), reason),
   });
-  const renewal = setInterval(() => void catchUp(connection.run).catch(() => {}), lease / 3).unref();
+  const endRenewal = every(clock, storeLease / 3, () => void catchUp(connection.run).catch(() => {}));
   // If this fails, the connection is given up, and that is reported.
   const look = (): unknown => connection.run(RENEW, keysOf(NOBODY), [1, replica]).catch(() => {});
-  const looks = setInterval(look, lookEvery).unref();
+  const endLooks = every(clock, storeLook, look);
 
   function release(client: string, id: string, tokens: number): void {
     const ids = running.get(client);
@@ -320,7 +307,7 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
     const id = `${replica}.${count}`;
     let reply: readonly number[];
     try {
-      const args = [id, tokensPerDay, requestsPerMinute, maxConcurrent, lease];
+      const args = [id, tokensPerDay, requestsPerMinute, maxConcurrent, storeLease];
       reply = (await connection.run(ADMIT, keysOf(name), args)) as readonly number[];
     } catch (thrown) {
       const { message, perhapsRun, ofKeys } = thrown as StoreError;
@@ -346,8 +333,8 @@ export async function openRedisCounts(options: RedisCountsOptions): Promise<Requ
       return (tokensPerDay ?? requestsPerMinute ?? maxConcurrent) === undefined ? NOT_COUNTED : admit(client);
     },
     async close() {
-      clearInterval(renewal);
-      clearInterval(looks);
+      endRenewal();
+      endLooks();
       // Gives all places back: otherwise the store would hold them for another minute.
       for (const [client, ids] of running) for (const id of ids) release(client, id, 0);
       await Promise.all(releasing);

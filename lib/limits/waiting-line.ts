@@ -20,14 +20,14 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   join(
     wanted: Wanted,
     {
-      signal,
       clock,
+      signal,
       wait,
       tooLate,
       refused,
     }: {
-      readonly signal: AbortSignal;
       readonly clock: Clock;
+      readonly signal: AbortSignal;
       readonly wait: number;
       readonly tooLate: () => Error;
       readonly refused: () => void;
@@ -35,7 +35,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
   ): Waiting<Wanted, Place> {
     const { promise: place, resolve, reject } = Promise.withResolvers<Place>();
     const leave = (): boolean => {
-      stopWaiting();
+      inTime();
       signal.removeEventListener('abort', interrupted);
       return this.delete(waiting);
     };
@@ -49,7 +49,7 @@ export class WaitingLine<Wanted, Place> extends Set<Waiting<Wanted, Place>> {
     };
     const interrupted = (): void => refuse(signal.reason);
     const waiting = { wanted, place, enter, refuse };
-    const stopWaiting = clock.after(wait, () => refuse(tooLate()), 'waiting');
+    const inTime = clock.after(wait, () => refuse(tooLate()), 'waiting');
     signal.addEventListener('abort', interrupted);
     this.add(waiting);
     return waiting;

@@ -1,5 +1,6 @@
 /** When the certificates and CAs of the listener expire, and the conditions that warn of it. */
 import { X509Certificate } from 'node:crypto';
+import type { Clock } from '../clock.ts';
 import type { ConditionId, ConditionSink } from '../observe/conditions.ts';
 
 /** The certificate of a PEM text that expires first: its subject and its end. */
@@ -21,10 +22,6 @@ export function firstToEnd(pem: string): Expiry {
   return all.reduce((first, next) => (next.ends < first.ends ? next : first));
 }
 
-const SOON_MS = 14 * 86_400_000;
-/** ms between two checks of the expiry. */
-export const EXPIRY_INTERVAL = 3_600_000;
-
 /**
  * Sets or clears the condition `id` of the certificates in `path`: a warning for the last 14 days, critical
  * once one has expired.
@@ -33,10 +30,10 @@ export function noteExpiry(
   conditions: ConditionSink,
   id: Extract<ConditionId, 'tls_certificate_expiry' | 'client_ca_expiry'>,
   { path, subject, ends }: Expiry & { readonly path: string | undefined },
-  now: number = Date.now(),
+  { now, times }: Pick<Clock, 'now' | 'times'>,
 ): void {
-  const left = ends.getTime() - now;
-  if (left > SOON_MS) {
+  const left = ends.getTime() - now();
+  if (left > times.expirySoon) {
     conditions.clear(id);
     return;
   }

@@ -3,16 +3,9 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { type Clock, every } from '../clock.ts';
 
 export type ConnectionTable = ReturnType<typeof trackConnections>;
-
-/**
- * ms that a connection which has had no request yet may stay open once the server closes: its client has just
- * connected to send one. With TLS, first the handshake has this time, then the request.
- */
-const FIRST_REQUEST = 1_000;
-/** ms that a TLS connection whose client has ended it may go on without completing a write. */
-const STUCK = 10_000;
 
 const ignore = (): void => {};
 
@@ -22,7 +15,8 @@ const ignore = (): void => {};
  * done while it is on its way to a slow reader, lacks connections in their TLS handshake, and keeps
  * connections that become idle after the server has closed.
  */
-export function trackConnections(server: Server, { tls }: { readonly tls: boolean }) {
+export function trackConnections(server: Server, { tls }: { readonly tls: boolean }, clock: Clock) {
+  const { firstRequest, stuckWrite } = clock.times;
   const accepted = new Set<Socket>();
   const responses = new Map<Socket, Set<ServerResponse>>();
   const used = new WeakSet<Socket>(); // sockets that have had a request
@@ -76,16 +70,16 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
    */
   function endIfStuck(socket: Socket): void {
     let left = socket.writableLength;
-    const looking = setInterval(() => {
+    const stop = every(clock, stuckWrite, () => {
       if (socket.writableLength >= left) socket.destroy();
       left = socket.writableLength;
-    }, STUCK).unref();
-    socket.once('close', () => clearInterval(looking));
+    });
+    socket.once('close', stop);
   }
 
   /** Ends a connection unless it has a response under way in a second. */
   function endWithoutRequest(socket: Socket): void {
-    setTimeout(() => responses.get(socket)?.size === 0 && socket.destroy(), FIRST_REQUEST);
+    clock.after(firstRequest, () => responses.get(socket)?.size === 0 && socket.destroy());
   }
 
   /**
@@ -129,7 +123,7 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
         if (used.has(socket)) socket.destroy();
         else endWithoutRequest(socket);
       }
-      if (tls) setTimeout(endHandshakes, FIRST_REQUEST).unref();
+      if (tls) clock.after(firstRequest, endHandshakes);
     },
     /** Ends this connection: at once if it is idle, else after the responses that are under way on it. */
     endAfterItsResponses(socket: Socket): void {

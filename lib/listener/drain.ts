@@ -1,12 +1,10 @@
 /**
  * Ends a listener: responses under way may finish in time; the others get an error and lose their connection.
  */
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Listener } from './listen.ts';
-
-/** ms for the error event of an ended stream to reach its client. */
-const FAREWELL = 2_000;
 
 /**
  * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms, or until
@@ -24,9 +22,11 @@ export async function drain(
     readonly hurry?: AbortSignal;
     readonly terminate: AbortController;
     readonly log: Logger;
+    readonly clock: Clock;
   },
 ): Promise<void> {
-  const { active, settled, grace, hurry, terminate, log } = options;
+  const { active, settled, grace, hurry, terminate, log, clock } = options;
+  const { farewell } = clock.times;
   const unfinished = active();
   if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
   else {
@@ -34,24 +34,24 @@ export async function drain(
     log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
   }
   const drained = listener.drain();
-  let last: NodeJS.Timeout | undefined;
+  let keepConnections = (): void => {};
   const endResponses = (): void => {
     if (terminate.signal.aborted) return;
     const why = hurry?.aborted ? 'A second signal came' : 'The grace period is over';
     log.warn({ unfinished: active() }, `${why}, ending what is left`);
     const message = 'the proxy was shut down before the response was complete';
     terminate.abort(new PrivatemodeError('shutting_down', message));
-    last = setTimeout(() => listener.destroy(), FAREWELL);
+    keepConnections = clock.after(farewell, () => listener.destroy(), 'waiting');
   };
-  const graceOver = setTimeout(endResponses, grace);
+  const keepResponses = clock.after(grace, endResponses, 'waiting');
   if (hurry?.aborted) endResponses();
   else hurry?.addEventListener('abort', endResponses);
   await drained;
   hurry?.removeEventListener('abort', endResponses);
-  clearTimeout(graceOver);
-  clearTimeout(last);
+  keepResponses();
+  keepConnections();
   const { promise: late, resolve } = Promise.withResolvers<void>();
-  const patience = setTimeout(resolve, FAREWELL);
+  const inTime = clock.after(farewell, resolve, 'waiting');
   await Promise.race([settled(), late]);
-  clearTimeout(patience);
+  inTime();
 }

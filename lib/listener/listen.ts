@@ -10,8 +10,8 @@ import { chmod, lstat, rename, unlink } from 'node:fs/promises';
 import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
 import { createConnection, type Socket } from 'node:net';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { TLSSocket } from 'node:tls';
+import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { listenFailed } from '../listen-failed.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
@@ -56,8 +56,7 @@ export interface ListenerOptions {
    * at most once a minute.
    */
   readonly onWrongScheme?: (advice: string) => void;
-  /** ms for the head of a request, and for a TLS handshake. Default 15 s. */
-  readonly headTimeout?: number;
+  readonly clock: Clock;
 }
 
 export type Listener = Awaited<ReturnType<typeof listen>>;
@@ -67,8 +66,6 @@ export type Listener = Awaited<ReturnType<typeof listen>>;
  */
 const SERVER_OPTIONS = {
   requestTimeout: 0, // lib/gateway/receive-body.ts enforces a minimum rate instead
-  connectionsCheckingInterval: 1_000,
-  keepAliveTimeout: 75_000,
   maxHeaderSize: 64 * 1024,
   insecureHTTPParser: false,
   requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
@@ -117,7 +114,8 @@ export const SOCKET_UMASK = 0o077;
  * Makes the path of a socket free before the proxy listens there: removes the file of a socket on which
  * nobody answers, as a killed process leaves it behind. Throws listen_failed.
  */
-export async function claimSocket(path: string): Promise<void> {
+export async function claimSocket(path: string, clock: Clock): Promise<void> {
+  const { socketFileFresh } = clock.times;
   // If the path cannot be read, listening fails and says why.
   const found = await lstat(path, { bigint: true }).catch(() => undefined);
   if (found === undefined) return;
@@ -130,14 +128,12 @@ export async function claimSocket(path: string): Promise<void> {
   connection.destroy();
   if (reason === 'ENOENT') return;
   if (reason !== 'ECONNREFUSED') throw listenFailed(path, path, { code: reason });
-  const age = Date.now() - Number(found.mtimeMs);
-  if (age < 0 || age >= FRESH) return removeStale(path, found); // below 0: the clock was set back
-  await delay(FRESH - age);
-  return claimSocket(path);
+  // The program that has just created a socket file may not have begun to listen on it yet.
+  const age = clock.now() - Number(found.mtimeMs);
+  if (age < 0 || age >= socketFileFresh) return removeStale(path, found); // below 0: the clock was set back
+  await pause(clock, socketFileFresh - age, undefined, 'waiting');
+  return claimSocket(path, clock);
 }
-
-/** ms in which the program that created a socket file may not have begun to listen on it yet. */
-const FRESH = 1_000;
 
 /**
  * Removes the file that was found stale, and no other: if two programs start at once, the second may find the
@@ -172,9 +168,16 @@ const NO_FILE =
  * and config_invalid for an inherited socket that is a file in place of a port, or a port in place of a file.
  */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
-  const { listenAddress: host, port: wanted, socketFile, fd, tls, headTimeout = 15_000 } = options;
+  const { listenAddress: host, port: wanted, socketFile, fd, tls, clock } = options;
   const { response = ServerResponse, clientCertificates } = options;
-  const serverOptions = { ...SERVER_OPTIONS, headersTimeout: headTimeout, ServerResponse: response };
+  const { headTimeout, headLook, keepAliveTimeout } = clock.times;
+  const serverOptions = {
+    ...SERVER_OPTIONS,
+    headersTimeout: headTimeout,
+    connectionsCheckingInterval: headLook,
+    keepAliveTimeout,
+    ServerResponse: response,
+  };
   const server: HttpServer | HttpsServer =
     tls === undefined
       ? new PlainServer(serverOptions)
@@ -186,7 +189,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
           ...(clientCertificates === undefined ? {} : { requestCert: true, rejectUnauthorized: false }),
         });
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
-  const connections = trackConnections(server, { tls: tls !== undefined });
+  const connections = trackConnections(server, { tls: tls !== undefined }, clock);
   const certified =
     clientCertificates && trackCertificates(server as HttpsServer, connections, clientCertificates);
   server.on('request', (req, res) => {
@@ -197,7 +200,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
   // lib/gateway/receive-body.ts sends 100 Continue when it wants the body of an admitted request.
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
-  refuseMalformed(server, connections, options.onWrongScheme);
+  refuseMalformed(server, connections, clock, options.onWrongScheme);
 
   const file = fd === undefined ? socketFile : undefined;
   // The umask alone gives the file its mode, because chmod would follow a link that somebody has put in its

@@ -4,6 +4,7 @@
  */
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { type Clock, every } from '../clock.ts';
 import type { ConnectionTable } from './connections.ts';
 
 const STATUS: Readonly<Record<string, string>> = {
@@ -13,19 +14,12 @@ const STATUS: Readonly<Record<string, string>> = {
 };
 
 /**
- * ms that a refusal gets to arrive before the connection closes: closing with unread bytes sends a reset,
- * which may overtake it.
- */
-const LINGER = 1_000;
-/**
  * Bytes of a plain HTTP request that the TLS port reads before it closes: a client that writes its whole
  * request before it reads would otherwise get a reset in place of the response. Node keeps these bytes in
  * memory until the close, so there is a limit for them, and for the connections that wait at the same time.
  */
 const MOST_UNREAD = 8 * 1024 * 1024;
 const MOST_WAITING = 8;
-/** ms between two checks of how many bytes were read, and for how long. */
-const CHECK_INTERVAL = 20;
 
 /** Advice for the reader of the log, by what the client speaks. */
 const WRONG_SCHEME = {
@@ -33,8 +27,6 @@ const WRONG_SCHEME = {
   https:
     'A client speaks TLS to the plain HTTP port: its base URL has to begin with http://, or give --tls-cert-path and --tls-key-path',
 } as const;
-/** ms between two reports of a wrong scheme: a client that retries must not fill the log. */
-const WRONG_SCHEME_INTERVAL = 60_000;
 
 const errorBody = (message: string): string =>
   JSON.stringify({ error: { message, type: 'invalid_request_error', code: 'malformed_request' } });
@@ -60,16 +52,20 @@ const TLS_HANDSHAKE = 0x16;
 /**
  * Refuses bytes that are no HTTP request: sends a status, and neither keeps nor echoes any of the bytes. If a
  * response is already on its way, the status would end up in the middle of it, so the connection just ends.
+ * Otherwise the connection closes a little later: closing with unread bytes sends a reset, which may overtake
+ * the status.
  */
 export function refuseMalformed(
   server: Server,
   connections: ConnectionTable,
-  onWrongScheme: ((advice: string) => void) | undefined,
+  clock: Clock,
+  onWrongScheme?: (advice: string) => void,
 ): void {
+  const { strangerLinger, strangerLook, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const reportScheme = (scheme: keyof typeof WRONG_SCHEME): void => {
-    const now = performance.now();
-    if (now - reportedAt < WRONG_SCHEME_INTERVAL) return;
+    const now = clock.monotonic();
+    if (now - reportedAt < wrongSchemePause) return; // a client that retries must not fill the log
     reportedAt = now;
     onWrongScheme?.(WRONG_SCHEME[scheme]);
   };
@@ -81,8 +77,10 @@ export function refuseMalformed(
     if (!socket.writable || connections.hasBegunResponse(socket)) return void socket.destroy();
     const body = BODY[status];
     socket.end(body === undefined ? refusal(status) : refusal(status, JSON_TYPE, body));
-    const deadline = setTimeout(() => socket.destroy(), LINGER);
-    socket.once('close', () => clearTimeout(deadline));
+    socket.once(
+      'close',
+      clock.after(strangerLinger, () => socket.destroy()),
+    );
   };
 
   let waiting = 0;
@@ -100,13 +98,13 @@ export function refuseMalformed(
       return raw;
     };
     raw.destroy = allowDestroy; // the failed TLS socket calls destroy once: skip that call
-    const end = performance.now() + LINGER;
-    const check = setInterval(() => {
-      if (raw.bytesRead > MOST_UNREAD || performance.now() > end) allowDestroy().destroy();
-    }, CHECK_INTERVAL);
+    const end = clock.monotonic() + strangerLinger;
+    const stop = every(clock, strangerLook, () => {
+      if (raw.bytesRead > MOST_UNREAD || clock.monotonic() > end) allowDestroy().destroy();
+    });
     raw.once('close', () => {
       waiting--;
-      clearInterval(check);
+      stop();
     });
   };
 

@@ -1,16 +1,14 @@
 /** What systemd wants from a service: readiness and keep-alives. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
+import { type Clock, every } from '../clock.ts';
 
 /**
  * Sends one message (`READY=1`, …). The unit needs NotifyAccess=all, because a child process sends the
  * message.
  */
-const systemdNotify = (variables: readonly string[]): Promise<unknown> =>
-  promisify(execFile)('systemd-notify', variables, { timeout: 10_000 });
-
-/** ms after the grace period: for the end of the remaining responses, for receipts and logs. */
-export const STOP_MARGIN = 15_000;
+const systemdNotify = (variables: readonly string[], { managerTimeout }: Clock['times']): Promise<unknown> =>
+  promisify(execFile)('systemd-notify', variables, { timeout: managerTimeout });
 
 /**
  * Tells the service manager what it wants to know of a running service (sd_notify(3)), if NOTIFY_SOCKET names
@@ -21,6 +19,7 @@ export const STOP_MARGIN = 15_000;
 export function serviceManager(
   env: NodeJS.ProcessEnv,
   onFailure: (reason: string) => void,
+  clock: Clock,
   notify = systemdNotify,
   pid = process.pid,
 ) {
@@ -28,7 +27,7 @@ export function serviceManager(
   const tell = async (...variables: string[]): Promise<void> => {
     if (!env['NOTIFY_SOCKET']) return;
     try {
-      await notify(variables);
+      await notify(variables, clock.times);
       failed = false;
     } catch (thrown) {
       if (!failed) onFailure((thrown as Error).message);
@@ -36,7 +35,7 @@ export function serviceManager(
     }
   };
   const interval = watchdogInterval(env, pid);
-  let timer: NodeJS.Timeout | undefined;
+  let stop = (): void => {};
   return {
     /**
      * Called when the port is open. `status` is what `systemctl status` shows. Starts the keep-alives, if the
@@ -46,15 +45,15 @@ export function serviceManager(
       await tell('READY=1', `STATUS=${status}`);
       if (interval === undefined) return;
       // A timer that fires is the proof of life: it needs the event loop that everything else needs.
-      timer = setInterval(() => void tell('WATCHDOG=1'), interval).unref();
+      stop = every(clock, interval, () => void tell('WATCHDOG=1'));
     },
     /**
      * Called when the proxy begins to stop, which may take `ms` and a margin: without asking for that time, a
      * proxy with a long --shutdown-grace would be killed after TimeoutStopSec. Ends the keep-alives.
      */
     async stopping(ms: number): Promise<void> {
-      clearInterval(timer);
-      await tell('STOPPING=1', `EXTEND_TIMEOUT_USEC=${(ms + STOP_MARGIN) * 1000}`);
+      stop();
+      await tell('STOPPING=1', `EXTEND_TIMEOUT_USEC=${(ms + clock.times.stopMargin) * 1000}`);
     },
   };
 }

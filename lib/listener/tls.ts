@@ -18,7 +18,7 @@ export interface TlsMaterial {
   readonly key: string;
 }
 
-type Follower<T> = Pick<Parameters<typeof watchFiles<T>>[0], 'changed' | 'failed' | 'recovered'>;
+type Follower<T> = Pick<Parameters<typeof watchFiles<T>>[0], 'changed' | 'failed' | 'recovered' | 'clock'>;
 
 /** CA certificates, each in PEM. */
 export type ClientCas = readonly string[];
@@ -63,7 +63,7 @@ const NO_CERTIFICATE: readonly (readonly [form: RegExp, fault: string])[] = [
  * be. `recovered` is called when a pair can be used again.
  */
 export const watchTls = (files: TlsFiles, known: TlsMaterial, on: Follower<TlsMaterial>): FileWatch =>
-  watchFiles({ known, read: () => loadTls(files), interval: 10_000, ...on });
+  watchFiles({ known, read: () => loadTls(files), interval: on.clock.times.certificateLook, ...on });
 
 /**
  * Reads the CAs that certificates of clients must come from (--tls-client-ca): one or more CA certificates,
@@ -101,7 +101,7 @@ const isIssuedBy = (certificate: X509Certificate, issuer: X509Certificate): bool
 
 /** Reads the CAs every 10 s, with the same callbacks as `watchTls`. */
 export const watchClientCas = (path: string, known: ClientCas, on: Follower<ClientCas>): FileWatch =>
-  watchFiles({ known, read: () => loadClientCas(path), interval: 10_000, ...on });
+  watchFiles({ known, read: () => loadClientCas(path), interval: on.clock.times.certificateLook, ...on });
 
 function read(path: string, flag: string): string {
   try {

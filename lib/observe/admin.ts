@@ -5,6 +5,7 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode } from '../errors.ts';
 import { listenFailed } from '../listen-failed.ts';
 import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
@@ -76,8 +77,10 @@ export async function startAdmin({
   flag,
   host,
   admit,
+  clock,
   ...options
 }: Shown & {
+  readonly clock: Clock;
   readonly flag: keyof typeof LISTENERS;
   readonly host: string;
   /** 0: any free port. */
@@ -102,7 +105,9 @@ export async function startAdmin({
       return refusal(405, 'method_not_allowed', 'use GET', { allow: 'GET, HEAD' });
     return route({ ...options, page });
   };
-  const server = createServer({ requestTimeout: 10_000, headersTimeout: 10_000 }, async (req, res) => {
+  const { adminTimeout } = clock.times;
+  const limits = { requestTimeout: adminTimeout, headersTimeout: adminTimeout };
+  const server = createServer(limits, async (req, res) => {
     const { status, headers, body } = await answer(req).catch(() =>
       refusal(500, 'internal', 'what was asked for could not be collected'),
     );

@@ -1,4 +1,5 @@
 /** What needs a person's attention: the table of what can be wrong, and the registry of what is wrong now. */
+import type { Clock } from '../clock.ts';
 import type { Logger } from './log.ts';
 
 export type Severity = 'info' | 'warning' | 'critical';
@@ -305,7 +306,8 @@ interface Entry {
   readonly severity: Severity;
   readonly remedy: string;
   readonly since: number;
-  readonly timer: NodeJS.Timeout | undefined;
+  /** Cancels the timer that ends it, if there is one. */
+  readonly cancel: (() => void) | undefined;
 }
 
 const RANKS: readonly Severity[] = ['critical', 'warning', 'info'];
@@ -317,14 +319,14 @@ const MOST_MESSAGES = 3;
 /**
  * The registry of the conditions that hold now. It logs a condition when it begins, when another cause joins
  * or the condition becomes worse, and when it ends. With several workers it logs each of these once for all,
- * whichever worker reports it. `now`: ms since 1970.
+ * whichever worker reports it.
  */
 export function createConditions({
   log,
-  now = Date.now,
+  clock,
 }: {
   readonly log: Logger;
-  readonly now?: () => number;
+  readonly clock: Pick<Clock, 'now' | 'after'>;
 }) {
   const held = new Map<ConditionId, Map<string, Entry>>();
 
@@ -333,12 +335,12 @@ export function createConditions({
     const entries = held.get(id) ?? new Map<string, Entry>();
     held.set(id, entries);
     const before = entries.get(of);
-    clearTimeout(before?.timer);
+    before?.cancel?.();
     const isKnown = [...entries.values()].some(
       (entry) => entry.message === message && rank(entry) <= rank({ severity }),
     );
-    const timer = lasts === undefined ? undefined : setTimeout(clear, lasts, id, { of }).unref();
-    entries.set(of, { message, severity, remedy, since: before?.since ?? now(), timer });
+    const cancel = lasts === undefined ? undefined : clock.after(lasts, () => clear(id, { of }));
+    entries.set(of, { message, severity, remedy, since: before?.since ?? clock.now(), cancel });
     if (isKnown && fields === undefined) return;
     const { level = LEVELS[severity], begins } = row(id);
     log[level]({ condition: id, reason: message, remedy, ...fields }, begins);
@@ -347,7 +349,7 @@ export function createConditions({
   /** Removes the entry for `of`. Returns whether the condition has ended with it. */
   function drop(id: ConditionId, of: string): boolean {
     const entries = held.get(id);
-    clearTimeout(entries?.get(of)?.timer);
+    entries?.get(of)?.cancel?.();
     if (entries?.delete(of) !== true || entries.size > 0) return false;
     return held.delete(id);
   }
@@ -383,7 +385,7 @@ export function createConditions({
       ),
     /** Ends the timers. */
     close(): void {
-      for (const entries of held.values()) for (const { timer } of entries.values()) clearTimeout(timer);
+      for (const entries of held.values()) for (const { cancel } of entries.values()) cancel?.();
     },
   };
 }

@@ -3,6 +3,7 @@
  * request.
  */
 import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Clock } from '../clock.ts';
 import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/epoch.ts';
 import type { Standing } from '../session/standing.ts';
@@ -98,7 +99,7 @@ export function createMetrics(options: {
   readonly processMetrics?: boolean;
   /** Returns the snapshots of the other processes that share the work; called at each scrape. */
   readonly others?: () => Promise<readonly (readonly object[])[]>;
-  readonly now?: () => number;
+  readonly clock: Clock;
 }) {
   const registry = new Registry();
   const registers = [registry];
@@ -106,7 +107,7 @@ export function createMetrics(options: {
   for (const name of MISNAMED) registry.removeSingleMetric(name);
   exposeCounters(options.counters, registers);
   exposeErrors(options.counters, registers, options.clients === true);
-  const now = options.now ?? Date.now;
+  const { now } = options.clock;
   exposeProtection(options.protection, now, registers);
   exposeConditions(options.conditions ?? (() => []), now, registers);
   exposeCertificate(options.certificateEnds ?? (() => undefined), now, registers);

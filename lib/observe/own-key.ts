@@ -2,6 +2,7 @@
  * Whether the service still accepts the API keys of the operator, judged by its responses to requests with
  * them: the key of --api-key, and the keys of entries of the clients file.
  */
+import type { Clock } from '../clock.ts';
 import type { ConditionSink } from './conditions.ts';
 
 /**
@@ -20,24 +21,22 @@ export type OwnKeyEvent =
   | { readonly type: 'configured'; readonly key: string }
   | { readonly type: 'clients'; readonly keys: ReadonlyMap<string, string> };
 
-const MINUTE_MS = 60_000;
 const MANY = 3;
 
 /**
  * Follows the events of all workers, for each key by itself. The condition own_key_rejected begins with the
  * first refusal of a key, is critical at three refusals within a minute, and ends with a later `answered`
  * under that key, or when another key replaces it, or none. Ignores requests that were sent with a key that
- * was replaced since. `now`: ms of a clock that is never set back. `origin`: where the key of --api-key comes
- * from.
+ * was replaced since. `origin`: where the key of --api-key comes from.
  */
 export function watchOwnKey({
   conditions,
   origin = () => undefined,
-  now = () => performance.now(),
+  clock,
 }: {
   readonly conditions: ConditionSink;
   readonly origin?: (() => string | undefined) | undefined;
-  readonly now?: () => number;
+  readonly clock: Pick<Clock, 'monotonic' | 'times'>;
 }): (event: OwnKeyEvent) => void {
   const refusals = new Map<string | undefined, { readonly key: string; readonly times: readonly number[] }>();
   let configured: string | undefined;
@@ -64,9 +63,10 @@ export function watchOwnKey({
     if (isReplaced(client, key)) return;
     if (type === 'answered') return accepted(client);
     const { times = [] } = refusals.get(client) ?? {};
-    const refused = [...times, now()].slice(-MANY);
+    const now = clock.monotonic();
+    const refused = [...times, now].slice(-MANY);
     refusals.set(client, { key, times: refused });
-    const isMany = refused.length === MANY && now() - (refused[0] as number) <= MINUTE_MS;
+    const isMany = refused.length === MANY && now - (refused[0] as number) <= clock.times.ownKeyWindow;
     const from =
       client === undefined ? (origin() ?? '--api-key') : `the client ${client} in the file of --clients`;
     conditions.set('own_key_rejected', `401 for the key of ${from}`, {

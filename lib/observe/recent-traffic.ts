@@ -1,4 +1,5 @@
 /** The traffic on the status page: the last two minutes by the second, and the last requests. */
+import { type Clock, every } from '../clock.ts';
 import type { FinishedRequest, RefusedRequests, Traffic, TrafficSecond } from './status-report.ts';
 
 /** Seconds that are kept. */
@@ -20,12 +21,13 @@ export type TrafficLog = ReturnType<typeof createTrafficLog>;
 /**
  * Records requests as they end, and the events of streams while they run. `inFlight` returns how many
  * requests run, and `events` how many events of streams went out since the start. Both are called once a
- * second and for each snapshot, never per token. `now`: ms since 1970.
+ * second and for each snapshot, never per token.
  */
 export function createTrafficLog(
   { inFlight, events }: { readonly inFlight: () => number; readonly events: () => number },
-  now: () => number = Date.now,
+  clock: Clock,
 ) {
+  const { now } = clock;
   let seconds: Second[] = [];
   let finished: FinishedRequest[] = [];
   let refused: readonly RefusedRequests[] = [];
@@ -57,7 +59,7 @@ export function createTrafficLog(
     counted = all;
   }
 
-  const timer = setInterval(sample, 1000).unref();
+  const stop = every(clock, clock.times.trafficSample, sample);
   return {
     /** `gapMs`: mean ms between the events of the stream of `request`; undefined if it had fewer than two. */
     observe(request: FinishedRequest, gapMs: number | undefined): void {
@@ -80,7 +82,7 @@ export function createTrafficLog(
       sample();
       return { inFlight: inFlight(), seconds, finished, refused };
     },
-    close: (): void => clearInterval(timer),
+    close: stop,
   };
 }
 

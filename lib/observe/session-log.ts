@@ -1,6 +1,7 @@
 /**
  * Reports on a session: logs its events and the progress of its start, and sets the condition of its state.
  */
+import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { Observer, SessionEvent } from '../session/events.ts';
 import type { Standing, StateName } from '../session/standing.ts';
@@ -135,9 +136,6 @@ export function watchStanding({
 
 const fields = ({ code, message, remedy }: PrivatemodeError) => ({ code, reason: message, remedy });
 
-/** ms after which the log or the terminal says what the start waits for. */
-const PATIENCE = 3_000;
-
 /**
  * Logs once when the proxy is ready. If that takes longer than 3 s, it also shows what the proxy waits for.
  * On a terminal, one line shows it and counts the seconds since the start. Otherwise each thing that the
@@ -145,34 +143,36 @@ const PATIENCE = 3_000;
  * short and for people. `statusPage`: the address of the status page, if there is one.
  */
 export function reportStart({
+  clock,
   log,
   status,
   statusPage,
 }: {
+  readonly clock: Clock;
   readonly log: Logger;
   readonly status?: StatusOutput | undefined;
   readonly statusPage?: string | undefined;
 }) {
-  const startedAt = performance.now();
+  const startedAt = clock.monotonic();
   let waitedFor: string | undefined;
   let baseUrls: { readonly [name: string]: string } | undefined;
   let step: string | undefined;
   let verdict: Extract<SessionEvent, { verdict: unknown }>['verdict'] | undefined;
   let verified = false;
   let done = false;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel: (() => void) | undefined;
 
   function stopWaiting(): void {
-    clearTimeout(timer);
-    timer = undefined;
+    cancel?.();
+    cancel = undefined;
     status?.show(undefined);
   }
 
   function waiting(): void {
-    const seconds = Math.round((performance.now() - startedAt) / 1000);
+    const seconds = Math.round((clock.monotonic() - startedAt) / 1000);
     if (status !== undefined) {
       status.show(`${step} … ${seconds} s since the start`);
-      timer = setTimeout(waiting, 1_000).unref();
+      cancel = clock.after(clock.times.startLook, waiting);
     } else if (step !== waitedFor) log.info({ seconds }, `Still starting: ${step}`);
     waitedFor = step;
   }
@@ -202,7 +202,7 @@ export function reportStart({
       switch (event.type) {
         case 'step':
           step = event.message;
-          timer ??= setTimeout(waiting, PATIENCE).unref();
+          cancel ??= clock.after(clock.times.startPatience, waiting);
           return;
         case 'attested':
           verdict = event.verdict;

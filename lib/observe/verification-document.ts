@@ -2,6 +2,7 @@
  * The document of `GET /verification`: what protects requests now, and how the proxy established that. Its
  * schema: docs/verification.schema.json.
  */
+import type { Clock } from '../clock.ts';
 import { type EnforcedManifest, manifestHistory } from '../manifest-log/manifest-changes.ts';
 import { type EpochFacts, epochFacts } from '../session/epoch-facts.ts';
 import { type ChainLink, chainOfTrust } from '../verdict/chain-of-trust.ts';
@@ -100,12 +101,14 @@ export function createVerification({
   epoch,
   verdict,
   workspace,
+  clock,
   ...fixed
 }: Pick<VerificationFacts, 'version' | 'protocol'> & {
   readonly standing: () => VerificationFacts['standing'];
   readonly epoch: () => EpochFacts | undefined;
   readonly verdict: () => Verdict | undefined;
   readonly workspace: string;
+  readonly clock: Pick<Clock, 'now'>;
 }) {
   let history: Promise<readonly EnforcedManifest[]> | undefined;
   async function document(): Promise<VerificationDocument> {
@@ -113,7 +116,7 @@ export function createVerification({
     const manifests = await history;
     return verificationDocument({
       ...fixed,
-      now: new Date(),
+      now: new Date(clock.now()),
       standing: standing(),
       epoch: epoch(),
       verdict: verdict(),

@@ -27,10 +27,11 @@ export async function watchRequests({
 }: Parameters<typeof createMetrics>[0] & { readonly counters: Counters; readonly events: () => number }) {
   const metrics = (await import('./metrics.ts')).createMetrics(options);
   let ended = 0;
-  const traffic = createTrafficLog({
-    inFlight: () => options.counters.inFlight,
-    events: () => ended + events(),
-  });
+  const { clock, counters } = options;
+  const traffic = createTrafficLog(
+    { inFlight: () => counters.inFlight, events: () => ended + events() },
+    clock,
+  );
   return {
     metrics,
     traffic,
@@ -43,7 +44,7 @@ export async function watchRequests({
       ended += stats.events;
       const finished = {
         id: requestId,
-        at: Date.now(),
+        at: clock.now(),
         ...(client === undefined ? {} : { client }),
         endpoint: route,
         model: model ?? null,

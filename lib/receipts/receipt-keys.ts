@@ -11,6 +11,7 @@ import {
 } from 'node:crypto';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { publish, replace, unless } from '../files/durable-file.ts';
 import { withLock } from '../files/file-lock.ts';
@@ -113,6 +114,7 @@ async function keepPublicKey(directory: string, key: KeyObject): Promise<boolean
  */
 export async function replaceKey(
   directory: string,
+  clock: Clock,
   announce: (next: string) => Promise<void>,
 ): Promise<{ readonly before: string; readonly next: string }> {
   const path = join(directory, KEY_FILES.private);
@@ -131,6 +133,7 @@ export async function replaceKey(
       await replace(join(directory, KEY_FILES.public), pemOf(publicKey), 0o644);
       return { before: keySha256(createPublicKey(key)), next };
     },
+    clock,
   );
 }
 

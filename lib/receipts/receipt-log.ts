@@ -4,6 +4,7 @@
  */
 import { createPublicKey, type KeyObject } from 'node:crypto';
 import { join } from 'node:path';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { createLineWriter, newInstance, writeInBatches } from '../files/line-files.ts';
 import { openOwnToAppend } from '../files/own-files.ts';
@@ -44,12 +45,7 @@ export interface ReceiptLogOptions {
   readonly onReplaced?: () => void;
   /** Receipts of requests. The log adds to these counts. */
   readonly counters?: { written: number; lost: number };
-  /** ms since 1970. */
-  readonly now?: () => number;
-  /** ms between two batches. */
-  readonly interval?: number;
-  /** ms between two lines that sum up refusals. */
-  readonly refusalInterval?: number;
+  readonly clock: Clock;
   /** Receipts that may wait for the disk. Further ones are lost. */
   readonly mostPending?: number;
   /** Exchanges that are kept. Default: those of about a month. */
@@ -60,8 +56,6 @@ export interface ReceiptLogOptions {
 const LINES_PER_TURN = 16;
 /** The most lines of one write. */
 const MOST_LINES = 500;
-/** ms after a loss within which further losses are reported with it. */
-const LOSS_DELAY = 1_000;
 /** Refused requests get lines of their own only while fewer than this share of `mostPending` records wait. */
 const REFUSED_SHARE = 0.1;
 
@@ -72,14 +66,15 @@ const REFUSED_SHARE = 0.1;
 export async function openReceiptLog(options: ReceiptLogOptions) {
   const { workspace, version, nextKey, onFailure, onRecovery } = options;
   const { onLoss = () => {}, onUnpruned = () => {}, onReplaced } = options;
-  const { now = Date.now, interval = 250, refusalInterval = 60_000, mostPending = 10_000 } = options;
+  const { clock, mostPending = 10_000 } = options;
+  const { now, times } = clock;
   const { mostExchanges, counters = { written: 0, lost: 0 } } = options;
   const directory = join(workspace, 'receipts');
   const instance = newInstance();
   const time = (): string => new Date(now()).toISOString();
   /** Records that have no line yet, in order. */
   let pending: ReceiptRecord[] = [];
-  const verdicts = createVerdictStore(directory, { most: mostExchanges, onUnpruned });
+  const verdicts = createVerdictStore(directory, { most: mostExchanges, onUnpruned }, now);
   let seq = 0;
   let prev = NOTHING_BEFORE;
   const writer = createLineWriter(openOwnToAppend);
@@ -92,7 +87,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   let dropped = 0;
   /** How many of the dropped receipts `onLoss` does not know of yet. */
   let untold = 0;
-  let lossTimer: NodeJS.Timeout | undefined;
+  let cancelLoss: (() => void) | undefined;
   let refusals = sumRefusals();
   let isSumDue = false;
 
@@ -140,8 +135,8 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
   }
 
   function tellLoss(): void {
-    clearTimeout(lossTimer);
-    lossTimer = undefined;
+    cancelLoss?.();
+    cancelLoss = undefined;
     if (untold > 0) onLoss(untold);
     untold = 0;
   }
@@ -154,7 +149,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     const names = { key: name, ...(nextKey === undefined ? {} : { nextKey }) };
     pending = [{ type: 'opened', time: time(), version, ...names, found }];
     await writePending(key);
-    const batches = writeInBatches({ interval, write: () => writePending(key), onFailure, onRecovery });
+    const batches = writeInBatches({ clock, write: () => writePending(key), onFailure, onRecovery });
 
     function enqueue(record: ReceiptRecord): void {
       if (pending.length < mostPending) pending.push(record);
@@ -164,12 +159,12 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
     function lose(count: number): void {
       dropped += count;
       untold += count;
-      lossTimer ??= setTimeout(tellLoss, LOSS_DELAY).unref(); // waits for no write, which may hang
+      cancelLoss ??= clock.after(times.lossDelay, tellLoss); // waits for no write, which may hang
       counters.lost += count;
     }
-    let sumTimer: NodeJS.Timeout | undefined;
+    let cancelSum = (): void => {};
     function addRefusal(receipt: RequestReceipt): void {
-      if (refusals.isEmpty()) sumTimer = setTimeout(sumIsDue, refusalInterval).unref();
+      if (refusals.isEmpty()) cancelSum = clock.after(times.refusalInterval, sumIsDue);
       refusals.add(receipt, now());
     }
     function sumIsDue(): void {
@@ -218,7 +213,7 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
        * lost.
        */
       async close(): Promise<void> {
-        clearTimeout(sumTimer);
+        cancelSum();
         await batches.flush();
         if (!refusals.isEmpty()) pending.push(refusals.record(now()));
         refusals = sumRefusals();
@@ -305,12 +300,14 @@ async function readChains(directory: string) {
 export async function rotateReceiptKey({
   workspace,
   version,
-}: Pick<ReceiptLogOptions, 'workspace' | 'version'>) {
+  clock,
+}: Pick<ReceiptLogOptions, 'workspace' | 'version' | 'clock'>) {
   const fail = (reason: Error): never => {
     throw reason;
   };
-  return replaceKey(join(workspace, 'receipts'), async (nextKey) => {
-    const log = await openReceiptLog({ workspace, version, nextKey, onFailure: fail, onRecovery: () => {} });
+  return replaceKey(join(workspace, 'receipts'), clock, async (nextKey) => {
+    const options = { workspace, version, clock, nextKey };
+    const log = await openReceiptLog({ ...options, onFailure: fail, onRecovery: () => {} });
     await log.close();
   });
 }

@@ -35,6 +35,7 @@ interface KeptVerdict {
 export function createVerdictStore(
   directory: string,
   { most = MOST_EXCHANGES, onUnpruned }: { most?: number | undefined; onUnpruned: (reason: Error) => void },
+  now: () => number,
 ) {
   /** Verdicts that are not stored yet, by digest. They are few. */
   const pending = new Map<string, KeptVerdict>();
@@ -58,7 +59,7 @@ export function createVerdictStore(
         if (exchange !== undefined) {
           await requireOwnDirectory(exchanges);
           await publishDirectory(join(exchanges, exchange.sha256), exchange.files, 0o600);
-          await prune(exchanges, most).catch(onUnpruned); // must not stop the receipts
+          await prune(exchanges, most, now()).catch(onUnpruned); // must not stop the receipts
         }
         pending.delete(sha256);
       }
@@ -67,7 +68,7 @@ export function createVerdictStore(
 }
 
 /** Removes surplus exchanges, and unfinished ones that a crash has left. Leaves all that is not ours. */
-async function prune(directory: string, most: number): Promise<void> {
+async function prune(directory: string, most: number, now: number): Promise<void> {
   const ours = (await readdir(directory, { withFileTypes: true })).filter(
     (entry) => entry.isDirectory() && (EXCHANGE_NAME.test(entry.name) || TEMPORARY.test(entry.name)),
   );
@@ -79,7 +80,7 @@ async function prune(directory: string, most: number): Promise<void> {
     }),
   );
   const exchanges = found.filter(({ name }) => EXCHANGE_NAME.test(name));
-  const leftBehind = found.filter(({ name, at }) => TEMPORARY.test(name) && at < Date.now() - DAY_MS);
+  const leftBehind = found.filter(({ name, at }) => TEMPORARY.test(name) && at < now - DAY_MS);
   for (const { name } of [...surplus(exchanges, most), ...leftBehind])
     await removeDirectory(join(directory, name));
 }

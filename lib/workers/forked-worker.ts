@@ -1,5 +1,6 @@
 /** One worker process as the primary runs it: serves it from the session, and notices its end. */
 import cluster, { type Worker } from 'node:cluster';
+import { type Clock, deadline } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { GatewayServerDeps } from '../gateway-server.ts';
 import type { Conditions } from '../observe/conditions.ts';
@@ -22,8 +23,7 @@ export interface ForkedWorkerDeps
   readonly conditions: Pick<Conditions, 'set' | 'clear' | 'from'>;
   readonly observeOwnKey: (event: OwnKeyEvent) => void;
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add' | 'noteGap'> | undefined;
-  /** ms that a worker gets beyond its own grace before it is killed. */
-  readonly patience: number;
+  readonly clock: Clock;
 }
 
 /** Called when something happens to a worker. At its end this is `exited` or `notForked`. */
@@ -44,13 +44,10 @@ interface WorkerEvents {
 
 export type ForkedWorker = ReturnType<typeof serveWorker>;
 
-const COLLECT_TIMEOUT = 1_000;
-/** ms after the end of a worker within which its last messages are read. */
-const LAST_MESSAGES = 1_000;
-
 /** Sends a worker what it starts with, and serves it from then on. */
 export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEvents) {
-  const { session, receipts, gate } = deps;
+  const { session, receipts, gate, clock } = deps;
+  const { workerCollect, workerLastMessages, workerPatience } = clock.times;
   const tell = (message: ToWorker): void => send(worker, message);
   const keeper = gate && createGateKeeper(gate, tell);
   const conditions = deps.conditions.from(`worker ${worker.id}`);
@@ -66,7 +63,7 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
   let isDone = false;
   let isOver = false;
   let isForgotten = false;
-  let lastMessages: NodeJS.Timeout | undefined;
+  let cancelForget = (): void => {};
 
   async function answer(question: Question): Promise<void> {
     const { id } = question;
@@ -140,7 +137,7 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
   function forget(): void {
     if (isForgotten) return;
     isForgotten = true;
-    clearTimeout(lastMessages);
+    cancelForget();
     keeper?.close();
     conditions.gone();
     // Nobody has the receipts that it did not send. Its exit code does not tell: a channel may fail.
@@ -151,7 +148,7 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
   function end(): void {
     isOver = true;
     // Node emits no 'disconnect' for a worker that dies while a connection is being handed to it.
-    if (!isForgotten) lastMessages = setTimeout(forget, LAST_MESSAGES);
+    if (!isForgotten) cancelForget = clock.after(workerLastMessages, forget, 'waiting');
     over.resolve();
   }
 
@@ -194,18 +191,16 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
     /** If the worker does not respond in time, `last` stays. */
     async collect(withMetrics: boolean): Promise<void> {
       const ask = (id: number): void => tell({ type: 'collect', id, withMetrics });
-      const collected = await collections
-        .ask(ask, AbortSignal.timeout(COLLECT_TIMEOUT))
-        .catch(() => undefined);
+      const collected = await collections.ask(ask, deadline(clock, workerCollect)).catch(() => undefined);
       if (collected !== undefined) last = { ...last, ...collected };
     },
     kill,
     /** Lets the streams of the worker finish. Resolves when it has exited. */
     async drain(): Promise<void> {
-      const timer = setTimeout(kill, deps.patience);
+      const spare = clock.after(deps.config.shutdownGrace + workerPatience, kill, 'waiting');
       tell({ type: 'drain' });
       await over.promise;
-      clearTimeout(timer);
+      spare();
     },
   };
 }

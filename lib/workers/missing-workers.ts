@@ -1,33 +1,31 @@
 /** The condition workers_missing: workers that should accept connections, and do not. */
+import type { Clock } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import type { ConditionSink } from '../observe/conditions.ts';
-
-/** ms that a worker has to listen again before it counts as missing, while another one listens. */
-const PATIENCE = 10_000;
 
 /**
  * Keeps the condition for `count` workers. It begins at once if none listens, else after the time that a new
  * worker takes, and ends when all listen. The condition names the last reason why a worker could not start.
  */
-export function watchMissingWorkers(conditions: ConditionSink, count: number) {
+export function watchMissingWorkers(conditions: ConditionSink, count: number, clock: Clock) {
   let listening = 0;
   let failure: PrivatemodeError | undefined;
-  let timer: NodeJS.Timeout | undefined;
+  let cancel: (() => void) | undefined;
   let isMissing = false;
 
   function update(): void {
     if (listening === count) {
-      clearTimeout(timer);
-      timer = undefined;
+      cancel?.();
+      cancel = undefined;
       failure = undefined;
       isMissing = false;
       conditions.clear('workers_missing');
       return;
     }
-    timer ??= setTimeout(() => {
+    cancel ??= clock.after(clock.times.workersMissing, () => {
       isMissing = true;
       update();
-    }, PATIENCE).unref();
+    });
     isMissing ||= listening === 0;
     if (!isMissing) return;
     const why = failure === undefined ? '' : `: ${failure.code}: ${failure.message}`;
@@ -48,6 +46,6 @@ export function watchMissingWorkers(conditions: ConditionSink, count: number) {
       failure = error;
       update();
     },
-    close: (): void => clearTimeout(timer),
+    close: (): void => cancel?.(),
   };
 }

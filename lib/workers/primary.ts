@@ -20,27 +20,24 @@ export interface WorkerPoolDeps extends ForkedWorkerDeps, Pick<GatewayServerDeps
   readonly onPermanent?: ((error: PrivatemodeError) => void) | undefined;
 }
 
-const RESTART_DELAY = { first: 100, longest: 10_000 };
-/** ms. A worker that lived this long was not broken from its start, so the next one begins without delay. */
-const HEALTHY_AFTER = 10_000;
-
 /**
  * Forks the workers, hands them epochs, answers their questions, and replaces those that die. A crash costs
  * the streams of one worker and nothing else. Resolves when the first worker listens. Throws the error
  * that kept the first worker from starting.
  */
 export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer> {
-  const { fd, log } = deps;
+  const { fd, log, clock } = deps;
+  const { workerFirstRestart, workerLongestRestart, workerHealthy } = clock.times;
   const count = deps.config.workers;
   const workers = new Set<ForkedWorker>();
   const first = Promise.withResolvers<{ url: string; port: number }>();
   const warnOfSpoiltCache = spoilWarning();
-  const missing = watchMissingWorkers(deps.conditions, count);
+  const missing = watchMissingWorkers(deps.conditions, count, clock);
   const ownUmask = process.umask(0o077); // Node deprecates reading it without setting it
   /** For each worker whose last message has not been read: resolved once it has. */
   const unread = new Set<Promise<void>>();
-  /** Timers of the next forks. */
-  const waiting = new Set<NodeJS.Timeout>();
+  /** Cancel the next forks. */
+  const waiting = new Set<() => void>();
   let hasStarted = false;
   let closing = false;
   let delay = 0;
@@ -65,20 +62,22 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer>
 
   /** Forks another worker in place of one that was born at `bornAt`. Returns the ms until then. */
   function replace(bornAt: number): number {
-    const longer = Math.min(Math.max(2 * delay, RESTART_DELAY.first), RESTART_DELAY.longest);
-    delay = performance.now() - bornAt > HEALTHY_AFTER ? 0 : longer;
-    const timer = setTimeout(() => {
-      waiting.delete(timer);
+    const longer = Math.min(Math.max(2 * delay, workerFirstRestart), workerLongestRestart);
+    // A worker that lived long was not broken from its start.
+    delay = clock.monotonic() - bornAt > workerHealthy ? 0 : longer;
+    const again = (): void => {
+      waiting.delete(cancel);
       fork();
-    }, delay);
-    waiting.add(timer);
+    };
+    const cancel = clock.after(delay, again, 'waiting');
+    waiting.add(cancel);
     return delay;
   }
 
   /** From now on no worker is replaced. */
   function stopForking(): void {
     closing = true;
-    for (const timer of waiting) clearTimeout(timer);
+    for (const cancel of waiting) cancel();
     missing.close();
   }
 
@@ -91,7 +90,7 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer>
 
   function fork(): void {
     if (closing) return;
-    const bornAt = performance.now();
+    const bornAt = clock.monotonic();
     process.umask(ownUmask); // the worker inherits it
     let forked: Worker;
     try {

@@ -1,7 +1,7 @@
 /** Runs one worker process: it serves the applications, and leaves the session to the primary. */
 import cluster from 'node:cluster';
 import { on } from 'node:events';
-import { systemClock } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import {
   bufferedBytesOf,
@@ -32,7 +32,7 @@ function send(message: ToPrimary, written = (): void => {}): void {
  * settings come from the primary, because the files that they name may have changed since the proxy started.
  * Runs until the primary sends `drain` or is gone. Resolves with the exit code.
  */
-export async function runWorker(stderr: LogOutput, env: Environment): Promise<number> {
+export async function runWorker(stderr: LogOutput, env: Environment, clock: Clock): Promise<number> {
   // Signals go to the whole group; the primary decides what they mean.
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, () => {});
 
@@ -44,7 +44,7 @@ export async function runWorker(stderr: LogOutput, env: Environment): Promise<nu
   const opened = new AsyncDisposableStack();
   try {
     if (start.version !== VERSION) throw otherVersion(start.version);
-    await serve(start, { opened, inbox, end, stderr, env });
+    await serve(start, { opened, inbox, end, stderr, env, clock });
   } catch (thrown) {
     send({ type: 'failed', version: VERSION, error: errorToWire(thrown) });
     end(1);
@@ -79,21 +79,22 @@ interface WorkerParts {
   readonly end: (code: number) => void;
   readonly stderr: LogOutput;
   readonly env: Environment;
+  readonly clock: Clock;
 }
 
 /** Serves the applications as `start` says, and reads further messages. Resolves once it listens. */
-async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerParts): Promise<void> {
+async function serve(start: Start, { opened, inbox, end, stderr, env, clock }: WorkerParts): Promise<void> {
   const { config } = start;
   const log = createLogger({ format: config.logFormat, level: config.logLevel, output: stderr });
   const outbound = createOutbound(env, {
     connectTimeout: config.connectTimeout,
-    clock: systemClock,
+    clock,
     authorities: start.authorities,
   });
   opened.defer(() => outbound.close());
   const gate = start.gated ? createRemoteGate(send) : undefined;
   opened.defer(() => gate?.close());
-  const session = createRemoteSession(start.news, send);
+  const session = createRemoteSession(start.news, send, clock);
   opened.defer(() => session.close());
   const ownKeys = createOwnKeyReports((event) => send({ type: 'own-key', event }));
   const counters = createCounters();
@@ -103,6 +104,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
   const watch =
     (config.adminAddress ?? config.metricsAddress) &&
     (await watchRequests({
+      clock,
       counters,
       events: () => service?.events() ?? 0,
       protection: () => undefined, // the primary shows it
@@ -163,6 +165,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
   const receipts: GatewayServerDeps['receipts'] =
     instance === undefined ? undefined : { instance, add: (receipt) => send({ type: 'receipt', receipt }) };
   service = await startGatewayServer(config, {
+    clock,
     session,
     outbound,
     conditions: {
@@ -181,7 +184,6 @@ async function serve(start: Start, { opened, inbox, end, stderr, env }: WorkerPa
     key: { value: session.configuredKey, origin: session.keyOrigin },
     salt: { shared: start.sharedSalt, onSpoilt: () => send({ type: 'spoils-cache' }) },
     fd: start.fd,
-    clock: systemClock,
     gate,
   });
   if (announced) service.announceStop(); // the primary said so while this worker was starting

@@ -141,10 +141,11 @@ async function gateway(t: TestContext, { clients = TEAM_FILE, cas = TEAM.pem } =
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
+    clock: systemClock,
     ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
-    ...{ log, conditions: createConditions({ log }) },
+    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key of the gateway' },
-    ...{ salt: { shared: undefined }, fd: undefined, clock: systemClock },
+    ...{ salt: { shared: undefined }, fd: undefined },
   });
   t.after(async () => {
     await service.close();
@@ -433,7 +434,7 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     const certificates = createCertificates();
     const listener = await listen(
       {
-        ...{ listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined },
+        ...{ clock: systemClock, listenAddress: '127.0.0.1', port: 0, tls: server, fd: undefined },
         clientCertificates: {
           cas: [TEAM.pem],
           take: certificates.take,

@@ -18,6 +18,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/access/clients.ts';
+import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
@@ -33,6 +34,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { chatStream, completion, http, openedRequest } from '../support/remote/sealed-answers.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
@@ -76,7 +78,7 @@ async function team(
   writeFileSync(file, fileOf({ ann, bob }));
   const changes: (number | string)[] = [];
   const clients = await openClients({
-    ...{ path: file, needsKeys: false, sharedSalt: undefined, ...options },
+    ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...options },
     changed: (count) => changes.push(count),
     failed: ({ message }) => changes.push(message),
     keyFailed: (_path, error) => changes.push(error?.message ?? 'good'),
@@ -576,11 +578,11 @@ describe('the file of clients, while the gateway runs', () => {
     (await ask(get('/v1/models', [bearer(token)]))).status;
 
   it('is read again, so that a client taken out of it is refused within a second', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
-    const gateway = await team(t);
+    const clock = createFakeClock();
+    const gateway = await team(t, { options: { clock } });
     assert.equal(await statusOf(gateway, BOB), 200);
     writeFileSync(gateway.file, JSON.stringify({ clients: [{ name: 'ann', tokens: [sha256(ANN)] }] }));
-    t.mock.timers.tick(500); // the other half of the second is for reading the file
+    await clock.advance(500); // the other half of the second is for reading the file
     await eventually('the file to be read again', () => gateway.changes.length > 0);
     assert.equal(await statusOf(gateway, BOB), 401);
     assert.equal(await statusOf(gateway, ANN), 200);

@@ -4,10 +4,12 @@ import { createHash, generateKeyPairSync } from 'node:crypto';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { openReceiptLog } from '../../lib/receipts/receipt-log.ts';
 import { receipt } from '../support/doors/receipts.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const P256 = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   .publicKey.export({ type: 'spki', format: 'pem' })
@@ -20,9 +22,9 @@ let directory: string;
  * these codes.
  */
 async function instance(day: string, refused: readonly string[] = []): Promise<string> {
-  const now = (): number => Date.parse(`${day}T12:00:00Z`);
+  const clock = clockOf({ now: () => Date.parse(`${day}T12:00:00Z`) });
   const log = await openReceiptLog({
-    ...{ workspace, version: '1', now },
+    ...{ workspace, version: '1', clock },
     onFailure: (reason) => assert.fail(reason),
     onRecovery: () => assert.fail('nothing failed'),
   });
@@ -60,7 +62,8 @@ describe('receipts verify', () => {
   it('says that the key of the directory itself proves nothing to others: a forger would have replaced it', async () => {
     const forged = temporaryDirectory('receipts-');
     const log = await openReceiptLog({
-      ...{ workspace: forged, version: '1', onFailure: (error) => assert.fail(error), onRecovery: () => {} },
+      ...{ workspace: forged, version: '1', clock: systemClock },
+      ...{ onFailure: (error) => assert.fail(error), onRecovery: () => {} },
     });
     await log.close();
     const sha256 = createHash('sha256').update(Buffer.from(log.publicKey, 'base64')).digest('hex');

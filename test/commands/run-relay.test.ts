@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type RequestListener, request, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { startRelay } from '../../lib/commands/run-relay.ts';
 import { eventually } from '../support/processes/eventually.ts';
 
@@ -42,7 +43,7 @@ describe('the port that privatemode-proxy run opens for an agent', { timeout: 60
   beforeEach(async () => {
     got = [];
     await listen((_, res) => res.end('answered'));
-    relay = await startRelay({ host: '127.0.0.1', port });
+    relay = await startRelay({ host: '127.0.0.1', port }, systemClock);
   });
   afterEach(async () => {
     relay.close();

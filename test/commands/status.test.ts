@@ -6,11 +6,12 @@ import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { STATUS as COMMAND, showStatus } from '../../lib/commands/status.ts';
+import { STATUS as COMMAND } from '../../lib/commands/status.ts';
 import { parseArgv } from '../../lib/config/argv.ts';
 import { type Ran, runCommand } from '../support/processes/command.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { ROOT } from '../support/processes/tools.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 import { words } from '../support/remote/standing.ts';
 
 const STATUS = {
@@ -175,10 +176,8 @@ describe('status --watch', { timeout: 600_000 }, () => {
       ...terminal,
     };
     const given = parseArgv(['--watch', '--admin-address', address, ...more], COMMAND.flags);
-    const code = await showStatus(
-      { given, words: [], argv: [], rest: [], env: {}, io: { stdout, stderr: stdout } },
-      5,
-    );
+    const io = { stdout, stderr: stdout, clock: clockOf({ statusInterval: 5 }) };
+    const code = await COMMAND.run({ given, words: [], argv: [], rest: [], env: {}, io });
     return { code, text };
   }
   const times = (text: string, part: string): number => text.split(part).length - 1;

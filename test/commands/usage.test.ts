@@ -16,6 +16,7 @@ import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 let ids = 0;
 /** A complete request of ann with 10 tokens in and 5 out that took 1.5 s. */
@@ -40,7 +41,7 @@ async function write(
   gap = false,
 ): Promise<string> {
   const log = await openReceiptLog({
-    ...{ workspace, version: '1', mostPending, now: () => Date.parse(time) },
+    ...{ workspace, version: '1', mostPending, clock: clockOf({ now: () => Date.parse(time) }) },
     onFailure: (reason) => assert.fail(reason),
     onRecovery: () => {},
   });
@@ -328,7 +329,7 @@ describe('usage', { timeout: 600_000 }, () => {
   it('counts every day of an instance whose earlier days were moved away, in any order of --dir', async () => {
     let now = Date.parse('2026-11-03T12:00:00.000Z');
     const log = await openReceiptLog({
-      ...{ workspace, version: '1', interval: 1, now: () => now },
+      ...{ workspace, version: '1', clock: clockOf({ now: () => now, batchPause: 1 }) },
       onFailure: (reason) => assert.fail(reason),
       onRecovery: () => {},
     });

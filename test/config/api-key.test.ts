@@ -9,6 +9,7 @@ import { parseConfig } from '../../lib/config/config.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/doors/config.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 describe('the API key', () => {
   it('is taken verbatim if it is a literal', () => {
@@ -113,7 +114,7 @@ describe('the watch of the key file', () => {
       current: 'first',
       onKey: (key) => keys.push(key),
       onError: (error) => errors.push(error.message),
-      pollMs: 5,
+      clock: clockOf({ keyFileLook: 5 }),
     });
   });
   afterEach(async () => {

@@ -1,6 +1,7 @@
 /** A scenario that needs a process of its own: signals, limits of the system, memory. */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
+import type { Times } from '../../lib/times.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
 import { type Canaries, newCanaries } from '../support/doors/canaries.ts';
 import { assertClean, assertReturned, resources } from '../support/doors/invariants.ts';
@@ -35,6 +36,7 @@ export async function processScene(
   options: {
     readonly flags?: readonly string[];
     readonly limits?: string;
+    readonly times?: Partial<Times>;
     /** Where the API key is; default: on the command line. */
     readonly keyFile?: (canaries: Canaries) => string;
     readonly simulator?: SimulatorOptions;
@@ -49,7 +51,7 @@ export async function processScene(
   const proxy = await startProxyProcess(
     [...flags, '--port=0', '--log-level=debug', ...(options.flags ?? [])],
     env,
-    options.limits,
+    options,
   );
   t.after(async () => {
     await proxy.stop('SIGKILL');

@@ -3,20 +3,20 @@ import assert from 'node:assert/strict';
 import { existsSync, linkSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
-import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { beforeEach, describe, it } from 'node:test';
 import { createLineWriter, writeInBatches } from '../../lib/files/line-files.ts';
+import { TIMES } from '../../lib/times.ts';
 import { errno } from '../support/processes/broken-file-system.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 /** Batches of which each write takes until the test ends it. */
-function scene(t: TestContext) {
-  const alive = setInterval(() => {}, 10); // the batches keep no process alive
-  t.after(() => clearInterval(alive));
+function scene() {
+  const clock = createFakeClock();
   const writes: PromiseWithResolvers<number | undefined>[] = [];
   const told: string[] = [];
-  const failure = Promise.withResolvers<void>();
   const batches = writeInBatches({
-    ...{ interval: 1, patience: 20 },
+    clock,
     write() {
       const write = Promise.withResolvers<number | undefined>();
       writes.push(write);
@@ -24,36 +24,35 @@ function scene(t: TestContext) {
     },
     onFailure(reason) {
       told.push(String((reason as NodeJS.ErrnoException).code));
-      failure.resolve();
     },
     onRecovery: (lost) => told.push(`recovered, ${lost} lost`),
   });
-  return { batches, writes, told, failed: failure.promise };
+  return { clock, batches, writes, told };
 }
 
 describe('the writer of lines in batches', { timeout: 600_000 }, () => {
-  it('reports a batch that is not written in time, and reports the recovery once it is written', async (t) => {
-    const { batches, writes, told, failed } = scene(t);
+  it('reports a batch that is not written in time, and reports the recovery once it is written', async () => {
+    const { clock, batches, writes, told } = scene();
     const flushed = batches.flush();
-    await failed;
+    await clock.advance(TIMES.diskPatience);
     assert.deepEqual(told, ['ETIMEDOUT']);
     writes[0]?.resolve(2);
     await flushed;
     assert.deepEqual(told, ['ETIMEDOUT', 'recovered, 2 lost']);
   });
 
-  it('reports one failure for a batch whose write takes too long and then fails', async (t) => {
-    const { batches, writes, told, failed } = scene(t);
+  it('reports one failure for a batch whose write takes too long and then fails', async () => {
+    const { clock, batches, writes, told } = scene();
     const flushed = batches.flush();
-    await failed;
+    await clock.advance(TIMES.diskPatience);
     writes[0]?.reject(Object.assign(new Error('full'), { code: 'ENOSPC' }));
     await flushed;
     batches.stop();
     assert.deepEqual(told, ['ETIMEDOUT']);
   });
 
-  it('reports a failure again when its reason changes, and no more often', async (t) => {
-    const { batches, writes, told } = scene(t);
+  it('reports a failure again when its reason changes, and no more often', async () => {
+    const { batches, writes, told } = scene();
     for (const code of ['ENOSPC', 'ENOSPC', 'EROFS', 'EROFS']) {
       const flushed = batches.flush();
       await Promise.resolve();
@@ -64,8 +63,8 @@ describe('the writer of lines in batches', { timeout: 600_000 }, () => {
     assert.deepEqual(told, ['ENOSPC', 'EROFS']);
   });
 
-  it('reports a recovery only after a batch that was written, and none after a batch without records', async (t) => {
-    const { batches, writes, told } = scene(t);
+  it('reports a recovery only after a batch that was written, and none after a batch without records', async () => {
+    const { batches, writes, told } = scene();
     for (const end of ['fail', undefined, undefined, 0] as const) {
       const flushed = batches.flush();
       await Promise.resolve();

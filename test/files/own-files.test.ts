@@ -19,6 +19,7 @@ import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { NOON, receipt, receiptsOfEachTest } from '../support/doors/receipts.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const here = receiptsOfEachTest();
 const path = (name: string): string => join(here.directory, name);
@@ -208,8 +209,9 @@ describe('files of receipts', { timeout: 600_000 }, () => {
     chownSync(here.workspace, 0, 65532);
     const script = `
       const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/receipts/receipt-log.ts'))});
+      const { systemClock } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))});
       process.setgroups([65532]); process.setgid(65532); process.setuid(65532);
-      const log = await openReceiptLog({ workspace: ${JSON.stringify(here.workspace)}, version: '1', onFailure(e) { throw e; }, onRecovery() {} });
+      const log = await openReceiptLog({ workspace: ${JSON.stringify(here.workspace)}, version: '1', clock: systemClock, onFailure(e) { throw e; }, onRecovery() {} });
       await log.close();`;
     const start = () =>
       spawnSync(process.execPath, ['--input-type=module', '-e', script], {
@@ -262,7 +264,10 @@ describe('files of receipts', { timeout: 600_000 }, () => {
       writeFileSync(join(here.workspace, 'victim'), 'as it was');
       let now = NOON;
       const told: string[] = [];
-      const log = await here.open({ now: () => now, onFailure: ({ message }) => told.push(message) });
+      const log = await here.open({
+        clock: clockOf({ now: () => now, batchPause: 1 }),
+        onFailure: ({ message }) => told.push(message),
+      });
       const next = path(`2026-12-02.${log.instance}.jsonl`);
       spoil(next);
       now += 86_400_000;

@@ -8,6 +8,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import { trackConnections } from '../../lib/listener/connections.ts';
 import { refuseMalformed } from '../../lib/listener/not-http.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
@@ -187,7 +188,7 @@ describe('a CONNECT, as programs send it that have the proxy in HTTPS_PROXY', { 
 
   it('does not end the proxy if its connection is reset', async (t) => {
     const server = createServer();
-    refuseMalformed(server, trackConnections(server, { tls: false }), undefined);
+    refuseMalformed(server, trackConnections(server, { tls: false }, systemClock), systemClock);
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     t.after(() => server.close());

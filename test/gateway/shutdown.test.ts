@@ -11,8 +11,10 @@ import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import { listen } from '../../lib/listener/listen.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
+import type { Times } from '../../lib/times.ts';
 import { fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
@@ -287,7 +289,7 @@ const REQUEST = get('/');
 
 /** A listener without a gateway, and connections that it has accepted. */
 async function listening(t: TestContext, tls?: ServerCertificate, ready?: Promise<void>) {
-  const options = { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined };
+  const options = { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined, clock: systemClock };
   const listener = await listen(options, async (_, res) => {
     await ready;
     res.end('answered');
@@ -519,7 +521,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   }
 
   it('ends at once after a third SIGTERM, by that signal, if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'third-signal', '--receipts');
+    const proxy = await withHangingDisk(t, 'third-signal', ['--receipts'], {});
     for (const sign of ['No response is under way', 'A second signal', 'Another signal']) {
       proxy.process.kill('SIGTERM');
       await eventually(sign, () => proxy.log().includes(sign));
@@ -532,14 +534,19 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
    * The program, while its only thread for files reads a pipe that gets no data. As with a disk that does not
    * answer, no receipt can be written, and process.exit() waits for the thread.
    */
-  async function withHangingDisk(t: TestContext, name: string, ...flags: string[]): Promise<Program> {
+  async function withHangingDisk(
+    t: TestContext,
+    name: string,
+    flags: readonly string[],
+    times: Partial<Times>,
+  ): Promise<Program> {
     const workspace = join(remote.directory, `workspace-${name}`);
     const log = join(workspace, 'manifests/log.txt');
     mkdirSync(dirname(log), { recursive: true });
     execFileSync('mkfifo', [log]);
     const own = [`--workspace=${workspace}`, '--shutdown-grace=1s', ...flags];
     const env = { ...remote.env, UV_THREADPOOL_SIZE: '1' };
-    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], env);
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], env, { times });
     t.after(() => proxy.stop('SIGKILL'));
     const pipe = await eventually('a reader of the pipe', () => {
       try {
@@ -554,7 +561,7 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
   const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
 
   it('ends soon after a second SIGTERM also if a disk does not answer', async (t) => {
-    const proxy = await withHangingDisk(t, 'second-signal', '--receipts');
+    const proxy = await withHangingDisk(t, 'second-signal', ['--receipts'], { lastWork: 500 });
     proxy.process.kill('SIGTERM');
     await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));
     proxy.process.kill('SIGTERM');
@@ -567,8 +574,8 @@ describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () 
     ['without receipts', []],
   ];
   for (const [name, flags] of disks) {
-    it(`kills itself 15 s after --shutdown-grace if a disk does not answer, ${name}`, async (t) => {
-      const proxy = await withHangingDisk(t, `one-signal-${flags.length}`, ...flags);
+    it(`kills itself a while after --shutdown-grace if a disk does not answer, ${name}`, async (t) => {
+      const proxy = await withHangingDisk(t, `one-signal-${flags.length}`, flags, { stopMargin: 1_000 });
       proxy.process.kill('SIGTERM');
       await eventually('the end of the process', () => ended(proxy), 60_000);
       assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());

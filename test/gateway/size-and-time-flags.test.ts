@@ -50,7 +50,7 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
     session: fakeSession(),
     outbound,
     metrics: { counters: createCounters(), observe: () => {} },
-    ...{ log, conditions: createConditions({ log }) },
+    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key' },
     salt: { shared: undefined },
     fd: undefined,

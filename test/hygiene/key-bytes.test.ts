@@ -7,6 +7,7 @@ import cluster from 'node:cluster';
 import { createSecretKey } from 'node:crypto';
 import { EventEmitter } from 'node:events';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { canBeOpened, SUITE } from '../../lib/session/secret-exchange.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
@@ -61,13 +62,13 @@ describe('key bytes', () => {
 
     const { log } = recordingLogger();
     const starting = startWorkers({
+      clock: systemClock,
       ...{ config: configOf('--workers=1'), authorities: [] },
       session,
       key: { value: () => undefined },
       salt: { shared: undefined },
       fd: undefined,
-      ...{ log, conditions: createConditions({ log }), observeOwnKey: () => {} },
-      patience: 1,
+      ...{ log, conditions: createConditions({ log, clock: systemClock }), observeOwnKey: () => {} },
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;

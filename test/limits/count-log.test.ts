@@ -18,8 +18,10 @@ import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
 import { type CountLogOptions, type CountRecord, openCountLog } from '../../lib/limits/count-log.ts';
+import { TIMES } from '../../lib/times.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const NOON = Date.UTC(2026, 11, 1, 12);
 const MIDNIGHT = Date.UTC(2026, 11, 2);
@@ -34,8 +36,7 @@ beforeEach(() => {
 const opened = (now: number | (() => number), more: Partial<CountLogOptions> = {}) =>
   openCountLog({
     workspace,
-    now: typeof now === 'number' ? () => now : now,
-    interval: 1,
+    clock: clockOf({ now: typeof now === 'number' ? () => now : now, batchPause: 1 }),
     onFailure: (reason) => assert.fail(reason),
     onRecovery: () => assert.fail('nothing failed'),
     ...more,
@@ -480,7 +481,9 @@ describe('a process that is killed while it counts for limits', { timeout: 600_0
   it('leaves lines of counts that the next start can read', async () => {
     const writer = `
       const { openCountLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/limits/count-log.ts'))});
-      const log = await openCountLog({ workspace: process.argv[1], interval: 1, onFailure() {}, onRecovery() {} });
+      const { clockWith } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))});
+      const clock = clockWith({ ...${JSON.stringify(TIMES)}, batchPause: 1 });
+      const log = await openCountLog({ workspace: process.argv[1], clock, onFailure() {}, onRecovery() {} });
       console.log('ready');
       setInterval(() => { for (let i = 0; i < 50; i++) log.add({ client: 'ann', at: Date.now(), requests: 1, tokens: 1 }); }, 1);`;
     let sum = 0;

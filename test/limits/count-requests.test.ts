@@ -22,8 +22,7 @@ function scene({
   let elapsed = 5_000_000.25;
   const records: CountRecord[] = [];
   const counts = createRequestCounts({
-    now: () => wall,
-    monotonic: () => elapsed,
+    clock: { now: () => wall, monotonic: () => elapsed },
     record: (record) => records.push(record),
     ...(before === undefined ? {} : { before }),
   });

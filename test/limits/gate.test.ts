@@ -409,7 +409,7 @@ describe('the permit of a request is released once, with its count of tokens', {
 describe('the queue of --max-in-flight before a gateway', { timeout: 600_000 }, () => {
   it('drops a request whose client leaves; at the end of a shutdown a waiting request gets 503 shutting_down', async (t) => {
     const queue = createFairQueue(1, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     const { client, gateway, upstream } = await scene(t, gate, { script: (scripted) => scripted.body() });
     const [first, second, third] = [client(), client(), client()];
     first?.send(post());
@@ -434,7 +434,7 @@ describe('counting tokens (POST /v1/messages/count_tokens)', { timeout: 600_000 
     post(body, { path: '/v1/messages/count_tokens', headers });
 
   it('lets a client with requestsPerMinute 1 hold only one upload, and other clients are served meanwhile', async (t) => {
-    const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined });
     const { client, ask, gateway } = await scene(t, gate, { ...roomy, deps: { clients: team(1) } });
     const held = Array.from({ length: 72 }, () => {
       const holding = client();

@@ -6,15 +6,18 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
 import { openRedisCounts } from '../../lib/limits/redis-counts.ts';
+import { TIMES } from '../../lib/times.ts';
 import { clientOf } from '../support/doors/clients.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { keyOf, type Replica, redisOfSuite, replica } from '../support/processes/redis-replica.ts';
 import { ask, REDIS, startRedis } from '../support/processes/redis-server.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 let clients = 0;
@@ -228,7 +231,9 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     const client = clientWith({ maxConcurrent: 2 });
     const code = `
       import { openRedisCounts } from ${JSON.stringify(join(import.meta.dirname, '../../lib/limits/redis-counts.ts'))};
-      const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, onFailure: 'closed', lease: 3_000,
+      import { clockWith } from ${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))};
+      const clock = clockWith({ ...${JSON.stringify(TIMES)}, storeLease: 3_000 });
+      const counts = await openRedisCounts({ url: ${JSON.stringify(server.url)}, onFailure: 'closed', clock,
         failed: () => {}, recovered: () => {}, uncounted: () => {} });
       await counts.admit(${JSON.stringify(client)});
       console.log('admitted');
@@ -238,7 +243,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
     });
     t.after(() => child.kill('SIGKILL'));
     await once(child.stdout, 'data', { signal: AbortSignal.timeout(60_000) });
-    const counts = await replica(t, server.url, { lease: 3_000 });
+    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: 3_000 }) });
     await counts.admit(client); // runs on
     assert.equal(await refusalOf(counts, client), 'max_concurrent_reached 1');
     child.kill('SIGKILL');
@@ -248,7 +253,7 @@ describe('limits that replicas count in Redis', { skip: REDIS.skip, timeout: 600
 
   it('keep the place of a request taken while the request runs for longer than the lease', async (t) => {
     const lease = 6_000;
-    const counts = await replica(t, server.url, { lease });
+    const counts = await replica(t, server.url, { clock: clockOf({ storeLease: lease }) });
     const client = clientWith({ maxConcurrent: 1 });
     const start = Date.now();
     await counts.admit(client);
@@ -359,7 +364,7 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
   it('do not count tokens of yesterday after midnight when Redis comes back', async (t) => {
     const server = await startRedis(t);
     let time = Date.UTC(2026, 10, 22, 23, 59);
-    const counts = await replica(t, server.url, { now: () => time });
+    const counts = await replica(t, server.url, { clock: clockOf({ now: () => time }) });
     const client = clientWith({ tokensPerDay: 10, maxConcurrent: 1 });
     const permit = await counts.admit(client);
     await server.stop();
@@ -433,7 +438,7 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
   it('count the tokens of requests that end while the network is away for longer than the lease once, also if what was sent first arrives last', async (t) => {
     const server = await startRedis(t);
     const network = await networkTo(t, server.port);
-    const counts = await replica(t, network.url, { lease: 300 });
+    const counts = await replica(t, network.url, { clock: clockOf({ storeLease: 300 }) });
     const client = clientWith({ tokensPerDay: 1_000 });
     const [first, second, later] = [
       await counts.admit(client),
@@ -583,7 +588,7 @@ describe('a store of limits without requests', { timeout: 600_000 }, () => {
     const url = await startLiar(t, '');
     const events: string[] = [];
     const counts = await replica(t, url, {
-      lookEvery: 50,
+      clock: clockOf({ storeLook: 50 }),
       connected: () => events.push('connected'),
       failed: ({ message }) => events.push(message),
     });
@@ -708,7 +713,7 @@ describe('a Redis that asks for a password', { skip: REDIS.skip, timeout: 600_00
 
   it('is refused at once if the scheme of its URL is http, and the error does not hold the password', async () => {
     const open = openRedisCounts({
-      ...{ url: 'http://:swordfish@127.0.0.1', onFailure: 'closed' },
+      ...{ url: 'http://:swordfish@127.0.0.1', onFailure: 'closed', clock: systemClock },
       ...{ failed: assert.fail, recovered: assert.fail, uncounted: assert.fail },
     });
     await assert.rejects(open, (error: PrivatemodeError) => {

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { type AddressInfo, createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { openRedisConnection, type StoreError } from '../../lib/limits/redis-connection.ts';
@@ -10,6 +11,7 @@ import type { RedisCountsOptions } from '../../lib/limits/redis-counts.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { keyOf, type Replica, redisOfSuite } from '../support/processes/redis-replica.ts';
 import { ask, REDIS } from '../support/processes/redis-server.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const LIMITS = { requestsPerMinute: 5, tokensPerDay: 100, maxConcurrent: 5 };
 let clients = 0;
@@ -63,7 +65,7 @@ describe('a client with a key in Redis that holds no count', { skip: REDIS.skip,
     }
 
     it(`hinders neither other clients nor new connections when its request ends (${what}, set while the request runs)`, async () => {
-      const { admit, events } = await opened({ lease: 300 });
+      const { admit, events } = await opened({ clock: clockOf({ storeLease: 300 }) });
       const [bob, ann] = [newClient(), newClient()];
       const [ends_, runs] = [await admit(bob), await admit(bob)];
       // In one step: a renewal in between would make the key anew.
@@ -85,7 +87,10 @@ describe('a client with a key in Redis that holds no count', { skip: REDIS.skip,
   for (const [what, key, command, , ...values] of spoiled) {
     it(`is reported as usable once the key is repaired, although it sends no request any more (${what})`, async () => {
       const usable: string[] = [];
-      const { admit, events } = await opened({ lease: 300, usable: (client) => usable.push(client) });
+      const { admit, events } = await opened({
+        clock: clockOf({ storeLease: 300 }),
+        usable: (client) => usable.push(client),
+      });
       const bob = newClient();
       await ask(server.url, command as string, keyOf(bob, key), ...values);
       assert.equal(await codeOf(admit(bob)), 'limits_unavailable');
@@ -141,7 +146,11 @@ describe('a reply of Redis to a script of the limits', { timeout: 600_000 }, () 
       const failures: string[] = [];
       const one = { text: 'return 1', fits: () => true };
       const connection = await openRedisConnection({
-        ...{ url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`, ca: undefined },
+        ...{
+          url: `redis://127.0.0.1:${(server.address() as AddressInfo).port}`,
+          ca: undefined,
+          clock: systemClock,
+        },
         prepare: async (run) => void (await run(one, [], [])),
         failed: (reason) => failures.push(reason),
         recovered() {},
@@ -167,7 +176,11 @@ it('a store that fails for another reason than before is reported with the new r
   const told: string[] = [];
   const { promise: recovered, resolve } = Promise.withResolvers<void>();
   const connection = await openRedisConnection({
-    ...{ url: `redis://:p@127.0.0.1:${(server.address() as AddressInfo).port}`, ca: undefined },
+    ...{
+      url: `redis://:p@127.0.0.1:${(server.address() as AddressInfo).port}`,
+      ca: undefined,
+      clock: systemClock,
+    },
     prepare: async () => {},
     failed: (reason) => told.push(reason.replace(/:.*/, '')),
     recovered: resolve,

@@ -5,19 +5,19 @@
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { clockWith } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient } from '../../lib/limits/limits.ts';
 import { createRequestGate, type RequestGate } from '../../lib/limits/request-gate.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
-import { TIMES } from '../../lib/times.ts';
 import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
 import { answerTo, chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { replica } from '../support/processes/redis-replica.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 import { http } from '../support/remote/sealed-answers.ts';
 
 const NOON = Date.UTC(2026, 10, 22, 12);
@@ -40,8 +40,7 @@ async function scene(t: TestContext, gate: RequestGate, ann = clientOf()) {
 /** What has been counted of Ann, as a restart finds it. */
 const countsWith = (requests: number, tokens: number) =>
   createRequestCounts({
-    now: () => NOON,
-    monotonic: () => 0,
+    clock: { now: () => NOON, monotonic: () => 0 },
     before: [{ client: 'ann', at: NOON, requests, tokens }],
   });
 const byCounts = (counts: ReturnType<typeof createRequestCounts>): RequestGate =>
@@ -76,7 +75,7 @@ const REFUSALS: readonly Refusal[] = [
     limit: 'maxConcurrent',
     limits: { maxConcurrent: 2 },
     gate(_t, ann) {
-      const counts = createRequestCounts();
+      const counts = createRequestCounts({ clock: systemClock });
       for (let i = 0; i < 2; i++) counts.admit(ann);
       return byCounts(counts);
     },
@@ -86,7 +85,7 @@ const REFUSALS: readonly Refusal[] = [
   {
     limit: '--max-in-flight, after it waited in vain',
     gate() {
-      const queue = createFairQueue(1, clockWith({ ...TIMES, placeWait: 20 }));
+      const queue = createFairQueue(1, clockOf({ placeWait: 20 }));
       queue.enter('bob', new AbortController().signal);
       return createRequestGate({ counts: undefined, queue });
     },
@@ -181,7 +180,7 @@ describe('a request that its limits refuse', { timeout: 600_000 }, () => {
   });
 
   it('leaves its connection usable if it has no body', async (t) => {
-    const counts = createRequestCounts();
+    const counts = createRequestCounts({ clock: systemClock });
     const ann = clientOf({ limits: { maxConcurrent: 1 } });
     const running = counts.admit(ann);
     const { client } = await scene(t, byCounts(counts), ann);

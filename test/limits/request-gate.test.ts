@@ -2,16 +2,15 @@
  * The limits of a client and the queue together: what a request gets, and what is given back whatever becomes
  * of it.
  */
-
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { clockWith, systemClock } from '../../lib/clock.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { createRequestCounts } from '../../lib/limits/count-requests.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import type { LimitedClient, Permit, RequestCounts } from '../../lib/limits/limits.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
-import { TIMES } from '../../lib/times.ts';
 import { type ClientMembers, clientOf } from '../support/doors/clients.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const never = new AbortController().signal;
 const client = (limits: ClientMembers['limits'] = {}): LimitedClient => clientOf({ limits });
@@ -37,15 +36,18 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
   it('gives a permit synchronously if nothing has to be awaited', () => {
     const gates = [
       createRequestGate({ counts: undefined, queue: createFairQueue(1, systemClock) }),
-      createRequestGate({ counts: createRequestCounts(), queue: undefined }),
-      createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1, systemClock) }),
+      createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined }),
+      createRequestGate({
+        counts: createRequestCounts({ clock: systemClock }),
+        queue: createFairQueue(1, systemClock),
+      }),
     ];
     for (const gate of gates)
       assert.ok(!(gate.enter({ client: client(), signal: never }) instanceof Promise));
   });
 
   it('frees the places of maxConcurrent and --max-in-flight once, and counts the tokens once', async () => {
-    const [counts, queue] = [createRequestCounts(), createFairQueue(1, systemClock)];
+    const [counts, queue] = [createRequestCounts({ clock: systemClock }), createFairQueue(1, systemClock)];
     const gate = createRequestGate({ counts, queue });
     const limited = client({ maxConcurrent: 1, tokensPerDay: 8 });
     const permit = gate.enter({ client: limited, signal: never }) as Permit;
@@ -60,7 +62,7 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
 
   it('takes no place in the queue for a request that exceeds a limit', () => {
     const queue = createFairQueue(1, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never });
     assert.throws(() => gate.enter({ client: client({ requestsPerMinute: 1 }), signal: never }), {
       code: 'requests_per_minute_reached',
@@ -69,8 +71,8 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
   });
 
   it('counts a request for requestsPerMinute and frees its place of maxConcurrent if the queue refuses it', async () => {
-    const queue = createFairQueue(1, clockWith({ ...TIMES, placeWait: 1 }));
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const queue = createFairQueue(1, clockOf({ placeWait: 1 }));
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     const limited = client({ requestsPerMinute: 3, maxConcurrent: 2 });
     const permit = gate.enter({ client: limited, signal: never }) as Permit;
     await assert.rejects(async () => gate.enter({ client: limited, signal: never }), {
@@ -85,7 +87,7 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
 
   it('frees the place of maxConcurrent if the queue is full', () => {
     const queue = createFairQueue(1, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     const control = new AbortController();
     for (let i = 0; i < 257; i++) {
       const entered = gate.enter({ client: client(), signal: control.signal });
@@ -99,7 +101,10 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
   });
 
   it('frees the place of maxConcurrent if the request is aborted while it waits', async () => {
-    const gate = createRequestGate({ counts: createRequestCounts(), queue: createFairQueue(1, systemClock) });
+    const gate = createRequestGate({
+      counts: createRequestCounts({ clock: systemClock }),
+      queue: createFairQueue(1, systemClock),
+    });
     const control = new AbortController();
     const limited = client({ maxConcurrent: 2 });
     gate.enter({ client: limited, signal: never });
@@ -114,7 +119,7 @@ describe('the gate of requests', { timeout: 600_000 }, () => {
   });
 
   it('counts nothing of a request that is already aborted', () => {
-    const counts = createRequestCounts();
+    const counts = createRequestCounts({ clock: systemClock });
     const gate = createRequestGate({ counts, queue: undefined });
     assert.throws(
       () => gate.enter({ client: client(), signal: AbortSignal.abort(new Error('left')) }),

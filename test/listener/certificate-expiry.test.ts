@@ -2,9 +2,11 @@
 import assert from 'node:assert/strict';
 import { X509Certificate } from 'node:crypto';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { firstToEnd, noteExpiry } from '../../lib/listener/certificate-expiry.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const DAY = 86_400_000;
@@ -13,10 +15,10 @@ const ENDS = new Date('2027-03-15T10:00:00Z');
 describe('the expiry of a certificate', () => {
   it('gives a warning in the last 14 days and a critical condition afterwards, and neither after a renewal', () => {
     const { log, lines } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const seen = (left: number, ends = ENDS): string | undefined => {
       const facts = { path: 'tls.crt', subject: 'CN=gateway.example', ends };
-      noteExpiry(conditions, 'tls_certificate_expiry', facts, ENDS.getTime() - left);
+      noteExpiry(conditions, 'tls_certificate_expiry', facts, createFakeClock(ENDS.getTime() - left));
       const [condition] = conditions.list();
       return condition && `${condition.severity}: ${condition.message}`;
     };

@@ -5,6 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { systemClock } from '../../lib/clock.ts';
 import { listen } from '../../lib/listener/listen.ts';
 import { shellWord } from '../../lib/text.ts';
 import { get, post } from '../support/doors/gateway-fixture.ts';
@@ -24,7 +25,13 @@ import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 describe('a listener that announces its end', () => {
   const listening = async (t: TestContext) => {
-    const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined };
+    const options = {
+      listenAddress: '127.0.0.1',
+      port: 0,
+      tls: undefined,
+      fd: undefined,
+      clock: systemClock,
+    };
     const held = Promise.withResolvers<void>();
     const listener = await listen(options, async (req, res) => {
       if (req.url === '/late') await held.promise;

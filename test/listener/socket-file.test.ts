@@ -18,6 +18,7 @@ import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
 import { promisify } from 'node:util';
+import { systemClock } from '../../lib/clock.ts';
 import { claimSocket, listen, removeStale } from '../../lib/listener/listen.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -126,7 +127,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
   it('creates the file with its mode, whatever the umask, and changes no mode through a link in its place', async () => {
     const own = process.umask(0o022);
     const options = { listenAddress: '', port: 0, tls: undefined, fd: undefined };
-    const opening = listen({ ...options, socketFile: { path, mode: 0o662 } }, () => {});
+    const opening = listen({ ...options, clock: systemClock, socketFile: { path, mode: 0o662 } }, () => {});
     assert.deepEqual([statSync(path).mode & 0o777, process.umask(own)], [0o662, 0o022]);
     const victim = `${path}.victim`;
     writeFileSync(victim, 'secret', { mode: 0o600 });
@@ -141,7 +142,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
   it('removes a stale socket file only once the file is a second old', async () => {
     await leaveStale(path);
     const created = Math.floor(statSync(path).mtimeMs); // whole milliseconds, as Date.now() counts
-    await claimSocket(path);
+    await claimSocket(path, systemClock);
     assert.equal(existsSync(path), false);
     const age = Date.now() - created;
     assert.ok(age >= 1_000, `${age} ms`);

@@ -1,22 +1,25 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { serviceManager } from '../../lib/listener/systemd.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const PID = 42;
 
 function recorded(env: Record<string, string>, notify?: () => Promise<void>) {
+  const clock = createFakeClock();
   const messages: string[] = [];
   const failures: string[] = [];
   const manager = serviceManager(
     env,
     (reason) => failures.push(reason),
+    clock,
     async (variables) => {
       messages.push(variables.join(' '));
       await notify?.();
     },
     PID,
   );
-  return { manager, messages, failures };
+  return { clock, manager, messages, failures };
 }
 
 const SOCKET = { NOTIFY_SOCKET: '/run/systemd/notify' };
@@ -39,35 +42,33 @@ describe('the service manager', () => {
     assert.deepEqual(messages, []);
   });
 
-  it('gets two keep-alives per watchdog interval until the proxy stops', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
-    const { manager, messages } = recorded({
+  it('gets two keep-alives per watchdog interval until the proxy stops', async () => {
+    const { clock, manager, messages } = recorded({
       ...SOCKET,
       WATCHDOG_USEC: '30000000',
       WATCHDOG_PID: String(PID),
     });
-    t.mock.timers.tick(60_000);
+    await clock.advance(60_000);
     assert.deepEqual(messages, []);
     await manager.ready('x');
-    t.mock.timers.tick(30_000);
+    await clock.advance(30_000);
     assert.deepEqual(messages.slice(1), ['WATCHDOG=1', 'WATCHDOG=1']);
     await manager.stopping(0);
-    t.mock.timers.tick(60_000);
+    await clock.advance(60_000);
     assert.equal(messages.length, 4);
     assert.match(messages[3] ?? '', /^STOPPING=1 /);
   });
 
-  it('gets no keep-alives if it did not ask this process for them', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
+  it('gets no keep-alives if it did not ask this process for them', async () => {
     for (const env of [
       {},
       { WATCHDOG_USEC: '0' },
       { WATCHDOG_USEC: 'x' },
       { WATCHDOG_USEC: '1000000', WATCHDOG_PID: '1' },
     ]) {
-      const { manager, messages } = recorded({ ...SOCKET, ...env });
+      const { clock, manager, messages } = recorded({ ...SOCKET, ...env });
       await manager.ready('x');
-      t.mock.timers.tick(60_000);
+      await clock.advance(60_000);
       assert.equal(messages.length, 1);
       await manager.stopping(0);
     }

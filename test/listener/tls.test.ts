@@ -29,6 +29,7 @@ import { get } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
 const authority = createTestAuthority('application side');
@@ -70,13 +71,13 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
   const service = await startGatewayServer(config, {
+    clock: systemClock,
     session: fakeSession(),
     outbound,
     metrics: { counters: createCounters(), observe: () => {} },
-    ...{ log, conditions: createConditions({ log }) },
+    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => undefined },
     salt: { shared: undefined },
-    clock: systemClock,
     fd: undefined,
   });
   t.after(async () => {
@@ -112,7 +113,7 @@ describe('TLS', { concurrency: true }, () => {
   it('ends a response that breaks off with a reset over HTTP/1.0, where a close would look like its end', async (t) => {
     const tls = issue('first');
     const listener = await listen(
-      { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined },
+      { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined, clock: systemClock },
       (_req, res) => {
         res.write('a part', () => breakConnection({ res }));
       },
@@ -136,7 +137,13 @@ describe('TLS', { concurrency: true }, () => {
   it('ends a connection that its client resets just after a request, which Node takes for an orderly end', async (t) => {
     let unfinished = 0;
     const listener = await listen(
-      { listenAddress: '127.0.0.1', port: 0, tls: issue('first'), fd: undefined },
+      {
+        listenAddress: '127.0.0.1',
+        port: 0,
+        tls: issue('first'),
+        fd: undefined,
+        clock: clockOf({ stuckWrite: 300 }),
+      },
       (_req, res) => {
         unfinished++;
         res.once('close', () => unfinished--);
@@ -165,7 +172,14 @@ describe('TLS', { concurrency: true }, () => {
   it('takes no client certificates on a socket file, where it could not tell the connections apart', async () => {
     const clientCertificates = { cas: [authority.pem], take: () => true, withdraw: () => {} };
     const socketFile = { path: join(temporaryDirectory('privatemode-tls-'), 'socket'), mode: 0o600 };
-    const options = { listenAddress: '', port: 0, socketFile, fd: undefined, tls: issue('first') };
+    const options = {
+      listenAddress: '',
+      port: 0,
+      socketFile,
+      fd: undefined,
+      tls: issue('first'),
+      clock: systemClock,
+    };
     await assert.rejects(
       listen({ ...options, clientCertificates }, () => {}).then((opened) => opened.drain()),
       { code: 'config_invalid', message: /--tls-client-ca needs a TCP port/ },
@@ -411,6 +425,7 @@ describe('certificate and key files', { concurrency: true }, () => {
         changed: ({ cert }) => changed.push(cert),
         failed: () => {},
         interval: 20,
+        clock: systemClock,
       });
       t.after(() => watch.close());
       const second = issue('second');

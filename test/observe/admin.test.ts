@@ -4,6 +4,7 @@ import { createServer as createHttpsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import { createServer } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { probe } from '../../lib/commands/healthcheck.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { type AdminListener, startAdmin } from '../../lib/observe/admin.ts';
@@ -13,6 +14,7 @@ import { createMetrics } from '../../lib/observe/metrics.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { verificationDocument } from '../../lib/observe/verification-document.ts';
 import type { Standing } from '../../lib/session/standing.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 import { standing, words } from '../support/remote/standing.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -71,6 +73,7 @@ describe('the listener of --admin-address', () => {
   let admin: AdminListener;
   let readiness: Standing;
   const metrics = createMetrics({
+    clock: systemClock,
     counters: createCounters(),
     protection: () => undefined,
     serverAddress: 'api.example',
@@ -93,7 +96,14 @@ describe('the listener of --admin-address', () => {
   };
   beforeEach(async () => {
     readiness = standing('starting');
-    admin = await startAdmin({ flag: 'admin-address', host: '127.0.0.1', port: 0, ...shown, admit });
+    admin = await startAdmin({
+      clock: systemClock,
+      flag: 'admin-address',
+      host: '127.0.0.1',
+      port: 0,
+      ...shown,
+      admit,
+    });
   });
   afterEach(() => admin.close());
   const admit = (req: IncomingMessage): void => {
@@ -137,6 +147,7 @@ describe('the listener of --admin-address', () => {
       throw new Error('CANARY');
     };
     admin = await startAdmin({
+      clock: systemClock,
       flag: 'admin-address',
       host: '127.0.0.1',
       port: 0,
@@ -184,7 +195,14 @@ describe('the listener of --admin-address', () => {
   });
   it('fails to start with listen_failed and the address if its port is taken', async () => {
     await assert.rejects(
-      startAdmin({ flag: 'admin-address', host: '127.0.0.1', port: admin.port, ...shown, admit }),
+      startAdmin({
+        clock: systemClock,
+        flag: 'admin-address',
+        host: '127.0.0.1',
+        port: admin.port,
+        ...shown,
+        admit,
+      }),
       {
         code: 'listen_failed',
         message: `listening on --admin-address 127.0.0.1 port ${admin.port}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${admin.port} -sTCP:LISTEN`,
@@ -193,6 +211,7 @@ describe('the listener of --admin-address', () => {
   });
   it('is not needed for metrics: --metrics-address serves /metrics, /healthz and /readyz, and no clients or requests', async () => {
     const metricsOnly = await startAdmin({
+      clock: systemClock,
       ...({ flag: 'metrics-address', host: '127.0.0.1', port: 0, ...shown, admit } as const),
     });
     try {
@@ -213,10 +232,13 @@ describe('the listener of --admin-address', () => {
   });
   it('answers a health check', async () => {
     readiness = standing('verified');
-    assert.deepEqual(await probe({ listenAddress: '0.0.0.0', port: admin.port, tls: false }), {
-      ready: true,
-      message: 'ready',
-    });
+    assert.deepEqual(
+      await probe({ clock: systemClock, listenAddress: '0.0.0.0', port: admin.port, tls: false }),
+      {
+        ready: true,
+        message: 'ready',
+      },
+    );
   });
 });
 
@@ -226,7 +248,7 @@ describe('a health check', () => {
     const server = createHttpServer((_req, res) => res.writeHead(400, headers).end('{}'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;
-    const asked = { listenAddress: '127.0.0.1', port, tls: false };
+    const asked = { clock: systemClock, listenAddress: '127.0.0.1', port, tls: false };
     const { ready, message, failure } = await probe(asked);
     assert.deepEqual(
       [ready, message, failure],
@@ -250,7 +272,7 @@ describe('a health check', () => {
     const other = createServer((socket) => socket.end());
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const { port } = other.address() as AddressInfo;
-    const { message } = await probe({ listenAddress: '127.0.0.1', port, tls: false });
+    const { message } = await probe({ clock: systemClock, listenAddress: '127.0.0.1', port, tls: false });
     other.close();
     const which = 'give the --listen-address and --port of the proxy';
     assert.equal(message, `what listens on 127.0.0.1 port ${port} gave no answer (ECONNRESET); ${which}`);
@@ -262,7 +284,7 @@ describe('a health check', () => {
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as AddressInfo;
     const asked = await Promise.all(
-      [true, false].map((tls) => probe({ listenAddress: '0.0.0.0', port, tls })),
+      [true, false].map((tls) => probe({ clock: systemClock, listenAddress: '0.0.0.0', port, tls })),
     );
     server.closeAllConnections();
     await new Promise((resolve) => server.close(resolve));
@@ -275,7 +297,12 @@ describe('a health check', () => {
     const silent = createServer();
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve));
     const { port } = silent.address() as AddressInfo;
-    const { ready, message } = await probe({ listenAddress: '127.0.0.1', port, tls: false, timeoutMs: 50 });
+    const { ready, message } = await probe({
+      clock: clockOf({ healthcheckTimeout: 50 }),
+      listenAddress: '127.0.0.1',
+      port,
+      tls: false,
+    });
     silent.close();
     assert.equal(ready, false);
     assert.match(message, /no answer within 50 ms/);

@@ -1,16 +1,15 @@
 /** The registry of conditions: what it lists and logs, whoever reports what. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { diskFailure } from '../../lib/files/disk-failure.ts';
 import { CONDITIONS, createConditions } from '../../lib/observe/conditions.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
-/** A registry whose clock stands at `at`. */
 function scene() {
   const { log, lines } = recordingLogger();
-  const clock = { at: 1_000 };
-  const conditions = createConditions({ log, now: () => clock.at });
+  const clock = createFakeClock(1_000);
+  const conditions = createConditions({ log, clock });
   const logged = (): unknown[][] =>
     lines.splice(0).map(({ level, msg, reason = null }) => [level, msg, reason]);
   return { conditions, clock, lines, logged };
@@ -23,7 +22,7 @@ describe('a condition', () => {
   it('is listed and logged with its remedy when it begins, and logged once more when it is over', () => {
     const { conditions, clock, lines } = scene();
     conditions.set('limits_store_away', 'no route');
-    clock.at = 5_000;
+    clock.jump(4_000);
     const remedy =
       'If it lasts, check the store of the limits (--limits-store): does it run, and does this machine reach it? The proxy reconnects by itself.';
     assert.deepEqual(conditions.list(), [
@@ -46,7 +45,7 @@ describe('a condition', () => {
     const { conditions, clock, logged } = scene();
     for (const reason of ['a', 'a', 'b', 'b']) {
       conditions.set('limits_store_away', reason);
-      clock.at += 1_000;
+      clock.jump(1_000);
     }
     assert.deepEqual(logged(), [
       ['ERROR', BEGINS, 'a'],
@@ -93,7 +92,7 @@ describe('a condition', () => {
     };
     const set = (of: string, severity: 'warning' | 'critical'): void => {
       conditions.set('client_ca_expiry', of, { of, severity, remedy: `Renew ${of}.` });
-      clock.at += 1_000;
+      clock.jump(1_000);
     };
     set('a', 'warning');
     set('b', 'critical');
@@ -108,10 +107,10 @@ describe('a condition', () => {
   it('is logged again when it becomes more severe, and is listed before less severe conditions', () => {
     const { conditions, clock, logged } = scene();
     conditions.set('proxy_open', 'open', { severity: 'info' });
-    clock.at += 1;
+    clock.jump(1);
     conditions.set('own_key_rejected', 'rejected');
     conditions.set('own_key_rejected', 'rejected', { severity: 'critical' });
-    clock.at += 1;
+    clock.jump(1);
     conditions.set('receipts_waiting', 'full', { remedy: 'Give it to uid 5 with chown.' });
     assert.deepEqual(
       logged().map(([level]) => level),
@@ -125,11 +124,11 @@ describe('a condition', () => {
   });
 
   it('is over by itself some time after the last of the events that it reports', async () => {
-    const { conditions, logged } = scene();
+    const { conditions, clock, logged } = scene();
     conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
     conditions.set('receipts_lost', '1 lost', { lasts: 40, fields: { lost: 1 } });
     assert.equal(conditions.list().length, 1);
-    await delay(100);
+    await clock.advance(40);
     assert.deepEqual(conditions.list(), []);
     assert.deepEqual(
       logged().map(([, msg]) => msg),

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Condition } from '../../lib/observe/conditions.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
@@ -12,6 +13,7 @@ import {
 } from '../../lib/observe/metrics.ts';
 import { watchRequests } from '../../lib/observe/watch-requests.ts';
 import { VERSION } from '../../lib/version.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const STATS: RequestObservation['stats'] = {
   startedAt: 0,
@@ -40,7 +42,12 @@ const REQUEST: RequestObservation = {
 
 it('only the events of streams count as tokens per second of the status', async () => {
   const options = { protection: () => undefined, serverAddress: 'api.example', maxBufferedBytes: 9_000 };
-  const watch = await watchRequests({ ...options, counters: createCounters(), events: () => 0 });
+  const watch = await watchRequests({
+    ...options,
+    clock: systemClock,
+    counters: createCounters(),
+    events: () => 0,
+  });
   try {
     watch.observe({ ...REQUEST, firstTokenMs: undefined, stats: { ...STATS, events: 0 } });
     watch.observe(REQUEST);
@@ -57,19 +64,20 @@ it('only the events of streams count as tokens per second of the status', async 
 function setUp(protection: () => ProtectionStatus | undefined = () => undefined, clients?: boolean) {
   const counters = createCounters();
   const metrics = createMetrics({
+    clock: createFakeClock(100_000),
     counters,
     protection,
     serverAddress: 'api.example',
     maxBufferedBytes: 9_000,
     processMetrics: false,
     ...(clients === undefined ? {} : { clients }),
-    now: () => 100_000,
   });
   return { counters, metrics };
 }
 
 const ALONE = {
   ...{ counters: createCounters(), protection: () => undefined, serverAddress: '', processMetrics: false },
+  clock: systemClock,
 } as const;
 
 /** `name{labels}` → value; labels in the order of the text. */
@@ -357,7 +365,7 @@ describe('metrics of the conditions', () => {
   ];
   const options = {
     ...{ counters: createCounters(), protection: () => undefined, serverAddress: 'api.example' },
-    ...{ processMetrics: false, now: () => 100_000 },
+    ...{ processMetrics: false, clock: createFakeClock(100_000) },
   };
 
   it('show ids, severities and ages, and no message', async () => {
@@ -397,6 +405,7 @@ describe('metrics of a worker that has ended', () => {
     };
     let others = [await of(2).snapshot(), await of(1).snapshot()];
     const primary = createMetrics({
+      clock: systemClock,
       ...{ counters: createCounters(), protection: () => undefined, serverAddress: '', clients: true },
       ...{ processMetrics: false, others: async () => others },
     });
@@ -477,6 +486,7 @@ describe('metrics of the process', () => {
       values: [{ value: 5, labels: {} }],
     };
     const primary = createMetrics({
+      clock: systemClock,
       ...{ counters: createCounters(), protection: () => undefined, serverAddress: '' },
       others: async () => [[worker]],
     });

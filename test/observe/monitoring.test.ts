@@ -11,6 +11,7 @@ import { PrivatemodeError } from '../../lib/errors.ts';
 import { count, countError, createCounters } from '../../lib/observe/counters.ts';
 import { createMetrics } from '../../lib/observe/metrics.ts';
 import { ROOT } from '../support/processes/tools.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import {
   type Alert,
   DASHBOARD,
@@ -44,6 +45,7 @@ async function rendered(): Promise<Series> {
   countError(counters, 'ann', 'limits_unavailable');
   countError(counters, undefined, 'client_unknown');
   const metrics = createMetrics({
+    clock: createFakeClock(100_000),
     counters,
     protection: () => ({ manifestSha256: 'abc', attestedAt: 40_000, expiresAt: 130_000 }),
     serverAddress: 'api.example',
@@ -54,7 +56,6 @@ async function rendered(): Promise<Series> {
         ...{ id: 'own_key_rejected', severity, since: 0, message: 'm', remedy: 'r' },
       })),
     clients: true,
-    now: () => 100_000,
   });
   const errors = { 400: 'attestation_failed', 502: 'upstream_reset' } as const;
   for (const status of [0, 200, 400, 502] as const) {

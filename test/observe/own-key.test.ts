@@ -1,16 +1,18 @@
 /** The condition of the proxy's own key, by what the service answers. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { watchOwnKey } from '../../lib/observe/own-key.ts';
+import { TIMES } from '../../lib/times.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 function scene() {
   const clock = { at: 0 };
   const { log, lines } = recordingLogger();
-  const conditions = createConditions({ log });
+  const conditions = createConditions({ log, clock: systemClock });
   const origin = (): string => '--api-key @key.txt';
-  const tell = watchOwnKey({ conditions, origin, now: () => clock.at });
+  const tell = watchOwnKey({ conditions, origin, clock: { monotonic: () => clock.at, times: TIMES } });
   const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
     tell({ type, client, key });
   const severity = (): string | undefined => conditions.list()[0]?.severity;

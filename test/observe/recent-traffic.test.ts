@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createTrafficLog, joinTraffic } from '../../lib/observe/recent-traffic.ts';
 import type { FinishedRequest } from '../../lib/observe/status-report.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequest => ({
   ...{ id, at: 0, endpoint: 'chat', model: 'm', status: 200, outcome: 'answered', code: null },
@@ -12,14 +13,12 @@ const finished = (id: string, more: Partial<FinishedRequest> = {}): FinishedRequ
 const UNKNOWN = { method: 'POST', path: '/openai/*', code: 'unknown_path' };
 
 function scene(running = 3) {
-  let now = 1_000_000;
+  const clock = createFakeClock(1_000_000);
   let sent = 0;
-  const traffic = createTrafficLog({ inFlight: () => running, events: () => sent }, () => now);
+  const traffic = createTrafficLog({ inFlight: () => running, events: () => sent }, clock);
   return {
     traffic,
-    pass(ms: number): void {
-      now += ms;
-    },
+    pass: clock.jump,
     send(count: number): void {
       sent += count;
     },

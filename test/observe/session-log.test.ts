@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { describe, it, mock } from 'node:test';
+import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
@@ -8,6 +9,7 @@ import { isPreliminary, reportStart, sessionLog, watchStanding } from '../../lib
 import type { SessionEvent } from '../../lib/session/events.ts';
 import type { StateName } from '../../lib/session/standing.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { type FakeRemote, fails, sessionScene } from '../support/remote/fake-remote.ts';
 import { standing } from '../support/remote/standing.ts';
 
@@ -26,10 +28,11 @@ const ATTESTED = {
 } as SessionEvent;
 
 function scene() {
+  const clock = createFakeClock();
   const lines: Record<string, unknown>[] = [];
   const output = { write: (line: string) => lines.push(JSON.parse(line)) };
   const log = createLogger({ format: 'json', level: 30, output });
-  return { lines, report: reportStart({ log }) };
+  return { clock, lines, report: reportStart({ clock, log }) };
 }
 
 describe('the log line that says ready', () => {
@@ -82,11 +85,16 @@ describe('the line that says ready on a terminal', () => {
     };
     const status = { isTTY: true, write, show: () => {} };
     const log = createLogger({ format: 'text', level: 40, output: { write: () => {} } });
-    const quiet = reportStart({ log, status, statusPage });
+    const quiet = reportStart({ clock: systemClock, log, status, statusPage });
     quiet.listening(url, { awaitsKey: false });
     for (const event of [STEP, ATTESTED, EPOCH]) quiet.observe(event);
     assert.equal(screen, '', 'not at --log-level warn');
-    const report = reportStart({ log: createLogger({ format: 'text', level: 30 }), status, statusPage });
+    const report = reportStart({
+      clock: systemClock,
+      log: createLogger({ format: 'text', level: 30 }),
+      status,
+      statusPage,
+    });
     report.listening(url, { awaitsKey: false });
     for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
     return screen;
@@ -190,66 +198,47 @@ describe('the count of attestations', () => {
 });
 
 describe('the line that says what a start waits for', () => {
-  it('is not repeated after a failure, and says how long ago the start was', () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    let at = 1_000;
-    const now = mock.method(performance, 'now', () => at);
-    try {
-      const { lines, report } = scene();
-      const manifest: SessionEvent = { type: 'step', message: 'Waiting for the manifest' };
-      const failed = { type: 'update-failed', message: 'it failed' } as SessionEvent;
-      for (const event of [manifest, failed, manifest, failed, STEP]) {
-        report.observe(event);
-        at += 20_000;
-        mock.timers.tick(20_000);
-      }
-      assert.deepEqual(
-        lines.map(({ msg, seconds }) => [msg, seconds]),
-        [
-          ['Still starting: Waiting for the manifest', 20],
-          ['Still starting: Waiting for the evidence of the service', 100],
-        ],
-      );
-      report.close();
-    } finally {
-      now.mock.restore();
-      mock.timers.reset();
+  it('is not repeated after a failure, and says how long ago the start was', async () => {
+    const { clock, lines, report } = scene();
+    const manifest: SessionEvent = { type: 'step', message: 'Waiting for the manifest' };
+    const failed = { type: 'update-failed', message: 'it failed' } as SessionEvent;
+    for (const event of [manifest, failed, manifest, failed, STEP]) {
+      report.observe(event);
+      await clock.advance(20_000);
     }
+    assert.deepEqual(
+      lines.map(({ msg, seconds }) => [msg, seconds]),
+      [
+        ['Still starting: Waiting for the manifest', 3],
+        ['Still starting: Waiting for the evidence of the service', 83],
+      ],
+    );
+    report.close();
   });
 
-  it('comes after three seconds, once', () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    try {
-      const { lines, report } = scene();
-      report.observe({ type: 'step', message: 'Waiting for the manifest' });
-      report.observe(STEP);
-      mock.timers.tick(2_999);
-      assert.deepEqual(lines, []);
-      mock.timers.tick(1);
-      mock.timers.tick(60_000);
-      assert.deepEqual(
-        lines.map(({ msg }) => msg),
-        ['Still starting: Waiting for the evidence of the service'],
-      );
-      report.close();
-    } finally {
-      mock.timers.reset();
-    }
+  it('comes after three seconds, once', async () => {
+    const { clock, lines, report } = scene();
+    report.observe({ type: 'step', message: 'Waiting for the manifest' });
+    report.observe(STEP);
+    await clock.advance(2_999);
+    assert.deepEqual(lines, []);
+    await clock.advance(1);
+    await clock.advance(60_000);
+    assert.deepEqual(
+      lines.map(({ msg }) => msg),
+      ['Still starting: Waiting for the evidence of the service'],
+    );
+    report.close();
   });
 
-  it('does not come if the remote is verified sooner', () => {
-    mock.timers.enable({ apis: ['setTimeout'] });
-    try {
-      const { lines, report } = scene();
-      for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
-      mock.timers.tick(60_000);
-      assert.deepEqual(lines, []);
-    } finally {
-      mock.timers.reset();
-    }
+  it('does not come if the remote is verified sooner', async () => {
+    const { clock, lines, report } = scene();
+    for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
+    await clock.advance(60_000);
+    assert.deepEqual(lines, []);
   });
 
-  it('is updated in place on a terminal, below the log lines', () => {
+  it('is updated in place on a terminal, below the log lines', async () => {
     let screen = '';
     const terminal = { isTTY: true, columns: 20, write: (text: string) => (screen += text) };
     const line = statusLine(terminal);
@@ -265,13 +254,13 @@ describe('the line that says what a start waits for', () => {
     );
   });
 
-  it('is not cut off on a terminal of unknown width', () => {
+  it('is not cut off on a terminal of unknown width', async () => {
     let screen = '';
     statusLine({ isTTY: true, columns: 0, write: (text: string) => (screen += text) })?.show('Waiting … 3 s');
     assert.equal(screen, 'Waiting … 3 s');
   });
 
-  it('is not updated in place if there is no terminal', () => {
+  it('is not updated in place if there is no terminal', async () => {
     assert.equal(statusLine({ write: () => true }), undefined);
   });
 });
@@ -295,7 +284,7 @@ describe('the state of the session among the conditions', () => {
 
   function passing(...states: readonly StateName[]) {
     const { log, lines } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const note = watchStanding({ conditions, log });
     for (const state of states) note(standing(state, error));
     return { lines: lines.map(({ level, msg }) => `${level} ${msg}`), listed: conditions.list() };
@@ -335,7 +324,7 @@ describe('the state of the session among the conditions', () => {
   ] as const)
     it(what, async () => {
       const { log, lines } = recordingLogger();
-      const note = watchStanding({ conditions: createConditions({ log }), log });
+      const note = watchStanding({ conditions: createConditions({ log, clock: systemClock }), log });
       const { session, remote, clock, events } = sessionScene();
       await clock.advance(44 * 60_000);
       Object.assign(remote, { deployed: 'B', published: 'B', onManifest: cdn });

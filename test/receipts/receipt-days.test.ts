@@ -9,6 +9,7 @@ import { describe, it } from 'node:test';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { NOON, receipt, receiptsOfEachTest, signedAgain, sortOf } from '../support/doors/receipts.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const DAY_MS = 86_400_000;
 const here = receiptsOfEachTest();
@@ -19,7 +20,7 @@ const here = receiptsOfEachTest();
  */
 async function instance(days: number, first = 1): Promise<string[]> {
   let now = NOON + (first - 1) * DAY_MS;
-  const log = await here.open({ now: () => now });
+  const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
   for (let written = 0; written < days; written++) {
     if (written > 0) now += DAY_MS;
     log.add(receipt(`r${written}`, { epoch: null, time: new Date(now).toISOString() }));
@@ -186,7 +187,7 @@ describe('the day in the name of a receipt file', () => {
   const noted = (time: string, durationMs = 0) => receipt('r', { epoch: null, time, durationMs });
   /** One instance that writes these receipts at that time. */
   async function written(time: string, ...receipts: readonly ReturnType<typeof noted>[]): Promise<string> {
-    const log = await here.open({ now: () => Date.parse(time) });
+    const log = await here.open({ clock: clockOf({ now: () => Date.parse(time), batchPause: 1 }) });
     for (const each of receipts) log.add(each);
     await log.close();
     return `${time.slice(0, 10)}.${log.instance}.jsonl`;
@@ -223,7 +224,7 @@ describe('the day in the name of a receipt file', () => {
 
   it('leads to a gap if the lines waited for the disk over midnight and none of the new day follows', async () => {
     let now = NOON;
-    const log = await here.open({ now: () => now });
+    const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     now = Date.parse('2026-12-02T00:30:00.000Z');
     log.add(noted('2026-12-01T22:00:00.000Z'));
     await eventually('the receipt', () => log.counters.written === 1);
@@ -280,7 +281,7 @@ describe('the day in the name of a receipt file', () => {
 
   it('does not go back when the clock does, so the chain stays whole', async () => {
     let now = Date.parse('2026-12-02T00:00:01.000Z');
-    const log = await here.open({ now: () => now });
+    const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     now -= 3_600_000;
     log.add(noted('2026-12-01T23:00:01.000Z'));
     await log.close();
@@ -290,7 +291,7 @@ describe('the day in the name of a receipt file', () => {
 
   it('is the day on which a request ended, even if the clock is set back over midnight before it is written', async () => {
     let now = Date.parse('2026-12-01T23:58:00.000Z');
-    const log = await here.open({ now: () => now });
+    const log = await here.open({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     now += 60_000; // the request has ended after midnight, and then the clock was set back to here
     log.add(noted('2026-12-01T23:58:00.000Z', 3 * 60_000));
     await log.close();

@@ -18,6 +18,7 @@ import {
 import fs from 'node:fs/promises';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import type { PrivatemodeError } from '../../lib/errors.ts';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
 import { isSignedBy, lineDigest } from '../../lib/receipts/receipt.ts';
@@ -53,7 +54,7 @@ async function chain(id: string): Promise<string> {
   return `2026-12-01.${log.instance}.jsonl`;
 }
 const keep = (file = kept): void => cpSync(join(directory, 'public.pem'), file);
-const rotate = () => rotateReceiptKey({ workspace: here.workspace, version: '1.2.3' });
+const rotate = () => rotateReceiptKey({ workspace: here.workspace, version: '1.2.3', clock: systemClock });
 const openedIn = (file: string) => JSON.parse(here.linesOf(file)[0] as string);
 /**
  * What a check with these keys says: whether all holds, the sort of each finding, and how often which kind of
@@ -307,7 +308,7 @@ describe('the key of receipts', () => {
     keep();
     const before = readFileSync(join(directory, 'key.pem'), 'utf8');
     await assert.rejects(
-      replaceKey(directory, () => Promise.reject(new Error('a full disk'))),
+      replaceKey(directory, systemClock, () => Promise.reject(new Error('a full disk'))),
       /a full disk/,
     );
     assert.equal(readFileSync(join(directory, 'key.pem'), 'utf8'), before);

@@ -26,6 +26,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts, type ReceiptsReport } from '../../lib/receipts/check-receipts.ts';
 import { type RequestReceipt, readLine } from '../../lib/receipts/receipt.ts';
 import { surplus } from '../../lib/receipts/verdict-store.ts';
+import { TIMES } from '../../lib/times.ts';
 import {
   MANIFEST,
   NOON,
@@ -38,6 +39,7 @@ import {
 } from '../support/doors/receipts.ts';
 import { breakFs, errno } from '../support/processes/broken-file-system.ts';
 import { eventually } from '../support/processes/eventually.ts';
+import { clockOf } from '../support/remote/fake-clock.ts';
 
 const DAY_MS = 86_400_000;
 const withoutKey = ({ publicKeys: _, ...rest }: ReceiptsReport) => rest;
@@ -282,7 +284,7 @@ describe('checking receipts', () => {
 
   it('accepts a chain that began before --since, and without --since reports its deleted first day as missing', async () => {
     let now = NOON;
-    const log = await opened({ now: () => now });
+    const log = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     log.keepVerdict(VERDICT_SHA256, VERDICT);
     log.add(receipt('r1'));
     await eventually('the receipts', () => log.counters.written === 1);
@@ -307,7 +309,7 @@ describe('checking receipts', () => {
 
   it('with --since reports a changed first line, even if it is signed, by the line that follows it', async () => {
     let now = NOON;
-    const log = await opened({ now: () => now });
+    const log = await opened({ clock: clockOf({ now: () => now, batchPause: 1 }) });
     log.add(receipt('r1', { epoch: null }));
     await eventually('the receipts', () => log.counters.written === 1);
     now += 86_400_000;
@@ -397,7 +399,7 @@ describe('writing receipts', () => {
       mostPending: 5,
       onFailure: () => told.push('failure'),
       onLoss: (lost) => told.push(lost),
-      now: () => now,
+      clock: clockOf({ now: () => now, batchPause: 1 }),
     });
     for (let i = 0; i < 12; i++) log.add(receipt(`r${i}`, { epoch: null }));
     await eventually('the receipts', () => log.counters.written === 5 && told.length > 0);
@@ -472,7 +474,7 @@ describe('writing receipts', () => {
     });
     let now = NOON;
     const log = await opened({
-      now: () => now,
+      clock: clockOf({ now: () => now, batchPause: 1 }),
       onFailure: ({ message }) => told.push(message),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
     });
@@ -509,7 +511,7 @@ describe('writing receipts', () => {
     let now = NOON;
     const told: string[] = [];
     const log = await opened({
-      now: () => now,
+      clock: clockOf({ now: () => now, batchPause: 1 }),
       onFailure: () => told.push('failure'),
       onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
     });
@@ -641,8 +643,11 @@ describe('writing receipts', () => {
       string,
     ];
     for (const path of [old, young]) mkdirSync(join(path, 'roots'), { recursive: true, mode: 0o700 });
-    const twoDaysAgo = (Date.now() - 2 * 86_400_000) / 1000;
-    utimesSync(old, twoDaysAgo, twoDaysAgo);
+    for (const [path, age] of [
+      [old, 2 * 86_400_000],
+      [young, 60_000],
+    ] as const)
+      utimesSync(path, (NOON - age) / 1000, (NOON - age) / 1000);
     const log = await opened();
     const sha256 = 'a'.repeat(64);
     log.keepVerdict(sha256, '{}', { sha256, files: { 'nonce.json': 'a nonce' } });
@@ -671,7 +676,9 @@ describe('writing receipts', () => {
   }, async () => {
     const writer = `
       const { openReceiptLog } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/receipts/receipt-log.ts'))});
-      const log = await openReceiptLog({ workspace: process.argv[1], version: '1', interval: 1, onFailure() {}, onRecovery() {} });
+      const { clockWith } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/clock.ts'))});
+      const clock = clockWith({ ...${JSON.stringify(TIMES)}, batchPause: 1 });
+      const log = await openReceiptLog({ workspace: process.argv[1], version: '1', clock, onFailure() {}, onRecovery() {} });
       console.log('ready');
       const receipt = ${JSON.stringify(receipt('r', { epoch: null }))};
       setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
@@ -746,7 +753,7 @@ describe('refused requests', () => {
   });
 
   it('are summed up in one line per interval as long as they come', async () => {
-    const log = await opened({ refusalInterval: 5 });
+    const log = await opened({ clock: clockOf({ now: () => NOON, batchPause: 1, refusalInterval: 5 }) });
     for (const lines of [2, 3, 4]) {
       log.add(refusal('unknown_path'));
       log.add(refusal('unknown_path'));
@@ -760,7 +767,7 @@ describe('refused requests', () => {
   });
 
   it('cause no loss of receipts that are added while the sum of refusals is written', async () => {
-    const log = await opened({ interval: 1, refusalInterval: 1 });
+    const log = await opened({ clock: clockOf({ now: () => NOON, batchPause: 1, refusalInterval: 1 }) });
     for (let i = 0; i < 500; i++) {
       log.add(refusal('unknown_path'));
       log.add(receipt(`r${i}`, { epoch: null }));
@@ -786,7 +793,7 @@ describe('refused requests', () => {
   });
 
   it('are all counted after the disk failed, and take no places of waiting receipts', async () => {
-    const { log, told, mend } = await onFailingDisk({ refusalInterval: 1, mostPending: 5 });
+    const { log, told, mend } = await onFailingDisk({ mostPending: 5 });
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
     await eventually('the receipts', () => told.length > 0);
     for (let i = 0; i < 500; i++) log.add(refusal('unknown_path'));
@@ -809,7 +816,7 @@ async function onFailingDisk(options: Parameters<typeof opened>[0] = {}) {
     ...options,
     onFailure: () => told.push('failure'),
     onRecovery: (lost) => told.push(`recovery, ${lost} lost`),
-    now: () => now,
+    clock: clockOf({ now: () => now, batchPause: 1, refusalInterval: 1 }),
   });
   const mend = breakDirectory();
   now += 86_400_000;

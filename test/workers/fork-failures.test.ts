@@ -4,6 +4,7 @@ import cluster from 'node:cluster';
 import { mkdirSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import type { GatewayServer } from '../../lib/gateway-server.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
@@ -35,15 +36,16 @@ describe('a worker that cannot be forked', { timeout: 600_000 }, () => {
 
   function scene(t: TestContext, more: { readonly startingUmask?: number } = {}) {
     const { log, lines } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     t.after(() => conditions.close());
     const facts = { closed: false, key: 'configured', secret: undefined, last: 'none', confirmed: false };
     const session = { current: () => undefined, facts: () => ({ ...facts, error: undefined }) };
     const start = async (): Promise<GatewayServer> => {
       const pool = await startWorkers({
+        clock: systemClock,
         ...{ config: configOf('--workers=2'), authorities: [] },
         ...{ session: session as unknown as AttestedSession, salt: { shared: undefined } },
-        ...{ fd: undefined, patience: 5_000, key: { value: () => undefined }, observeOwnKey: () => {} },
+        ...{ fd: undefined, key: { value: () => undefined }, observeOwnKey: () => {} },
         ...{ log, conditions, ...more },
       });
       t.after(() => pool.close());

@@ -11,11 +11,13 @@ import { watchOwnKey } from '../../lib/observe/own-key.ts';
 import type { Collected } from '../../lib/observe/watch-requests.ts';
 import type { AttestedSession } from '../../lib/session/session.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
+import { TIMES } from '../../lib/times.ts';
 import { VERSION } from '../../lib/version.ts';
 import type { ToWorker } from '../../lib/workers/messages.ts';
 import { startWorkers } from '../../lib/workers/primary.ts';
 import { configOf } from '../support/doors/config.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 
 const FACTS: SessionFacts = {
   ...{
@@ -31,7 +33,7 @@ const settings = (workers: number) => ({ config: configOf(`--workers=${workers}`
 /** What the pool reports to. */
 const told = (log: Logger = recordingLogger().log) => ({
   log,
-  conditions: createConditions({ log }),
+  conditions: createConditions({ log, clock: systemClock }),
   observeOwnKey: () => {},
 });
 
@@ -46,13 +48,14 @@ it('the places of a worker that is gone are freed at once', async (t) => {
   const session = { current: () => undefined, facts: () => FACTS };
   const queue = createFairQueue(1, systemClock);
   const starting = startWorkers({
+    clock: systemClock,
     ...{
       ...settings(1),
       session: session as unknown as AttestedSession,
       salt: { shared: undefined },
       fd: undefined,
     },
-    ...{ patience: 1, key: { value: () => undefined }, ...told() },
+    ...{ key: { value: () => undefined }, ...told() },
     gate: createRequestGate({ counts: undefined, queue }),
   });
   worker.emit('message', { type: 'listening', url: '', port: 1 });
@@ -66,19 +69,12 @@ it('the places of a worker that is gone are freed at once', async (t) => {
 });
 
 /** The workers that the primary forks from now on, in order: no process is behind them. */
-function workersThatFork(
-  t: TestContext,
-  sent?: (id: number, message: ToWorker) => void,
-): readonly EventEmitter[] {
+function workersThatFork(t: TestContext): readonly EventEmitter[] {
   const workers: EventEmitter[] = [];
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => {
     const id = workers.length + 1;
-    const worker = Object.assign(new EventEmitter(), {
-      id,
-      isConnected: () => sent !== undefined,
-      send: (message: ToWorker) => sent?.(id, message),
-    });
+    const worker = Object.assign(new EventEmitter(), { id, isConnected: () => false, send: () => {} });
     workers.push(worker);
     return worker as unknown as Worker;
   });
@@ -97,13 +93,14 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS };
     const { log, lines } = recordingLogger();
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(2),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, ...told(log) },
+      ...{ key: { value: () => undefined }, ...told(log) },
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -118,15 +115,16 @@ describe('the primary', () => {
     t.mock.method(cluster, 'fork', () => worker as unknown as Worker);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(1),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
+      ...{ key: { value: () => undefined }, log, conditions },
       observeOwnKey: () => {},
     });
     const say = (message: object): boolean => worker.emit('message', message);
@@ -145,12 +143,13 @@ describe('the primary', () => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const starting = startWorkers({
+      clock: systemClock,
       ...settings(2),
       ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions },
-      observeOwnKey: watchOwnKey({ conditions }),
+      ...{ key: { value: () => undefined }, log, conditions },
+      observeOwnKey: watchOwnKey({ conditions, clock: systemClock }),
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
@@ -162,41 +161,22 @@ describe('the primary', () => {
     assert.deepEqual(ids(), []);
   });
 
-  it('tells all workers of a refusal that one reports, so that each reports the next answer', async (t) => {
-    const sent: [worker: number, message: ToWorker][] = [];
-    const workers = workersThatFork(t, (id, message) => sent.push([id, message]));
-    const session = { current: () => undefined, facts: () => FACTS };
-    const starting = startWorkers({
-      ...settings(2),
-      ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
-      ...{ patience: 1, key: { value: () => undefined } },
-      ...told(),
-    });
-    for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
-    await starting;
-    workers[0]?.emit('message', { type: 'own-key', event: { type: 'refused', client: 'ann', key: 'k' } });
-    const refused = { type: 'own-key-refused', client: 'ann' };
-    assert.deepEqual(sent.slice(-2), [
-      [1, refused],
-      [2, refused],
-    ]);
-  });
-
   it('forgets places and conditions of a killed worker a second after its exit, even if Node reports no disconnect', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const queue = createFairQueue(1, systemClock);
     const starting = startWorkers({
+      clock: systemClock,
       ...{
         ...settings(2),
         session: session as unknown as AttestedSession,
         salt: { shared: 's' },
         fd: undefined,
       },
-      ...{ patience: 1, key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
+      ...{ key: { value: () => undefined }, log, conditions, observeOwnKey: () => {} },
       gate: createRequestGate({ counts: undefined, queue }),
     });
     const [killed, other] = workers as [EventEmitter, EventEmitter];
@@ -221,10 +201,11 @@ describe('the primary', () => {
     const workers = workersThatFork(t);
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const { log, lines } = recordingLogger();
-    const conditions = createConditions({ log });
+    const conditions = createConditions({ log, clock: systemClock });
     const gaps: string[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, log, conditions },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, log, conditions },
       ...{ key: { value: () => undefined }, observeOwnKey: () => {} },
       receipts: { instance: 'i', add: () => {}, noteGap: () => void gaps.push('gap') },
     });
@@ -280,7 +261,8 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const permanent: string[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 1, ...told() },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, ...told() },
       key: { value: () => undefined },
       onPermanent: ({ message }) => permanent.push(message),
     });
@@ -308,7 +290,8 @@ describe('the primary', () => {
     const session = { current: () => undefined, facts: () => FACTS } as unknown as AttestedSession;
     const noted: unknown[] = [];
     const starting = startWorkers({
-      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, patience: 60_000, ...told() },
+      clock: systemClock,
+      ...{ ...settings(2), session, salt: { shared: 's' }, fd: undefined, ...told() },
       key: { value: () => undefined },
       receipts: { instance: 'i', add: ({ id }) => noted.push(id), noteGap: () => void noted.push('gap') },
     });
@@ -348,23 +331,30 @@ describe('the primary', () => {
       facts: () => FACTS,
     } as unknown as AttestedSession;
     const ended: Collected[] = [];
+    const clock = createFakeClock();
     const starting = startWorkers({
-      ...{ ...settings(1), session, salt: { shared: undefined }, fd: undefined, patience: 1 },
+      clock,
+      ...{ ...settings(1), session, salt: { shared: undefined }, fd: undefined },
       key: { value: () => undefined },
       ...told(),
       workerEnded: (last) => ended.push(last),
     });
     worker.emit('message', { type: 'listening', url: '', port: 1 });
     const pool = await starting;
+    const inVain = async () => {
+      const asked = pool.collect(true);
+      await clock.advance(TIMES.workerCollect);
+      return asked;
+    };
     answering = false;
-    assert.deepEqual(await pool.collect(true), [], 'it has said nothing yet');
+    assert.deepEqual(await inVain(), [], 'it has said nothing yet');
     answering = true;
     assert.deepEqual(await pool.collect(false), [{ traffic: 1 }], 'metrics that nobody asked for');
     assert.deepEqual(await pool.collect(true), [{ traffic: 2, metrics: [2] }]);
     assert.deepEqual(await pool.collect(false), [{ traffic: 3, metrics: [2] }]);
     answering = false;
-    assert.deepEqual(await pool.collect(true), [{ traffic: 3, metrics: [2] }]);
-    const asked = pool.collect(true);
+    assert.deepEqual(await inVain(), [{ traffic: 3, metrics: [2] }]);
+    const asked = inVain();
     worker.emit('exit', null, 'SIGKILL');
     assert.deepEqual(ended, [{ traffic: 3, metrics: [2] }]);
     assert.deepEqual(await asked, [], 'it would count twice');

@@ -1,7 +1,6 @@
 /**
  * The gate of the primary as workers see it: both halves, joined by messages that survive a structured clone.
  */
-
 import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { describe, it } from 'node:test';
@@ -33,7 +32,7 @@ function workerOf(gate: RequestGate) {
 
 describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () => {
   it('counts the requests of all workers together', async () => {
-    const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined });
     const [one, two] = [workerOf(gate), workerOf(gate)];
     const limited = client({ maxConcurrent: 2, tokensPerDay: 10 });
     const first = await one.remote.enter({ client: limited, signal: never });
@@ -59,7 +58,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
   });
 
   it('rejects a request with the error code and the seconds for Retry-After', async () => {
-    const gate = createRequestGate({ counts: createRequestCounts(), queue: undefined });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue: undefined });
     const { remote } = workerOf(gate);
     const limited = client({ requestsPerMinute: 1 });
     await remote.enter({ client: limited, signal: never });
@@ -86,7 +85,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
 
   it('frees a permit that it gave before it learned that the request is over', async () => {
     const queue = createFairQueue(1, systemClock);
-    const counts = createRequestCounts();
+    const counts = createRequestCounts({ clock: systemClock });
     const { remote, sent } = workerOf(createRequestGate({ counts, queue }));
     const control = new AbortController();
     const entering = remote.enter({ client: client({ maxConcurrent: 1 }), signal: control.signal });
@@ -100,7 +99,7 @@ describe('the gate of the primary, asked by workers', { timeout: 600_000 }, () =
 
   it('frees the places that a worker held and waited for when the worker is gone, and ignores its late messages', async () => {
     const queue = createFairQueue(2, systemClock);
-    const gate = createRequestGate({ counts: createRequestCounts(), queue });
+    const gate = createRequestGate({ counts: createRequestCounts({ clock: systemClock }), queue });
     const { remote, keeper } = workerOf(gate);
     const limited = client({ maxConcurrent: 5 });
     for (let i = 0; i < 5; i++) remote.enter({ client: limited, signal: never }).catch(() => {});

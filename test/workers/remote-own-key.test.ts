@@ -1,6 +1,8 @@
 /** What a worker reports of the operator's keys, and what the primary understands of it. */
+
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { type OwnKeyEvent, watchOwnKey } from '../../lib/observe/own-key.ts';
 import { createOwnKeyReports, reportedOwnKey } from '../../lib/workers/remote-own-key.ts';
@@ -45,8 +47,8 @@ describe('a worker', () => {
 
 describe('the primary', () => {
   function primary() {
-    const conditions = createConditions({ log: recordingLogger().log });
-    const tell = watchOwnKey({ conditions });
+    const conditions = createConditions({ log: recordingLogger().log, clock: systemClock });
+    const tell = watchOwnKey({ conditions, clock: systemClock });
     const { observe } = createOwnKeyReports((told) => tell(reportedOwnKey(told, 'new')));
     return { conditions, tell, observe };
   }

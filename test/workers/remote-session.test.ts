@@ -28,14 +28,18 @@ const isZero = ({ keyBytes }: EpochWire): boolean => keyBytes.every((byte) => by
 describe("a worker's half of the session", () => {
   it('uses an unexpired epoch without asking the primary', async () => {
     const asked: ToPrimary[] = [];
-    const session = createRemoteSession(news(epoch('a', 60_000)), (message) => asked.push(message));
+    const session = createRemoteSession(
+      news(epoch('a', 60_000)),
+      (message) => asked.push(message),
+      systemClock,
+    );
     assert.equal((await session.acquire({ timeoutMs: 1 })).secretId, 'a');
     assert.deepEqual(asked, []);
   });
 
   it('asks the primary, with the API key of the client, when it has no epoch', async () => {
     const asked: ToPrimary[] = [];
-    const session = createRemoteSession(news(undefined), (message) => asked.push(message));
+    const session = createRemoteSession(news(undefined), (message) => asked.push(message), systemClock);
     const pending = session.acquire({ offeredKey: 'k', timeoutMs: 9 });
     assert.deepEqual(asked, [{ type: 'acquire', id: 1, offeredKey: 'k', timeoutMs: 9 }]);
     session.receive({ type: 'answer', id: 1, epoch: epoch('b', 60_000) });
@@ -45,7 +49,11 @@ describe("a worker's half of the session", () => {
   it('passes the key of a client on if its epoch is due and the primary has no key to renew with', async () => {
     const asked: ToPrimary[] = [];
     const due = { ...epoch('a', 60_000), renewAt: Date.now() - 1 };
-    const session = createRemoteSession(news(due, { key: 'awaited' }), (message) => asked.push(message));
+    const session = createRemoteSession(
+      news(due, { key: 'awaited' }),
+      (message) => asked.push(message),
+      systemClock,
+    );
     assert.equal((await session.acquire({ offeredKey: 'k', timeoutMs: 9 })).secretId, 'a');
     assert.deepEqual(asked, [{ type: 'acquire', id: 1, offeredKey: 'k', timeoutMs: 9 }]);
     session.receive({ type: 'answer', id: 1, error: { code: 'api_key_rejected', message: 'no' } });
@@ -56,14 +64,14 @@ describe("a worker's half of the session", () => {
   });
 
   it('rejects with the error that the primary names', async () => {
-    const session = createRemoteSession(news(undefined), () => {});
+    const session = createRemoteSession(news(undefined), () => {}, systemClock);
     const pending = session.acquire({ timeoutMs: 9 });
     session.receive({ type: 'answer', id: 1, error: { code: 'api_key_rejected', message: 'no' } });
     await assert.rejects(pending, { code: 'api_key_rejected' });
   });
 
   it('is no longer verified when its epoch has expired, whatever the primary said last', () => {
-    const session = createRemoteSession(news(epoch('a', -1)), () => {});
+    const session = createRemoteSession(news(epoch('a', -1)), () => {}, systemClock);
     assert.equal(session.current(), undefined);
     assert.equal(session.standing().state, 'starting');
     const error = { code: 'upstream_unreachable', message: 'gone' } as const;
@@ -73,7 +81,7 @@ describe("a worker's half of the session", () => {
 
   it('overwrites the key bytes of the epoch in use, of an epoch sent again, and of an answer to no request', () => {
     const first = epoch('a', 60_000);
-    const session = createRemoteSession(news(first), () => {});
+    const session = createRemoteSession(news(first), () => {}, systemClock);
     const again = epoch('a', 60_000);
     session.receive({ type: 'news', news: news(again) });
     const late = epoch('c', 60_000);
@@ -82,7 +90,7 @@ describe("a worker's half of the session", () => {
   });
 
   it('rejects waiting requests with shutting_down when it is closed', async () => {
-    const session = createRemoteSession(news(undefined), () => {});
+    const session = createRemoteSession(news(undefined), () => {}, systemClock);
     const pending = session.acquire({ timeoutMs: 9 });
     session.close();
     await assert.rejects(pending, { code: 'shutting_down' });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import type { SessionFacts } from '../../lib/session/standing.ts';
 import { VERSION } from '../../lib/version.ts';
 import type { Start, ToPrimary, ToWorker } from '../../lib/workers/messages.ts';
@@ -55,7 +56,7 @@ const START: Start = {
 
 it('a worker that drains keeps its channel until its last message is on its way', async (t) => {
   const { types, last, tell } = workerProcess(t);
-  const ended = runWorker(SILENT, {});
+  const ended = runWorker(SILENT, {}, systemClock);
   tell(START);
   await eventually('that it listens', () => types().includes('listening'));
   tell({ type: 'drain' });
@@ -69,7 +70,7 @@ it('a worker that drains keeps its channel until its last message is on its way'
 
 it('a worker that fails at any step of its start says why, and ends', async (t) => {
   const { sent, types, last, tell } = workerProcess(t);
-  const ended = runWorker(SILENT, { https_proxy: 'no address' });
+  const ended = runWorker(SILENT, { https_proxy: 'no address' }, systemClock);
   tell(START);
   (await last)();
   assert.equal(await ended, 1);
@@ -79,7 +80,7 @@ it('a worker that fails at any step of its start says why, and ends', async (t) 
 
 it('a worker of another version than its primary reads no more of its first message than the version, and says to restart', async (t) => {
   const { sent, last, tell } = workerProcess(t);
-  const ended = runWorker(SILENT, {});
+  const ended = runWorker(SILENT, {}, systemClock);
   tell({ type: 'start', version: '0.0.1' } as Start);
   (await last)();
   assert.equal(await ended, 1);

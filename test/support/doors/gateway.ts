@@ -182,7 +182,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       tls: undefined,
       fd: undefined,
       response: ObservedResponse,
-      headTimeout: clock.times.headTimeout,
+      clock,
     },
     gateway.handle,
   );
@@ -198,10 +198,10 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     events: gateway.events,
     terminate: options.deps?.terminate ?? terminate.signal,
     directory,
-    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log }),
+    drain: (grace) => drain(listener, { ...gateway, grace, terminate, log, clock }),
     async close() {
       listener.destroy();
-      await drain(listener, { ...gateway, grace: 0, terminate, log });
+      await drain(listener, { ...gateway, grace: 0, terminate, log, clock });
       await outbound.close();
       searchLog(logLines.join(''), 'the gateway');
     },

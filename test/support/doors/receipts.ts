@@ -8,6 +8,7 @@ import type { ReceiptFinding } from '../../../lib/receipts/check-chain.ts';
 import type { RequestReceipt } from '../../../lib/receipts/receipt.ts';
 import { openReceiptLog, type ReceiptLogOptions } from '../../../lib/receipts/receipt-log.ts';
 import { temporaryDirectory } from '../processes/temporary-directory.ts';
+import { clockOf } from '../remote/fake-clock.ts';
 
 /** A manifest of the log beside the receipts, and its digest. */
 export const MANIFEST_TEXT = '{}\n';
@@ -49,8 +50,7 @@ export function receiptsOfEachTest() {
         version: '1.2.3',
         onFailure: (reason) => assert.fail(reason),
         onRecovery: () => assert.fail('nothing failed'),
-        now: () => NOON,
-        interval: 1,
+        clock: clockOf({ now: () => NOON, batchPause: 1 }),
         ...more,
       }),
     linesOf: (file: string): string[] =>

@@ -3,10 +3,12 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Times } from '../../../lib/times.ts';
 import { searchLog } from '../doors/canaries.ts';
 import { eventually } from './eventually.ts';
 
 export const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
+const SCALED = join(import.meta.dirname, 'scaled-program.ts');
 
 export interface Program {
   readonly process: ChildProcess;
@@ -101,11 +103,14 @@ export async function startProgram(
 
 /**
  * That of the sources. `limits` is what the shell does to itself before it becomes the program, such as
- * `ulimit -n 64`.
+ * `ulimit -n 64`. `times`: waits in ms that differ from those of the product, at least 250 ms each.
  */
-export const startProxyProcess = (
+export function startProxyProcess(
   flags: readonly string[],
   env: Readonly<Record<string, string>>,
-  limits = ':',
-): Promise<Program> =>
-  startProgram(['/bin/sh', '-c', `${limits}; exec "$@"`, 'sh', process.execPath, SOURCES, ...flags], env);
+  { limits = ':', times }: { readonly limits?: string; readonly times?: Partial<Times> } = {},
+): Promise<Program> {
+  const [file, more] = times === undefined ? [SOURCES, {}] : [SCALED, { TEST_TIMES: JSON.stringify(times) }];
+  const command = ['/bin/sh', '-c', `${limits}; exec "$@"`, 'sh', process.execPath, file, ...flags];
+  return startProgram(command, { ...env, ...more });
+}

@@ -1,5 +1,6 @@
 /** What replicas of a gateway count in a Redis, and that Redis. */
 import { after, before } from 'node:test';
+import { systemClock } from '../../../lib/clock.ts';
 import type { RequestCounts } from '../../../lib/limits/limits.ts';
 import { openRedisCounts, type RedisCountsOptions } from '../../../lib/limits/redis-counts.ts';
 import { type RedisServer, startRedis } from './redis-server.ts';
@@ -27,6 +28,7 @@ export async function replica(
   const events: string[] = [];
   const counts = await openRedisCounts({
     url,
+    clock: systemClock,
     onFailure: 'closed',
     failed: ({ message }) => events.push(message),
     recovered: () => events.push('recovered'),

@@ -1,5 +1,11 @@
-import type { Clock } from '../../../lib/clock.ts';
+import { type Clock, clockWith } from '../../../lib/clock.ts';
 import { TIMES, type Times } from '../../../lib/times.ts';
+
+/** The clock of the system, with other times, and another wall clock if `now` is given. */
+export const clockOf = ({ now = Date.now, ...times }: Partial<Times> & { now?: () => number }): Clock => ({
+  ...clockWith({ ...TIMES, ...times }),
+  now,
+});
 
 /** A clock whose hands the test turns. */
 export interface FakeClock extends Clock {
