@@ -17,6 +17,7 @@ import { startRemote } from '../support/remote/remote.ts';
 
 /** ms within which all that is shown must agree. */
 const AGREES_WITHIN = 1_000;
+const TIMES = { confirmAfter: 2 * AGREES_WITHIN };
 
 /** Where the proxy listens, and what it has logged. */
 interface Running {
@@ -29,7 +30,7 @@ interface Running {
 async function inThisProcess(admin: number): Promise<Running> {
   const stack = await startStack({
     flags: [`--admin-address=127.0.0.1:${admin}`],
-    times: { confirmAfter: 2 * AGREES_WITHIN },
+    times: TIMES,
   });
   return {
     url: stack.url,
@@ -44,6 +45,7 @@ async function inWorkers(admin: number): Promise<Running> {
   const proxy = await startProxyProcess(
     [...remote.flags, '--workers=2', '--port=0', `--admin-address=127.0.0.1:${admin}`],
     remote.env,
+    { times: TIMES },
   );
   return {
     url: proxy.url,

@@ -1,12 +1,9 @@
 import type { Times } from '../../lib/times.ts';
 
+const QUICK: Partial<Times> = { confirmAfter: 500, firstBackoff: 250, longestBackoff: 500, hurryAfter: 250 };
+
 /**
- * Pauses of the session that a test of the whole stack need not wait for. The time limits stay those of the
- * product, so that a busy machine does not run into them.
+ * Pauses of the session for tests of the whole stack and of the program. The time limits stay those of the
+ * product, so that a busy machine does not run into them. With PRODUCT_TIMES=1 the pauses do, too.
  */
-export const QUICK_PAUSES: Partial<Times> = {
-  confirmAfter: 400,
-  firstBackoff: 50,
-  longestBackoff: 500,
-  hurryAfter: 250,
-};
+export const QUICK_PAUSES: Partial<Times> = process.env['PRODUCT_TIMES'] === '1' ? {} : QUICK;

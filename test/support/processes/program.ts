@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Times } from '../../../lib/times.ts';
 import { searchLog } from '../doors/canaries.ts';
+import { QUICK_PAUSES } from '../quick-pauses.ts';
 import { eventually } from './eventually.ts';
 
 export const SOURCES = join(import.meta.dirname, '../../../bin/privatemode-proxy.ts');
@@ -103,14 +104,13 @@ export async function startProgram(
 
 /**
  * That of the sources. `limits` is what the shell does to itself before it becomes the program, such as
- * `ulimit -n 64`. `times`: waits in ms that differ from those of the product, at least 250 ms each.
+ * `ulimit -n 64`. `times`: waits in ms that differ from those of the product, beside QUICK_PAUSES.
  */
 export function startProxyProcess(
   flags: readonly string[],
   env: Readonly<Record<string, string>>,
   { limits = ':', times }: { readonly limits?: string; readonly times?: Partial<Times> } = {},
 ): Promise<Program> {
-  const [file, more] = times === undefined ? [SOURCES, {}] : [SCALED, { TEST_TIMES: JSON.stringify(times) }];
-  const command = ['/bin/sh', '-c', `${limits}; exec "$@"`, 'sh', process.execPath, file, ...flags];
-  return startProgram(command, { ...env, ...more });
+  const command = ['/bin/sh', '-c', `${limits}; exec "$@"`, 'sh', process.execPath, SCALED, ...flags];
+  return startProgram(command, { ...env, TEST_TIMES: JSON.stringify({ ...QUICK_PAUSES, ...times }) });
 }
