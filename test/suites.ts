@@ -151,6 +151,47 @@ export const ALONE: Readonly<Record<string, string>> = {
   'test/access/processes.test.ts': 'how soon workers hear of a change',
 };
 
+/**
+ * Files and directories whose tests neither wait nor listen: they run in as few processes as there are cores
+ * (test/together.ts).
+ */
+export const TOGETHER: readonly string[] = [
+  'test/api/',
+  'test/attestation/',
+  'test/bench/',
+  'test/config/',
+  'test/crypto/',
+  'test/envelope/',
+  'test/http-rules/',
+  'test/observe/conditions.test.ts',
+  'test/observe/metrics.test.ts',
+  'test/observe/own-key.test.ts',
+  'test/observe/recent-traffic.test.ts',
+  'test/observe/session-log.test.ts',
+  'test/observe/status-page.test.ts',
+  'test/observe/verification-document.test.ts',
+  'test/pipeline/',
+  'test/responses-api/',
+  'test/session/',
+  'test/strict-json.test.ts',
+  'test/text.test.ts',
+  'test/verdict/',
+];
+
+/** Files of these directories that need a process of their own, with the reason. */
+export const BY_ITSELF: Readonly<Record<string, string>> = {
+  'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
+  'test/bench/load.test.ts': 'it listens',
+  'test/config/inherited-socket.test.ts': 'it starts the program',
+  'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
+  'test/pipeline/media-urls.test.ts': 'it counts steps, for which V8 runs without some optimisations',
+  'test/pipeline/memory.test.ts': 'it measures memory',
+  'test/responses-api/hostile-requests.test.ts':
+    'it counts steps, for which V8 runs without some optimisations',
+  'test/session/simulated-deployment.test.ts': 'it listens, and waits',
+  'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
+};
+
 /** Whether one of the paths is the file, or a directory above it. */
 const covers = (paths: readonly string[], file: string): boolean =>
   paths.some((path) => file === path || (path.endsWith('/') && file.startsWith(path)));
@@ -158,6 +199,9 @@ const covers = (paths: readonly string[], file: string): boolean =>
 /** Whether a table names the file, or a directory above it. */
 export const isIn = (table: Readonly<Record<string, string>>, file: string): boolean =>
   covers(Object.keys(table), file);
+
+/** Whether the file can share a process. */
+export const isTogether = (file: string): boolean => covers(TOGETHER, file) && !isIn(BY_ITSELF, file);
 
 /** Those of the files that a run runs. */
 export const filesOf = ({ paths, leftOut = [] }: Run, files: readonly string[]): string[] =>
