@@ -128,27 +128,16 @@ export const REPEATED: Readonly<Record<string, string>> = {
 };
 
 /**
- * Files that measure time, memory or the event loop: they run one after the other, once all else is done;
- * with what they measure.
+ * Files that measure time: they run one after the other, once all else is done; with what they measure.
+ * Memory is measured of a process of its own, so other processes do not change it.
  */
 export const ALONE: Readonly<Record<string, string>> = {
+  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/attestation/verify-properties.test.ts': 'how long a verdict holds the event loop',
   'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
-  'test/client-library/one-exchange.test.ts': 'memory of a large response; the pace of a stream',
-  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
-  'test/e2e/chat.test.ts': 'the pace of a stream',
-  'test/gateway/early-refusals.test.ts': 'how soon a refused upload ends',
-  'test/gateway/hostile-bodies.test.ts': 'memory of hostile bodies',
-  'test/gateway/hostile-load.test.ts': 'memory, and how long others wait',
-  'test/gateway/hostile-pieces.test.ts': 'memory, and how long one turn takes',
-  'test/gateway/responses-memory.test.ts': 'memory of a process that translates large requests',
   'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
-  'test/pipeline/memory.test.ts': 'memory of long events and of short chunks',
-  'test/access/authenticate.test.ts': 'how long a wrong token takes',
-  'test/access/gateway.test.ts': 'memory, and how soon a change of clients holds',
-  'test/access/processes.test.ts': 'how soon workers hear of a change',
 };
 
 /**
@@ -181,7 +170,6 @@ export const TOGETHER: readonly string[] = [
 /** Files of these directories that need a process of their own, with the reason. */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
-  'test/bench/load.test.ts': 'it listens',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/media-urls.test.ts': 'it counts steps, for which V8 runs without some optimisations',
