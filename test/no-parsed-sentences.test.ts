@@ -1,8 +1,8 @@
 /**
  * No sentence is parsed by the program: what code decides on is a field, and texts are for people. Else
  * whoever improves a message changes behaviour three rooms away. This finds where a word is looked for in a
- * member or variable that has the name of a message, and where a whole sentence is looked for, in whatever text. Two messages may be compared with each other, to say the same
- * thing once.
+ * member or variable that has the name of a message, and where a whole sentence is looked for, in whatever
+ * text. Two messages may be compared with each other, to say the same thing once.
  */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
