@@ -6,8 +6,9 @@ import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
-import { describe, it, type TestContext } from 'node:test';
+import { before, describe, it, type TestContext } from 'node:test';
 import { runSimulator } from '../../simulator/cli.ts';
+import { saveHardware } from '../../simulator/hardware.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { namesOf } from '../../simulator/inference/models/list.ts';
 import { issueServerCertificate } from '../../simulator/pki/tls.ts';
@@ -267,6 +268,7 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
   const spoilt = join(directory, 'spoilt');
   mkdirSync(spoilt);
   writeFileSync(join(spoilt, 'revision'), 'x');
+  before(async () => saveHardware(join(spoilt, 'hardware.json'), await sharedHardware()));
   const mistakes: [argv: string[], words: string][] = [
     [['--prot', '1'], 'unknown option --prot: write --port; --help lists all options'],
     [['-p', '1'], 'unknown option -p: write --port; --help lists all options'],
