@@ -141,8 +141,8 @@ export const ALONE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Files and directories whose tests neither wait nor listen: they run in as few processes as there are cores
- * (test/together.ts).
+ * Files and directories whose tests start no program and wait for little: they run in as few processes as
+ * there are cores (test/together.ts).
  */
 export const TOGETHER: readonly string[] = [
   'test/api/',
@@ -151,6 +151,7 @@ export const TOGETHER: readonly string[] = [
   'test/config/',
   'test/crypto/',
   'test/envelope/',
+  'test/gateway/',
   'test/http-rules/',
   'test/observe/conditions.test.ts',
   'test/observe/metrics.test.ts',
@@ -170,6 +171,12 @@ export const TOGETHER: readonly string[] = [
 /** Files of these directories that need a process of their own, with the reason. */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
+  'test/gateway/hostile-load.test.ts': 'it measures memory',
+  'test/gateway/hostile-pieces.test.ts': 'it measures memory, and counts steps',
+  'test/gateway/responses-memory.test.ts': 'it starts programs',
+  'test/gateway/shutdown.test.ts': 'it starts programs',
+  'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
+  'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
   'test/pipeline/media-urls.test.ts': 'it counts steps, for which V8 runs without some optimisations',
