@@ -431,7 +431,7 @@ describe('the check of media URLs', () => {
           assert.equal(refuses(imagesText(GOOD, asWritten), cutBy(cuts)), bad, each);
         },
       ),
-      { seed: 20261122, numRuns: 2000 },
+      { seed: 20261122, numRuns: 5000 },
     );
     assert.ok(verdicts.true > 1000 && verdicts.false > 1000, JSON.stringify(verdicts));
   });
@@ -478,7 +478,7 @@ describe('the check of media URLs', () => {
           assert.equal(serverRefuses(messages), there, messages);
         },
       ),
-      { seed: 20261122, numRuns: 1000 },
+      { seed: 20261122, numRuns: 3000 },
     );
     assert.ok(counts.both > 100 && counts.neither > 100 && counts.onlyHere > 5, JSON.stringify(counts));
   });
