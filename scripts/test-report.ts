@@ -71,8 +71,11 @@ export class TestReport {
       // The event of a whole file has no entry: where it passes, there was no test; where it fails, the
       // process did.
       const isFile = data.entryFile === undefined;
-      const file = relative(this.#root, data.entryFile ?? data.file ?? '');
-      const name = isFile ? 'the process failed' : names.join(': ');
+      const entry = relative(this.#root, data.entryFile ?? data.file ?? '');
+      // What shares a process is named by its file (test/together.ts).
+      const shares = !files.includes(entry) && !isFile;
+      const [file = '', ...rest] = shares ? names : [entry, ...names];
+      const name = isFile ? 'the process failed' : rest.join(': ') || 'it cannot be loaded, or a hook failed';
       const reason = data.skip ?? data.todo;
       if (reason !== undefined) {
         if (lacks(file, String(reason)) || maySkip(String(reason))) this.skipped += 1;

@@ -6,8 +6,8 @@
  * or none passed. A program that a test needs and the machine lacks is named at the end; with CI=true its
  * test fails.
  */
-import { globSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
+import { globSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { compose } from 'node:stream';
 import { run } from 'node:test';
@@ -18,6 +18,7 @@ import {
   ENGINES,
   filesOf,
   isIn,
+  isTogether,
   maySkip,
   optionsOf,
   REPEATED,
@@ -30,8 +31,9 @@ import { TestReport } from './test-report.ts';
 const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
 const PATIENCE = 1_200_000;
-/** Files at a time: most wait for a child process or a timer now and then. */
-const AT_ONCE = availableParallelism() + 1;
+const CORES = availableParallelism();
+/** Files at a time: most wait for a child process, a connection or a timer. */
+const AT_ONCE = CORES + 3;
 
 /** Files, and the door and engine through which they run. */
 interface Pass extends Through {
@@ -50,15 +52,31 @@ function passesFor(words: readonly string[], all: boolean, through: Through): Pa
   return [{ ...through, files: all ? files : files.filter((file) => !isIn(REPEATED, file)) }, ...repeated];
 }
 
+/** Writes a module for each core that runs some of those files that can share a process. */
+function shards(files: readonly string[], directory: string): string[] {
+  const shared = files.filter(isTogether);
+  return Array.from({ length: Math.min(CORES, shared.length) }, (_, shard) => {
+    const path = join(directory, `together-${shard}.mjs`);
+    const own = JSON.stringify(shared.filter((_, i) => i % CORES === shard));
+    const module = JSON.stringify(join(ROOT, 'test/together.ts'));
+    writeFileSync(path, `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${own});\n`);
+    return path;
+  });
+}
+
 /** Runs files of a pass `concurrency` at a time, and prints what Node's own reporter says of them. */
 async function runFiles(pass: Pass, concurrency: number, report: TestReport): Promise<void> {
   const { door, engine, files } = pass;
   const label = optionsOf(pass);
   if (files.length === 0) return;
   if (label !== '') console.log(`\n${files.length} files with ${label}`);
+  const directory = mkdtempSync(join(tmpdir(), 'privatemode-tests-'));
   const tests = run({
     cwd: ROOT,
-    files: files.map((file) => join(ROOT, file)),
+    files: [
+      ...shards(files, directory),
+      ...files.filter((file) => !isTogether(file)).map((file) => join(ROOT, file)),
+    ],
     concurrency,
     timeout: PATIENCE,
     execArgv: engine === 'node' ? [] : [`--conditions=${engine}`],
@@ -66,6 +84,7 @@ async function runFiles(pass: Pass, concurrency: number, report: TestReport): Pr
   });
   const followed = report.follow(tests, { files, label, maySkip: (reason) => maySkip(pass, reason) });
   for await (const text of compose(followed, spec)) process.stdout.write(text);
+  rmSync(directory, { recursive: true });
 }
 
 /** The value, if it is one of these. */

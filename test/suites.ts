@@ -128,26 +128,63 @@ export const REPEATED: Readonly<Record<string, string>> = {
 };
 
 /**
- * Files that measure time, memory or the event loop: they run one after the other, once all else is done;
- * with what they measure.
+ * Files that measure time: they run one after the other, once all else is done; with what they measure.
+ * Memory is measured of a process of its own, so other processes do not change it.
  */
 export const ALONE: Readonly<Record<string, string>> = {
+  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/attestation/verify-properties.test.ts': 'how long a verdict holds the event loop',
   'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
-  'test/client-library/one-exchange.test.ts': 'memory of a large response; the pace of a stream',
-  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
-  'test/e2e/chat.test.ts': 'the pace of a stream',
-  'test/gateway/early-refusals.test.ts': 'how soon a refused upload ends',
-  'test/gateway/hostile-bodies.test.ts': 'memory of hostile bodies',
-  'test/gateway/hostile-load.test.ts': 'memory, and how long others wait',
-  'test/gateway/hostile-pieces.test.ts': 'memory, and how long one turn takes',
-  'test/gateway/responses-memory.test.ts': 'memory of a process that translates large requests',
   'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
   'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
-  'test/pipeline/memory.test.ts': 'memory of long events and of short chunks',
-  'test/access/gateway.test.ts': 'memory, and how soon a change of clients holds',
-  'test/access/processes.test.ts': 'how soon workers hear of a change',
+};
+
+/**
+ * Files and directories whose tests start no program and wait for little: they run in as few processes as
+ * there are cores (test/together.ts).
+ */
+export const TOGETHER: readonly string[] = [
+  'test/api/',
+  'test/attestation/',
+  'test/bench/',
+  'test/config/',
+  'test/crypto/',
+  'test/envelope/',
+  'test/gateway/',
+  'test/http-rules/',
+  'test/observe/conditions.test.ts',
+  'test/observe/metrics.test.ts',
+  'test/observe/own-key.test.ts',
+  'test/observe/recent-traffic.test.ts',
+  'test/observe/session-log.test.ts',
+  'test/observe/status-page.test.ts',
+  'test/observe/verification-document.test.ts',
+  'test/pipeline/',
+  'test/responses-api/',
+  'test/session/',
+  'test/strict-json.test.ts',
+  'test/text.test.ts',
+  'test/verdict/',
+];
+
+/** Files of these directories that need a process of their own, with the reason. */
+export const BY_ITSELF: Readonly<Record<string, string>> = {
+  'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
+  'test/gateway/hostile-load.test.ts': 'it measures memory',
+  'test/gateway/hostile-pieces.test.ts': 'it measures memory, and counts steps',
+  'test/gateway/responses-memory.test.ts': 'it starts programs',
+  'test/gateway/shutdown.test.ts': 'it starts programs',
+  'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
+  'test/gateway/time-limits.test.ts': 'it waits',
+  'test/config/inherited-socket.test.ts': 'it starts the program',
+  'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
+  'test/pipeline/media-urls.test.ts': 'it counts steps, for which V8 runs without some optimisations',
+  'test/pipeline/memory.test.ts': 'it measures memory',
+  'test/responses-api/hostile-requests.test.ts':
+    'it counts steps, for which V8 runs without some optimisations',
+  'test/session/simulated-deployment.test.ts': 'it listens, and waits',
+  'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
 };
 
 /** Whether one of the paths is the file, or a directory above it. */
@@ -157,6 +194,9 @@ const covers = (paths: readonly string[], file: string): boolean =>
 /** Whether a table names the file, or a directory above it. */
 export const isIn = (table: Readonly<Record<string, string>>, file: string): boolean =>
   covers(Object.keys(table), file);
+
+/** Whether the file can share a process. */
+export const isTogether = (file: string): boolean => covers(TOGETHER, file) && !isIn(BY_ITSELF, file);
 
 /** Those of the files that a run runs. */
 export const filesOf = ({ paths, leftOut = [] }: Run, files: readonly string[]): string[] =>

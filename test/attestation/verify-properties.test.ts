@@ -57,7 +57,8 @@ describe('a changed byte', () => {
             assert.notEqual(verdict.outcome, 'accepted', `byte ${start + offset}`);
             assert.equal(verdict.meshCaPem, undefined);
           }),
-          { seed: SEED, numRuns: 120 },
+          // The property once failed for this byte of the report.
+          { seed: SEED, numRuns: 60, examples: name === 'report' ? [[1018, 1]] : [] },
         );
       });
     }

@@ -11,7 +11,7 @@ import { standInAgents } from '../support/processes/stand-in-agents.ts';
 const FORBIDDEN = [10_080, 6_666, 6_667, 6_668, 6_669, 6_000, 5_060, 5_061, 4_190];
 
 describe('privatemode-proxy run', { timeout: 600_000 }, () => {
-  const { proxy, environment, run: runAside, started } = standInAgents();
+  const { proxy, environment, start, started } = standInAgents();
 
   it('asks a proxy on a port that fetch refuses to use', async (t) => {
     const server = createServer((req, res) => proxy.answer(req, res));
@@ -23,21 +23,21 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
       if (server.listening) break;
     }
     const { port } = server.address() as AddressInfo;
-    const { code, stdout, stderr } = await runAside(['claude', '--model=model-a', `--port=${port}`], {
+    const { code, stdout, stderr } = await start(['claude', '--model=model-a', `--port=${port}`], {
       WHAT: 'ask',
-    });
+    }).ended;
     assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
   });
 
   it('asks the proxy itself where the environment makes fetch use an HTTP proxy', async () => {
     const env = { NODE_USE_ENV_PROXY: '1', http_proxy: 'http://127.0.0.1:1', WHAT: 'ask' };
-    const { code, stdout, stderr } = await runAside(['claude', '--model=model-a'], env);
+    const { code, stdout, stderr } = await start(['claude', '--model=model-a'], env).ended;
     assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
   });
 
   it('says so in one line if the proxy is ready but gives no answer', async () => {
     proxy.answer = (req, res) => (req.url === '/readyz' ? proxy.own(req, res) : res.destroy());
-    const { code, stderr } = await runAside(['claude', '--model=model-a']);
+    const { code, stderr } = await start(['claude', '--model=model-a']).ended;
     const url = `http://127.0.0.1:${proxy.port}`;
     const line = `Error: the proxy on ${url} cannot be used: GET /v1: socket hang up\n`;
     assert.deepEqual([code, stderr], [1, line]);
@@ -45,7 +45,7 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   it('says why there is no list if the proxy breaks off the list of models', async () => {
     proxy.answer = (req, res) => proxy.own(req, res) || res.destroy();
-    const { code, stderr } = await runAside(['claude']);
+    const { code, stderr } = await start(['claude']).ended;
     const why = 'the proxy lists none (GET /v1/models: socket hang up)';
     assert.deepEqual([code, stderr], [1, `Error: choose the model for the agent with --model: ${why}\n`]);
   });

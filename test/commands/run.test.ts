@@ -22,7 +22,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
 
   describe('claude', () => {
     it('asks the proxy, by variables and by settings that override its files', async () => {
-      const { code, stdout, stderr } = await run(['claude', ...MODEL, '--', '-p', 'x y'], { WHAT: 'ask' });
+      const { code, stdout, stderr } = await start(['claude', ...MODEL, '--', '-p', 'x y'], { WHAT: 'ask' })
+        .ended;
       assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
       assert.ok(proxy.asked.includes('POST /messages'), proxy.asked.join());
       const { args, env } = started();
@@ -59,8 +60,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
   it('opencode asks the proxy through its only provider, whose name is the same in the next run', async () => {
     const names = [];
     for (const _ of [1, 2]) {
-      const { code, stdout, stderr } = await run(['opencode', ...MODEL, '--', 'run', 'x'], { WHAT: 'ask' });
-      assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+      const { code, stderr } = await run(['opencode', ...MODEL, '--', 'run', 'x'], { WHAT: 'ask' });
+      assert.deepEqual([code, started().answer, stderr], [0, 'answered', '']);
       assert.ok(proxy.asked.includes('POST /v1/messages'), proxy.asked.join());
       const { args, env } = started();
       assert.deepEqual(args, ['run', 'x']);
@@ -91,8 +92,8 @@ describe('privatemode-proxy run', { timeout: 600_000 }, () => {
     it('asks the proxy, by settings that override its files, with a provider whose name stays the same', async () => {
       const names = [];
       for (const _ of [1, 2]) {
-        const { code, stdout, stderr } = await run(['codex', ...MODEL, '--', 'exec', 'x'], { WHAT: 'ask' });
-        assert.deepEqual([code, stdout, stderr], [0, 'answered', '']);
+        const { code, stderr } = await run(['codex', ...MODEL, '--', 'exec', 'x'], { WHAT: 'ask' });
+        assert.deepEqual([code, started().answer, stderr], [0, 'answered', '']);
         const { args, env } = started();
         assert.deepEqual(args.slice(-2), ['exec', 'x']);
         const settings = args.slice(0, -2).filter((_, i) => i % 2 === 1);

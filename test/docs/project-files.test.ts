@@ -162,8 +162,6 @@ describe('the scripts', () => {
   for (const command of [
     'build-binary.ts --arch x86',
     'build-ghash.ts --chek',
-    'fuzz.ts no-such-file',
-    'fuzz.ts --seconds abc',
     'release.ts --outt x',
     'soak.ts --seconds abc',
     'test.ts --dor library',
@@ -178,7 +176,7 @@ describe('the scripts', () => {
   });
 
   it('print with --help the comment at their head, and do nothing', () => {
-    for (const name of ['build-binary', 'build-ghash', 'fuzz', 'release', 'soak', 'test']) {
+    for (const name of ['build-binary', 'build-ghash', 'release', 'soak', 'test']) {
       const { status, stdout, stderr } = started(`scripts/${name}.ts`, '--help');
       assert.deepEqual([status, stderr], [0, ''], name);
       assert.match(stdout, /`npm (?:run|test)[^`]*`/, name);

@@ -7,7 +7,18 @@ import { cpSync, globSync, mkdirSync, readFileSync, writeFileSync } from 'node:f
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { replaceSection } from '../../scripts/marked-section.ts';
-import { ALONE, filesOf, isIn, NODE_ALONE, optionsOf, PROXY_ALONE, REPEATED, RUNS } from '../suites.ts';
+import {
+  ALONE,
+  BY_ITSELF,
+  filesOf,
+  isIn,
+  NODE_ALONE,
+  optionsOf,
+  PROXY_ALONE,
+  REPEATED,
+  RUNS,
+  TOGETHER,
+} from '../suites.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
@@ -17,8 +28,12 @@ const FILES = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
 
 describe('the suites of tests', () => {
   it('name only files that exist', () => {
-    const tables = [REPEATED, ALONE].flatMap(Object.keys);
-    for (const path of [...tables, ...RUNS.flatMap(({ paths, leftOut = [] }) => [...paths, ...leftOut])]) {
+    const tables = [REPEATED, ALONE, BY_ITSELF].flatMap(Object.keys);
+    for (const path of [
+      ...tables,
+      ...TOGETHER,
+      ...RUNS.flatMap(({ paths, leftOut = [] }) => [...paths, ...leftOut]),
+    ]) {
       assert.ok(
         FILES.some((file) => isIn({ [path]: '' }, file)),
         path,
@@ -39,6 +54,14 @@ describe('the suites of tests', () => {
     );
     if (process.env['UPDATE_DOCS'] === '1') writeFileSync(CONTRIBUTING, written);
     else assert.equal(page, written, 'run: UPDATE_DOCS=1 npx node --test test/docs/suites.test.ts');
+  });
+
+  it('have properties that each name their seed, so that npm test always runs the same cases', () => {
+    for (const file of FILES) {
+      const [, ...calls] = readFileSync(join(ROOT, file), 'utf8').split('fc.assert(');
+      for (const call of calls)
+        assert.match(call, /\b(?:seed:|SEED\b|RUNS\b)/, `${file}: ${call.slice(0, 80)}`);
+    }
   });
 
   it('list the files of a run with --list, by default those that prove the product once', () => {
@@ -71,6 +94,7 @@ function treeWith(files: Readonly<Record<string, string>>): string {
     'scripts/options.ts',
     'scripts/test-report.ts',
     'test/suites.ts',
+    'test/together.ts',
     'package.json',
   ])
     cpSync(join(ROOT, name), join(tree, name));
@@ -122,6 +146,23 @@ describe('a run of tests', () => {
       { 'a.test.ts': PASSES, 'b.test.ts': 'const;' },
       1,
       /\n {2}test\/b\.test\.ts: the process failed\n\n1 passed, 1 failed, /,
+    ],
+    [
+      'in which a file that shares a process cannot be read, has no test, or fails',
+      {
+        'config/a.test.ts': PASSES,
+        'config/b.test.ts': 'const;',
+        'config/c.test.ts': '',
+        'config/d.test.ts': `describe('a key', () => it('is read', ${FAILS}));`,
+      },
+      1,
+      /Failed:\n {2}test\/config\/b\.test\.ts: it cannot be loaded, .*\n {2}test\/config\/d\.test\.ts: a key: is read\n {2}test\/config\/c\.test\.ts: no test passed\n\n1 passed, 3 failed, /,
+    ],
+    [
+      'in which a file that shares a process leaves it changed',
+      { 'config/a.test.ts': "it('sets a variable', () => { process.env.LEFT = 'behind'; });" },
+      1,
+      /\n {2}test\/config\/a\.test\.ts: it cannot be loaded, or a hook failed\n\n1 passed, 1 failed, /,
     ],
     ['without a file', {}, 1, /\n0 passed, 0 failed, 0 skipped\n$/],
     [
@@ -193,15 +234,15 @@ describe('a run of tests', () => {
   it('with --all uses every door and engine of the table, and adds up the results', () => {
     // By what the fixtures take, not what the runner gave.
     const says = `
-      const { DOOR } = await import('${join(ROOT, 'test/support/doors/library-door.ts')}');
-      const { ENGINE } = await import('${join(ROOT, 'test/support/evidence/engine.ts')}');
+      import { DOOR } from '${join(ROOT, 'test/support/doors/library-door.ts')}';
+      import { ENGINE } from '${join(ROOT, 'test/support/evidence/engine.ts')}';
       it(DOOR + ' ' + ENGINE, ${FAILS});`;
     const files = { 'applications/openai.test.ts': says, 'session/client-keys.test.ts': PASSES + says };
     const { stdout } = runIn(treeWith(files), '--all');
     assert.deepEqual(stdout.slice(stdout.indexOf('Failed:')).split('\n'), [
       'Failed:',
-      '  test/applications/openai.test.ts: proxy node',
       '  test/session/client-keys.test.ts: proxy node',
+      '  test/applications/openai.test.ts: proxy node',
       '  test/applications/openai.test.ts --door library: library node',
       '  test/applications/openai.test.ts --door library --engine portable: library portable',
       '  test/session/client-keys.test.ts --engine portable: proxy portable',
@@ -228,7 +269,7 @@ describe('what documented commands write into the checkout', () => {
     );
     assert.ok(named.length > 3, named.join());
     const defaults = ['manifests', 'collateral', 'requests', 'receipts', 'limits'];
-    const builds = ['dist', 'coverage', 'bench/out', '.fuzz', '.tools', 'privatemode-proxy-0.1.0.tgz'];
+    const builds = ['dist', 'coverage', 'bench/out', '.tools', 'privatemode-proxy-0.1.0.tgz'];
     const written = [...named, ...defaults, ...builds].map((path) => path as string);
     const paths = written.map((path) => (path.endsWith('.tgz') ? path : `${path}/file.json`));
     const { stdout } = run('git', ['check-ignore', '--no-index', ...paths]);

@@ -71,24 +71,11 @@ describe('npm run demo', { timeout: 600_000 }, () => {
       'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port PORT',
     ],
     [
-      'npm run demo --once',
-      { ...UNDER_NPM, npm_config_once: 'true' },
-      [],
-      'npm took --once for a flag of its own: put -- in front, as in npm run demo -- --once',
-    ],
-    [
       'npm run demo 9090',
       {},
       ['9090'],
       'unexpected argument "9090": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
     ],
-    [
-      'npm run demo serve',
-      {},
-      ['serve'],
-      'unexpected argument "serve": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
-    ],
-    ['npm run demo -- --port', {}, ['--port'], 'flag needs an argument: --port PORT'],
     [
       'npm run demo -- --api-key k',
       {},

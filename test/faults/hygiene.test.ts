@@ -9,7 +9,14 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SUITE, startSecretExchange } from '../../lib/session/secret-exchange.ts';
-import { newCanaries, writtenForms } from '../support/doors/canaries.ts';
+import {
+  assertNoCanary,
+  canaryIn,
+  KEY_MARK,
+  MARK,
+  newCanaries,
+  writtenForms,
+} from '../support/doors/canaries.ts';
 import { assertClean, atRest } from '../support/doors/invariants.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -233,4 +240,31 @@ describe('prompt, key and secret', () => {
       await dumping.close();
     }
   });
+});
+
+const FORMS: readonly (readonly [form: string, write: (text: string) => string])[] = [
+  ['plain', (text) => text],
+  ['hex', (text) => Buffer.from(text).toString('hex')],
+  ['upper-case hex', (text) => Buffer.from(text).toString('hex').toUpperCase()],
+  ['base64', (text) => Buffer.from(text).toString('base64')],
+  ['base64, one byte further', (text) => Buffer.from(`>${text}`).toString('base64')],
+  ['base64, two bytes further', (text) => Buffer.from(`>>${text}`).toString('base64url')],
+  ['percent-encoded', (text) => Buffer.from(text).toString('hex').replace(/../g, '%$&')],
+  ['escaped as in JSON', (text) => Buffer.from(text).toString('hex').replace(/../g, '\\u00$&')],
+];
+
+describe('the search for prompts and keys', () => {
+  for (const [form, write] of FORMS) {
+    it(`finds a prompt or a key that is written in this form: ${form}`, () => {
+      for (const mark of [MARK, KEY_MARK]) {
+        assert.ok(canaryIn(Buffer.from(`before ${write(`${mark}1`)} after`), mark) >= 7);
+        assert.equal(canaryIn(Buffer.from(`before ${write(`${mark.slice(0, -2)}_1`)} after`), mark), -1);
+      }
+      const log = `${write(`${MARK}1`)}`;
+      assert.throws(
+        () => assertNoCanary(`{"msg":"one"}\n{"msg":"two ${log}"}\n`, 'a test'),
+        (error: Error) => error.message.includes('two') && !error.message.includes(log),
+      );
+    });
+  }
 });

@@ -19,12 +19,12 @@ const memory = (): number => {
 };
 
 describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
-  it('of 300 heads get 408, and another client is served meanwhile', async (t) => {
+  it('of 100 heads get 408, and another client is served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
       times: { headTimeout: 1_000 },
     });
-    const slow = Array.from({ length: 300 }, () => client());
+    const slow = Array.from({ length: 100 }, () => client());
     for (const { socket } of slow) socket.write('POST /v1/chat/completions HTTP/1.1\r\n');
     const trickle = setInterval(() => {
       for (const { socket } of slow) if (socket.writable) socket.write('X: y\r\n');
@@ -37,13 +37,13 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('of 300 bodies get 408, and another client is served meanwhile', async (t) => {
+  it('of 100 bodies get 408, and another client is served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
       settings: { minUploadRate: 1_000 },
       times: { uploadGrace: 500 },
     });
-    const slow = Array.from({ length: 300 }, () => client());
+    const slow = Array.from({ length: 100 }, () => client());
     for (const { send } of slow) send(post('{"model":"', { headers: ['Content-Length: 100000'] }));
     const trickle = setInterval(() => {
       for (const { socket } of slow) if (socket.writable) socket.write('x');
@@ -58,7 +58,7 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
 });
 
 describe('slow readers', { timeout: 600_000 }, () => {
-  it('do not delay another client if 1,000 of them never read, and leave no exchange behind', async (t) => {
+  it('do not delay another client if 300 of them never read, and leave no exchange behind', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       settings: { connectTimeout: 60_000 }, // of 100 handshakes at once, all in this process
     });
@@ -76,7 +76,7 @@ describe('slow readers', { timeout: 600_000 }, () => {
       }
     });
     const readers: RawClient[] = [];
-    for (let i = 0; i < 1_000; i++) {
+    for (let i = 0; i < 300; i++) {
       const reader = client();
       reader.socket.pause();
       reader.send(post(chatBody({ stream: true })));
@@ -88,7 +88,7 @@ describe('slow readers', { timeout: 600_000 }, () => {
     const answer = await ask(post(chatBody({ stream: true, model: 'quick' })));
     assert.ok(answer.complete);
     assert.ok(performance.now() - begun < 10_000, 'others were held up');
-    assert.equal(gateway.active(), 1_000);
+    assert.equal(gateway.active(), 300);
     for (const { socket } of readers) socket.destroy();
     await eventually('the end of all exchanges', () => gateway.active() === 0);
     await eventually('the end of the connections to the remote', () => upstream.connections.open <= 1);
@@ -101,14 +101,14 @@ describe('slow readers', { timeout: 600_000 }, () => {
       scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${200 * block.length}\r\n\r\n`);
       for (let i = 0; i < 200; i++) await scripted.write(block);
     });
-    const readers = Array.from({ length: 60 }, () => client());
+    const readers = Array.from({ length: 20 }, () => client());
     const before = memory();
     for (const reader of readers) {
       reader.socket.pause();
       reader.send(get('/v1/models'));
     }
     await eventually('all to be served', () => gateway.active() === readers.length);
-    await delay(1_500); // 750 MiB could come in this time
+    await delay(1_500); // 250 MiB could come in this time
     const perReader = (memory() - before) / readers.length / 2 ** 20;
     assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);
     const [patient, ...others] = readers as [RawClient, ...RawClient[]];

@@ -14,9 +14,9 @@ import { createTestAuthority } from '../support/remote/tls-authority.ts';
 const MIB = 1024 * 1024;
 const CHILD = join(import.meta.dirname, '../support/processes/gateway-child.ts');
 /** MiB. */
-const BUDGET = 512;
+const BUDGET = 128;
 /** Bytes of one request. */
-const SIZE = 59 * MIB;
+const SIZE = 15 * MIB;
 
 /** So many bytes of items, and their request. */
 const itemsOf = (item: string, around = ''): Buffer => {
@@ -39,14 +39,14 @@ interface Load {
 }
 const LOADS: Readonly<Record<string, Load>> = {
   'texts that are passed on': {
-    count: 4,
+    count: 10,
     request: () => itemsOf(`{"role":"user","content":"${long(7 * MIB)}"}`),
   },
   'calls that share a message': { count: 10, request: () => itemsOf(call('f', long(700))) },
   'metadata that the response repeats': {
     count: 10,
     request() {
-      const text = long(6 * MIB);
+      const text = long(1.5 * MIB);
       const metadata = `{${Array.from({ length: 5 }, (_, i) => `"m${i}":"${text}"`).join()}}`;
       return Buffer.from(`{"model":"m","stream":true,"input":"x","metadata":${metadata}}`);
     },

@@ -128,7 +128,7 @@ describe('a conversation that goes from Responses to chat and back', () => {
           }
         },
       ),
-      { seed: 20261124, numRuns: 300 },
+      { seed: 20261124, numRuns: 120 },
     );
   });
 });

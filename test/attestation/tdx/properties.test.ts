@@ -3,7 +3,7 @@
  * only.
  */
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { before, describe, it } from 'node:test';
 import fc from 'fast-check';
 import { allAccepted } from '../../../lib/attestation/check.ts';
 import { readPckChain } from '../../../lib/attestation/tdx/chain.ts';
@@ -28,14 +28,19 @@ import {
 
 const SEED = { seed: 20261201 };
 const { quote, entry, context } = tdxPlatform();
-const answers = {
-  tcbInfo: await context.collateral.intelTcbInfo({ fmspc: '' }),
-  qeIdentity: await context.collateral.intelQeIdentity({}),
-  pckCrl: await context.collateral.intelPckCrl(),
-  rootCrl: await context.collateral.intelRootCrl({ url: '' }),
-};
+const answersOf = async ({ collateral }: typeof context) => ({
+  tcbInfo: await collateral.intelTcbInfo({ fmspc: '' }),
+  qeIdentity: await collateral.intelQeIdentity({}),
+  pckCrl: await collateral.intelPckCrl(),
+  rootCrl: await collateral.intelRootCrl({ url: '' }),
+});
+type Answers = Awaited<ReturnType<typeof answersOf>>;
+let answers: Answers;
+before(async () => {
+  answers = await answersOf(context);
+});
 
-const accepts = async (changed: QuoteV4, given: Partial<typeof answers> = {}): Promise<boolean> => {
+const accepts = async (changed: QuoteV4, given: Partial<Answers> = {}): Promise<boolean> => {
   const { tcbInfo, qeIdentity, pckCrl, rootCrl } = { ...answers, ...given };
   const collateral: typeof context.collateral = {
     ...context.collateral,

@@ -3,44 +3,19 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, beforeEach } from 'node:test';
+import { type Ran, runCommand } from './command.ts';
 import { cleanEnvironment } from './program.ts';
 import { temporaryDirectory } from './temporary-directory.ts';
 import { ROOT } from './tools.ts';
 
 const AGENTS = ['claude', 'opencode', 'codex', 'pi'];
 
-/** Notes how it was started, then does what WHAT says. */
-const STAND_IN = `#!${process.execPath}
-const { writeFileSync } = require('node:fs');
-if (process.argv[2] === '--version') {
-  if (process.env.OPENAI_API_KEY !== undefined) throw new Error('a key of the caller');
-  if (process.env.npm_lifecycle_script === 'x') throw new Error('a variable of npm'); // as a test sets it
-  console.log(process.env.PI_VERSION ?? '0.87.1');
-  process.exit(0);
-}
-writeFileSync(process.env.NOTES, JSON.stringify({ args: process.argv.slice(2), env: process.env, cwd: process.cwd() }));
-const post = (url) => fetch(url, { method: 'POST', body: '{}' }).then((response) => response.text());
-const config = JSON.parse(process.env.OPENCODE_CONFIG_CONTENT ?? '{}');
-const codex = /base_url="([^"]+)"/.exec(process.argv.join(' '))?.[1];
-const pi = JSON.parse(process.env.LOCAL_PROXY_PROVIDER ?? '{}').config?.baseUrl;
-const url = process.env.ANTHROPIC_BASE_URL ?? codex ?? pi ?? Object.values(config.provider)[0].options.baseURL;
-(async () => {
-  switch (process.env.WHAT) {
-    case 'ask': process.stdout.write(await post(url + '/messages')); break;
-    case 'fail': await post(url); process.exit(7);
-    case 'die': await post(url); process.kill(process.pid, 'SIGKILL'); break;
-    case 'wait': process.on('SIGTERM', () => process.exit(9)); setInterval(() => {}, 1000); process.stdout.write('waiting'); break;
-    case 'whole': await post(url).catch(() => process.exit(8)); break;
-    case 'lose': for (let i = 0; i < process.env.REQUESTS; i++) await post(url); break;
-    case 'look': await fetch(url + '/v1/models'); break;
-  }
-})();
-`;
+const STAND_IN = join(import.meta.dirname, 'stand-in-agent.sh');
 
 /** The last lines after each agent, which one test reads. */
 const GO_ON = /^To go on with this conversation: .*\n.* alone .*\n$/m;
@@ -50,6 +25,8 @@ export interface Started {
   readonly args: string[];
   readonly env: Record<string, string>;
   readonly cwd: string;
+  /** What it was answered, where it asked. */
+  readonly answer: string;
 }
 
 /**
@@ -59,7 +36,7 @@ export interface Started {
 export function standInAgents() {
   const directory = temporaryDirectory('run-test-');
   const programs = join(directory, 'bin');
-  const notes = join(directory, 'notes.json');
+  const notes = join(directory, 'notes');
   const server = createServer((req, res) => {
     proxy.asked.push(`${req.method} ${req.url}`);
     proxy.answer(req, res);
@@ -84,7 +61,7 @@ export function standInAgents() {
   };
   before(async () => {
     mkdirSync(programs);
-    for (const name of AGENTS) writeFileSync(join(programs, name), STAND_IN, { mode: 0o755 });
+    for (const name of AGENTS) symlinkSync(STAND_IN, join(programs, name));
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');
     proxy.port = (server.address() as AddressInfo).port;
@@ -105,7 +82,8 @@ export function standInAgents() {
       else if (proxy.aliases.length > 0) res.end('{"max_model_len":131072}');
       else res.writeHead(404).end('{}');
     };
-    writeFileSync(notes, '{}');
+    rmSync(notes, { recursive: true, force: true });
+    mkdirSync(notes);
   });
 
   const environment = (env: Readonly<Record<string, string>>): Record<string, string> =>
@@ -116,6 +94,28 @@ export function standInAgents() {
       PRIVATEMODE_PROXY_PORT: String(proxy.port),
       ...env,
     });
+
+  /** Notes of the agent; none: it was not started. */
+  const noted = (what: string): string | undefined => {
+    const file = join(notes, what);
+    return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+  };
+  const strings = (what: string): string[] => noted(what)?.split('\0').slice(0, -1) ?? [];
+
+  function started(): Started {
+    const cwd = noted('cwd');
+    if (cwd === undefined) return {} as Started;
+    const variables = strings('env').map((line) => {
+      const end = line.indexOf('=');
+      return [line.slice(0, end), line.slice(end + 1)];
+    });
+    return {
+      args: strings('args').slice(2),
+      env: Object.fromEntries(variables),
+      cwd: cwd.trimEnd(),
+      answer: noted('answer') ?? '',
+    };
+  }
 
   function start(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
     const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-proxy.ts'), 'run', ...args], {
@@ -137,10 +137,14 @@ export function standInAgents() {
     programs,
     proxy,
     environment,
-    /** Starts `run`; `ended` gives its exit code and what it wrote, without its last lines. */
+    /** Starts `run` as a program; `ended` gives its exit code and what it wrote, without its last lines. */
     start,
-    run: (args: readonly string[], env?: Readonly<Record<string, string>>) => start(args, env).ended,
+    /** `run` in this process. */
+    async run(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Ran> {
+      const { stderr, ...ran } = await runCommand(['run', ...args], { env: environment(env) });
+      return { ...ran, stderr: stderr.replace(GO_ON, '') };
+    },
     /** How the agent was started last; an empty object: it was not. */
-    started: (): Started => JSON.parse(readFileSync(notes, 'utf8')),
+    started,
   };
 }

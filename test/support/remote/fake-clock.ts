@@ -26,7 +26,7 @@ interface Timer {
 }
 
 /** Lets promises and what they start settle. Real I/O takes longer. */
-export async function settle(turns = 20): Promise<void> {
+export async function settle(turns = 8): Promise<void> {
   for (let i = 0; i < turns; i++) await new Promise(setImmediate);
 }
 
