@@ -1,7 +1,8 @@
 /**
- * Every wait, time limit and interval of the product, in ms, with its meaning. The composition root hands them
- * in as part of the clock (lib/clock.ts), so that a test can advance the clock or hand in other times. No flag
- * and no environment variable changes a row; test/times.test.ts states how the rows relate to each other.
+ * Every wait, time limit and interval of the product, in ms, with its meaning. The composition root hands
+ * them in as part of the clock (lib/clock.ts), so that a test can advance the clock or hand in other times.
+ * No flag and no environment variable changes a row; test/times.test.ts states how the rows relate to each
+ * other.
  */
 export const TIMES = Object.freeze({
   // The secret (lib/session)
@@ -13,8 +14,8 @@ export const TIMES = Object.freeze({
   /** Up to so much earlier, at random: proxies that were started together must not renew together. */
   secretJitter: 120_000,
   /**
-   * A secret is used for this long. The last five minutes stay unused, because the service looks the secret up
-   * when a request has arrived, which for a large upload is minutes later, and because clocks drift apart.
+   * A secret is used for this long. The last five minutes stay unused, because the service looks the secret
+   * up when a request has arrived, which for a large upload is minutes later, and because clocks drift apart.
    */
   secretUsable: 3_300_000,
   /** A request waits this long for a verified service: during its upload, after it, and before a retry. */
@@ -66,8 +67,8 @@ export const TIMES = Object.freeze({
 
   // Connections to the service (lib/network)
   /**
-   * A connection that was opened ahead is replaced after idling for this long: services, and the routers before
-   * them, keep idle connections for longer.
+   * A connection that was opened ahead is replaced after idling for this long: services, and the routers
+   * before them, keep idle connections for longer.
    */
   warmRenew: 45_000,
   /** So much earlier than the time at which the service says that it will close the connection. */

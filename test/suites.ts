@@ -103,7 +103,6 @@ export const RUNS: readonly Run[] = [
       'test/pipeline/response-grammar.test.ts',
       'test/pipeline/rewrite-auth.test.ts',
       'test/pipeline/sse/write-event.test.ts',
-      'test/session/clock.test.ts',
       'test/session/control-api.test.ts',
     ],
   },

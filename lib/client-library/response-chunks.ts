@@ -7,9 +7,10 @@ import type { FetchAttempt } from './send.ts';
 
 /**
  * The network chunks of the response. Throws stream_unfinished if the response breaks off,
- * stream_idle_timeout after streamIdleTimeout of silence (time that the reader takes does not count), and the reason
- * of the application's signal. If the reader leaves early, the connection ends. After `finish`, the rest is
- * read and dropped instead, for `upstreamLinger` (lib/times.ts) at most, so that the connection can be used again.
+ * stream_idle_timeout after streamIdleTimeout of silence (time that the reader takes does not count), and the
+ * reason of the application's signal. If the reader leaves early, the connection ends. After `finish`, the
+ * rest is read and dropped instead, for `upstreamLinger` (lib/times.ts) at most, so that the connection can
+ * be used again.
  */
 export function responseChunks(
   { response, request, abort }: FetchAttempt,

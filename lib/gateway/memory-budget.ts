@@ -110,7 +110,8 @@ function createBudget(
     function waitFor(bytes: number, signal: AbortSignal): Promise<void> {
       const waiting = lineFor(own + bytes).join(
         { fits: () => fits(own, bytes), take: () => take(bytes) },
-        { signal, clock, wait: clock.times.memoryWait, tooLate: tooMany, refused: admitWaiting }, // those behind may fit
+        // Those behind may fit.
+        { signal, clock, wait: clock.times.memoryWait, tooLate: tooMany, refused: admitWaiting },
       );
       stopWaiting = (): void => waiting.refuse(tooMany());
       return waiting.place;

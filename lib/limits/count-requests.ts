@@ -24,8 +24,8 @@ interface Used {
 
 export interface RequestCountsOptions {
   /**
-   * Its wall clock decides which day it is. The monotonic one measures the minute, which thus keeps its length
-   * when somebody sets the wall clock.
+   * Its wall clock decides which day it is. The monotonic one measures the minute, which thus keeps its
+   * length when somebody sets the wall clock.
    */
   readonly clock: Pick<Clock, 'now' | 'monotonic'>;
   /**

@@ -393,8 +393,8 @@ function onAuthenticated(state: SessionState, secretId: string, at: Present): De
 }
 
 /**
- * A request waits: a renewal begins at once, or at the latest `hurryAfter` (lib/times.ts) after the last failure, or as
- * long after it as a host wants.
+ * A request waits: a renewal begins at once, or at the latest `hurryAfter` (lib/times.ts) after the last
+ * failure, or as long after it as a host wants.
  */
 function onAwaited(state: SessionState, { now, times }: Present): Decision {
   if (state.running !== undefined) return only(state);

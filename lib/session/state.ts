@@ -106,7 +106,8 @@ export const suspendedSecret = ({ secret }: SessionState, at: Present): SecretTe
 
 /**
  * What to do about a denial. `renewal`: wait for the running renewal, or start one. If the last forced
- * renewal began less than `deniedPause` (lib/times.ts) ago, start none: `made` if a secret was made since, else `failed`.
+ * renewal began less than `deniedPause` (lib/times.ts) ago, start none: `made` if a secret was made since,
+ * else `failed`.
  */
 export function forcedBy(
   { running, forcedAt, madeSince }: SessionState,

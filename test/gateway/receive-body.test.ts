@@ -55,7 +55,7 @@ const receive = (
   return { body: receiveBody(exchange as unknown as Exchange, stage), fed: () => fed };
 };
 
-/** A body of which so many bytes come in each second, until it has come or is given up; resolves with its code. */
+/** Takes in a body of which so many bytes come in each second; resolves with the code of its refusal. */
 async function uploaded(bytesInEachSecond: readonly number[], minUploadRate: number): Promise<string> {
   const clock = createFakeClock();
   const req = new Readable({ read() {} });

@@ -3,9 +3,8 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it, type TestContext } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { Agent } from 'undici';
-import { systemClock } from '../../lib/clock.ts';
+import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import {
   createControlCall,
@@ -14,6 +13,7 @@ import {
   pauseOf,
 } from '../../lib/network/control-call.ts';
 import { TIMES } from '../../lib/times.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import { serveHttps } from '../support/remote/loopback.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -26,7 +26,11 @@ interface Scene {
   readonly seen: string[];
 }
 
-async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2]): Promise<Scene> {
+async function scene(
+  t: TestContext,
+  listener: Parameters<typeof serveHttps>[2],
+  clock: Clock = systemClock,
+): Promise<Scene> {
   const seen: string[] = [];
   const { port } = await serveHttps(t, certificate, (req, res) => {
     seen.push(`${req.method} ${req.url}`);
@@ -34,7 +38,7 @@ async function scene(t: TestContext, listener: Parameters<typeof serveHttps>[2])
   });
   const dispatcher = new Agent({ connect: { ca: authority.pem }, allowH2: false });
   t.after(() => dispatcher.destroy());
-  const call = createControlCall(dispatcher, systemClock);
+  const call = createControlCall(dispatcher, clock);
   return {
     call: ({ path = '/path?token=canary', ...request } = {}) => {
       const url = `https://localhost:${port}${path}`;
@@ -170,15 +174,19 @@ describe('the pause that a host wants', () => {
 
   it('is granted: until it ends, the same response comes again, whatever the query, and nothing is sent', async (t) => {
     const statuses = [503, 200];
-    const { call, seen } = await scene(t, (_, res) =>
-      res.writeHead(statuses.shift() ?? 500, { 'Retry-After': '1' }).end('busy'),
+    const clock = createFakeClock();
+    const { call, seen } = await scene(
+      t,
+      (_, res) => res.writeHead(statuses.shift() ?? 500, { 'Retry-After': '30' }).end('busy'),
+      clock,
     );
     const { pause = 0 } = await call({ path: '/path?t=1' });
+    await clock.advance(10_000);
     const again = await call({ path: '/path?t=2' });
     assert.deepEqual([again.status, Buffer.from(again.body).toString()], [503, 'busy']);
-    assert.ok(again.pause !== undefined && again.pause < pause, `${again.pause} s of ${pause} s`);
+    assert.equal(again.pause, pause - 10);
     assert.equal(seen.length, 1);
-    await delay(again.pause * 1000 + 50);
+    await clock.advance(pause * 1000);
     assert.deepEqual([(await call({ path: '/path?t=3' })).status, seen.length], [200, 2]);
   });
 
