@@ -47,6 +47,7 @@ export function literalOpenStream(
   let sequence = 0;
   let finished = false;
   for (const each of literalData(Buffer.from(wire).toString('utf8'))) {
+    if (each === '') continue; // a heartbeat without data: it means nothing and goes
     if (each.toUpperCase() === '[DONE]') {
       if (terminal !== '[DONE]') continue; // no part of this API: it means nothing and goes
       if (finished) data.push(each);
