@@ -31,6 +31,7 @@ import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
+import { keyDigest } from './observe/own-key.ts';
 import type { Collected } from './observe/watch-requests.ts';
 
 /** The application side of the proxy, listening: in this process, or in workers. */
@@ -356,7 +357,10 @@ async function clientsOf(
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
-  const tellKeys = (): void => observeOwnKey?.({ type: 'clients', keys: clients.keys() });
+  const tellKeys = (): void => {
+    const keys = new Map([...clients.keys()].map(([name, own]) => [name, keyDigest(own)]));
+    observeOwnKey?.({ type: 'clients', keys });
+  };
   const clients = await openClients({
     path,
     clock,
