@@ -13,7 +13,6 @@ import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { createModelLists } from './gateway/model-lists.ts';
 import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
@@ -31,6 +30,7 @@ import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
 import type { ConditionId, ConditionSink } from './observe/conditions.ts';
+import { keyDigest } from './observe/own-key.ts';
 import type { Collected } from './observe/watch-requests.ts';
 
 /** The application side of the proxy, listening: in this process, or in workers. */
@@ -104,22 +104,14 @@ export async function startGatewayServer(
   const { log, clock } = shared;
   const front = openFront(config, { log, conditions, clock });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
-  let closing = false;
-  const models = createModelLists(config, {
-    outbound,
-    clock,
-    log,
-    conditions,
-    key: () => (closing || shared.session.current() === undefined ? undefined : shared.key.value()),
-  });
   const { upstream, connections } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
-    ...gatewayDeps(config, { ...shared, metrics: models.watching(shared.metrics) }),
+    ...gatewayDeps(config, shared),
     upstream,
     clients,
-    aliases: models.aliases,
+    aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
     createTranslator: config.responsesApi
       ? (await import('./responses-api/translator.ts')).createTranslator
       : undefined,
@@ -129,17 +121,15 @@ export async function startGatewayServer(
   const { listener, url } = await open(config, { front, fd, log, clock, handle: gateway.handle }).catch(
     (refused: unknown) => {
       front.close();
-      models.close();
       clients?.close();
       throw refused;
     },
   );
   front.follow(listener);
 
+  let closing = false;
   const sessionChanged = (): void => {
-    const isOpen = !closing && shared.session.current() !== undefined;
-    connections.keep(isOpen);
-    models.sessionChanged();
+    connections.keep(!closing && shared.session.current() !== undefined);
   };
   sessionChanged();
   return {
@@ -160,7 +150,6 @@ export async function startGatewayServer(
     async close() {
       front.close();
       clients?.close();
-      models.close();
       closing = true;
       sessionChanged();
       const { active, settled } = gateway;
@@ -356,7 +345,10 @@ async function clientsOf(
   { certificates }: Front,
 ): Promise<Clients | undefined> {
   if (path === undefined) return undefined;
-  const tellKeys = (): void => observeOwnKey?.({ type: 'clients', keys: clients.keys() });
+  const tellKeys = (): void => {
+    const keys = new Map([...clients.keys()].map(([name, own]) => [name, keyDigest(own)]));
+    observeOwnKey?.({ type: 'clients', keys });
+  };
   const clients = await openClients({
     path,
     clock,

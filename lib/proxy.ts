@@ -25,7 +25,7 @@ import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { type Conditions, createConditions } from './observe/conditions.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
-import { watchOwnKey } from './observe/own-key.ts';
+import { keyDigest, watchOwnKey } from './observe/own-key.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
 import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
@@ -139,7 +139,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     conditions,
     fd,
     log,
-    observeOwnKey: watchOwnKey({ clock, conditions, origin: key.origin }),
+    observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
     salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
     verification: config.exposeVerification ? verification.text : undefined,
   };
@@ -175,7 +175,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const keyWatch = key.watch({
     clock,
     onKey(next) {
-      shared.observeOwnKey({ type: 'configured', key: next });
+      shared.observeOwnKey({ type: 'configured', key: keyDigest(next) });
       session.updateConfiguredKey(next);
       server.sessionChanged();
       log.info('The API key file was read again');

@@ -107,8 +107,6 @@ export const TIMES = Object.freeze({
   discardWait: 1_000,
   /** A long translation runs this long before other work gets its turn. */
   turn: 5,
-  /** Between two lists of models that the proxy asks for by itself. */
-  modelListInterval: 3_600_000,
 
   // Defaults of the client library; those of the program stand in lib/config/flags.ts
   firstByteWait: 600_000,
@@ -190,8 +188,6 @@ export const TIMES = Object.freeze({
   // Operators
   /** For a request of the admin listener. */
   adminTimeout: 10_000,
-  /** Refusals of the operator's key are counted over this time. */
-  ownKeyWindow: 60_000,
   /** Between two samples of the traffic. */
   trafficSample: 1_000,
 

@@ -3,7 +3,6 @@
  * how large their context windows are.
  */
 import { aliasIn } from '../api/model-aliases.ts';
-import { isPlainName } from '../api/model-watch.ts';
 import type { Clock } from '../clock.ts';
 import { invalid } from '../config/values.ts';
 import { printable } from '../text.ts';
@@ -176,6 +175,12 @@ export async function modelOf(
     );
   return { name, limits: output === undefined ? limitsOf(context, agent) : { context, output } };
 }
+
+/**
+ * Whether the name of a model, which nothing authenticates, may stand in a configuration. Agents give some
+ * texts a meaning: opencode replaces `{env:NAME}` by the variable NAME.
+ */
+const isPlainName = (name: string): boolean => /^[A-Za-z0-9][\w.:@/+-]{0,255}$/.test(name);
 
 /** No honest service has a longer list, and a longer one would not fit into an environment variable. */
 const MOST_OFFERED = 100;

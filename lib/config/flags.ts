@@ -192,7 +192,7 @@ const GROUPS = {
       'model-alias',
       { ...list('NAME=MODEL,…', values.asWritten), parse: values.parseAliases },
       {
-        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. A model of the service with that name takes precedence.',
+        help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. An alias wins over a model of the service with that name.',
       },
     ),
     setting('workers', text('N|auto', values.parseWorkers), {

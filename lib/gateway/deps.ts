@@ -1,7 +1,7 @@
 /** The dependencies of the gateway, which all exchanges share. lib/gateway-server.ts makes them. */
 
 import type { Clients } from '../access/clients.ts';
-import type { ModelAliases } from '../api/model-aliases.ts';
+import type { AliasTable } from '../api/model-aliases.ts';
 import type { Clock } from '../clock.ts';
 import type { RequestGate } from '../limits/request-gate.ts';
 import type { Upstream } from '../network/upstream.ts';
@@ -66,7 +66,7 @@ export interface GatewayDeps {
     readonly onSpoilt?: ((log: Logger) => void) | undefined;
   };
   /** Other names for models; undefined without --model-alias. */
-  readonly aliases?: ModelAliases | undefined;
+  readonly aliases?: AliasTable | undefined;
   /** Makes the translator of one exchange of the Responses API; undefined without --responses-api. */
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
 

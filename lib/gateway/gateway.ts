@@ -201,7 +201,7 @@ const LOCAL_RESPONSES: Record<
   }),
   api: (deps) => {
     const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offeredBy(deps)) };
-    const aliases = deps.aliases?.names ?? [];
+    const aliases = [...(deps.aliases?.keys() ?? [])];
     const about = aliases.length > 0 ? { ...own, model_aliases: aliases } : own;
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },

@@ -1,6 +1,6 @@
 /** Receives the body of a request within its limits, and finds out what the request asks for. */
 import { requireModel } from '../access/authenticate.ts';
-import type { ModelAliases } from '../api/model-aliases.ts';
+import { type AliasTable, aliasedInPath, aliasIn } from '../api/model-aliases.ts';
 import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -182,15 +182,16 @@ export const saltOf = ({ deps, caller: { client } }: Exchange) =>
 
 /** The model that the path names, if that is an alias. */
 function aliasAskedAbout({ deps, match, accounts }: ForwardedExchange): string | undefined {
-  const asked = match.endpoint.id === 'model' ? deps.aliases?.inPath(match.target) : undefined;
-  if (asked !== undefined) accounts.note({ alias: deps.aliases?.find(asked)?.name });
+  const { aliases } = deps;
+  const asked = aliases && match.endpoint.id === 'model' ? aliasedInPath(aliases, match.target) : undefined;
+  if (aliases && asked !== undefined) accounts.note({ alias: aliasIn(aliases, asked)?.name });
   return asked;
 }
 
 const renaming =
-  ({ accounts }: Exchange, aliases: ModelAliases): Rename =>
+  ({ accounts }: Exchange, aliases: AliasTable): Rename =>
   (wanted) => {
-    const alias = aliases.find(wanted);
+    const alias = aliasIn(aliases, wanted);
     accounts.note({ alias: alias?.name });
     return alias?.model;
   };

@@ -2,7 +2,7 @@
 
 import { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
-import type { ModelAliases } from '../api/model-aliases.ts';
+import { type AliasTable, entryOfAlias, listWithAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
@@ -197,12 +197,12 @@ async function readList(exchange: Exchange, response: UpstreamResponse['response
  */
 function withAliases(
   body: Buffer,
-  aliases: ModelAliases,
+  aliases: AliasTable,
   { target, aboutModel }: { readonly target: string; readonly aboutModel: string | undefined },
 ): Buffer {
-  if (aboutModel !== undefined) return aliases.entryIn(body, aboutModel) ?? body;
+  if (aboutModel !== undefined) return entryOfAlias(aliases, body, aboutModel) ?? body;
   const isFurther = /[?&](?:after|after_id|before_id)=/.test(target);
-  return (isFurther ? undefined : aliases.inList(body, target.includes('?'))) ?? body;
+  return (isFurther ? undefined : listWithAliases(aliases, body)) ?? body;
 }
 
 /**

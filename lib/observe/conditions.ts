@@ -88,11 +88,11 @@ export const CONDITIONS = {
     remedy: DAMAGED_FILE,
   },
   own_key_rejected: {
-    severities: ['warning', 'critical'],
+    severities: ['warning'],
     begins: 'The service rejects an API key of this proxy',
     ends: 'No API key of this proxy is known to be rejected any more',
     meaning:
-      'The service answered requests with 401 that had the key of `--api-key`, or the `apiKey` of a client. Critical after three within a minute with the same key.',
+      'The service answered requests with 401 that had the key of `--api-key`, or the `apiKey` of a client.',
     remedy:
       'Check the key that the message names, or ask the service for a new one; clients cannot repair this.',
   },
@@ -213,20 +213,6 @@ export const CONDITIONS = {
     ends: 'The counts of the limits can be written again',
     meaning: 'The disk does not take the counts of the limits. They hold, but a restart would forget some.',
     remedy: WORKSPACE,
-  },
-  alias_without_model: {
-    severities: ['info'],
-    begins: 'A model alias stands for a model that the service does not list',
-    ends: 'Each model alias stands for a model that the service lists',
-    meaning: 'Two lists of models in a row lack the model of a `--model-alias`. Requests for it will fail.',
-    remedy: 'Correct --model-alias; GET /v1/models lists the models.',
-  },
-  model_gone: {
-    severities: ['info'],
-    begins: 'A model in use is no longer listed by the service',
-    ends: 'Each model in use is listed by the service',
-    meaning: 'A model that clients use was in an earlier list of models, and is missing in the last two.',
-    remedy: 'Tell the users of this model to choose another; GET /v1/models lists the models.',
   },
   proxy_open: {
     severities: ['warning', 'info'],

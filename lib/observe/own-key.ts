@@ -2,15 +2,15 @@
  * Whether the service still accepts the API keys of the operator, judged by its responses to requests with
  * them: the key of --api-key, and the keys of entries of the clients file.
  */
-import type { Clock } from '../clock.ts';
+import { hash } from 'node:crypto';
 import type { ConditionSink } from './conditions.ts';
 
 /**
  * `refused`: the service responded with 401 to a request with a key of the operator. `answered`: it sent a
  * response that authenticates. `client`: the client whose entry has the key; undefined: the key of --api-key.
- * `key`: the key itself, because the file may have another one by now; it goes no further, and workers report
- * its digest. `configured`: the file of --api-key has another key. `clients`: the clients file was read; the
- * clients in it have these `keys` of their own, and no others.
+ * `key`: the digest of the key, because the file may have another one by now. `configured`: the file of
+ * --api-key has another key. `clients`: the clients file was read; the clients in it have keys of their own
+ * with these digests, and no others.
  */
 export type OwnKeyEvent =
   | {
@@ -21,24 +21,24 @@ export type OwnKeyEvent =
   | { readonly type: 'configured'; readonly key: string }
   | { readonly type: 'clients'; readonly keys: ReadonlyMap<string, string> };
 
-const MANY = 3;
+/** Stands for a key in events, which need not hold the key itself. */
+export const keyDigest = (key: string): string => hash('sha256', key);
 
 /**
  * Follows the events of all workers, for each key by itself. The condition own_key_rejected begins with the
- * first refusal of a key, is critical at three refusals within a minute, and ends with a later `answered`
- * under that key, or when another key replaces it, or none. Ignores requests that were sent with a key that
- * was replaced since. `origin`: where the key of --api-key comes from.
+ * first refusal of a key, and ends with a later `answered` under that key, or when another key replaces it,
+ * or none. Ignores requests that were sent with a key that was replaced since. `origin`: where the key of
+ * --api-key comes from.
  */
 export function watchOwnKey({
   conditions,
   origin = () => undefined,
-  clock,
 }: {
   readonly conditions: ConditionSink;
   readonly origin?: (() => string | undefined) | undefined;
-  readonly clock: Pick<Clock, 'monotonic' | 'times'>;
 }): (event: OwnKeyEvent) => void {
-  const refusals = new Map<string | undefined, { readonly key: string; readonly times: readonly number[] }>();
+  /** The refused keys, by client; undefined: the key of --api-key. */
+  const refused = new Map<string | undefined, string>();
   let configured: string | undefined;
   let keyed: ReadonlyMap<string, string> | undefined;
 
@@ -49,29 +49,22 @@ export function watchOwnKey({
   }
 
   function accepted(client: string | undefined): void {
-    if (refusals.delete(client)) conditions.clear('own_key_rejected', { of: client });
+    if (refused.delete(client)) conditions.clear('own_key_rejected', { of: client });
   }
 
   return (event) => {
     if (event.type === 'configured' || event.type === 'clients') {
       if (event.type === 'configured') configured = event.key;
       else keyed = event.keys;
-      for (const [client, { key }] of refusals) if (isReplaced(client, key)) accepted(client);
+      for (const [client, key] of refused) if (isReplaced(client, key)) accepted(client);
       return;
     }
     const { type, client, key } = event;
     if (isReplaced(client, key)) return;
     if (type === 'answered') return accepted(client);
-    const { times = [] } = refusals.get(client) ?? {};
-    const now = clock.monotonic();
-    const refused = [...times, now].slice(-MANY);
-    refusals.set(client, { key, times: refused });
-    const isMany = refused.length === MANY && now - (refused[0] as number) <= clock.times.ownKeyWindow;
+    refused.set(client, key);
     const from =
       client === undefined ? (origin() ?? '--api-key') : `the client ${client} in the file of --clients`;
-    conditions.set('own_key_rejected', `401 for the key of ${from}`, {
-      of: client,
-      severity: isMany ? 'critical' : 'warning',
-    });
+    conditions.set('own_key_rejected', `401 for the key of ${from}`, { of: client });
   };
 }

@@ -13,7 +13,6 @@ import type { News, Question, Start, ToPrimary, ToWorker } from './messages.ts';
 import { epochToWire, errorFromWire, errorToWire } from './messages.ts';
 import { Questions } from './questions.ts';
 import { createGateKeeper } from './remote-gate.ts';
-import { reportedOwnKey } from './remote-own-key.ts';
 
 /** What workers are served from. */
 export interface ForkedWorkerDeps
@@ -32,8 +31,8 @@ interface WorkerEvents {
   listening(where: { readonly url: string; readonly port: number }): void;
   /** It could not start, and ends. `version`: its own. */
   failed(error: PrivatemodeError, version: string): void;
-  /** The service refused the key of this client; undefined: that of --api-key. */
-  ownKeyRefused(client: string | undefined): void;
+  /** It reported something about a key of the operator. */
+  ownKey(event: OwnKeyEvent): void;
   /** Prompts spoil the shared cache. */
   spoilsCache(): void;
   /** Its process has ended; its last messages may still come. */
@@ -104,8 +103,8 @@ export function serveWorker(worker: Worker, deps: ForkedWorkerDeps, on: WorkerEv
         on.spoilsCache();
         break;
       case 'own-key':
-        deps.observeOwnKey(reportedOwnKey(message.event, deps.key.value()));
-        if (message.event.type === 'refused') on.ownKeyRefused(message.event.client);
+        deps.observeOwnKey(message.event);
+        on.ownKey(message.event);
         break;
       case 'condition':
         if (message.message === undefined) conditions.clear(message.id, message.options);

@@ -56,10 +56,12 @@ export type SessionNews =
   | { readonly type: 'answer'; readonly id: number; readonly epoch: EpochWire }
   | { readonly type: 'answer'; readonly id: number; readonly error: ErrorWire };
 
+type OwnKeyReport = { readonly type: 'own-key'; readonly event: OwnKeyEvent };
+
 type Order =
   | { readonly type: 'collect'; readonly id: number; readonly withMetrics: boolean }
-  /** A worker reported that the service refused the key of this client; undefined: that of --api-key. */
-  | { readonly type: 'own-key-refused'; readonly client: string | undefined }
+  /** What a worker reported, for all workers. */
+  | OwnKeyReport
   | { readonly type: 'reload' | 'announce-stop' | 'drain' | 'end-grace' };
 /**
  * The text of GET /verification. The primary makes it each time a worker asks: a worker that kept one would
@@ -117,8 +119,7 @@ export type ToPrimary =
   | { readonly type: 'receipt'; readonly receipt: RequestReceipt }
   | { readonly type: 'spoils-cache' }
   | ConditionNews
-  /** With digests in place of the keys. */
-  | { readonly type: 'own-key'; readonly event: OwnKeyEvent }
+  | OwnKeyReport
   | Authenticated
   | { readonly type: 'ask-verification'; readonly id: number }
   | { readonly type: 'collected'; readonly id: number; readonly collected: Collected | undefined }

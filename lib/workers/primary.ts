@@ -112,8 +112,8 @@ export async function startWorkers(deps: WorkerPoolDeps): Promise<GatewayServer>
         notStarted(error, worker.id);
         if (version !== VERSION && hasStarted && listening() === 0) giveUp(error);
       },
-      ownKeyRefused(client) {
-        for (const each of workers) each.tell({ type: 'own-key-refused', client });
+      ownKey(event) {
+        for (const each of workers) each.tell({ type: 'own-key', event });
       },
       spoilsCache: () => warnOfSpoiltCache(log),
       exited(code, signal) {

@@ -125,6 +125,7 @@ async function serve(start: Start, { opened, inbox, end, stderr, env, clock }: W
         case 'news':
         case 'answer':
           session.receive(message);
+          ownKeys.forget(); // the news may bring another key
           service?.sessionChanged();
           break;
         case 'verification':
@@ -136,8 +137,8 @@ async function serve(start: Start, { opened, inbox, end, stderr, env, clock }: W
         case 'collect':
           void collect(message.id, message.withMetrics);
           break;
-        case 'own-key-refused':
-          ownKeys.refused(message.client);
+        case 'own-key':
+          ownKeys.reported(message.event);
           break;
         case 'reload':
           service?.reload();

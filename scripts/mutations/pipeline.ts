@@ -428,19 +428,6 @@ export const PIPELINE: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a forged list of models: what it adds stays until the next start',
-    file: 'lib/api/model-aliases.ts',
-    edits: [{ find: '...(isWhole ? [] : real)', replace: '...real' }],
-    tests: [
-      {
-        file: 'test/gateway/model-aliases.test.ts',
-        names: [
-          'the aliases of a table apply again once a whole list lacks the model; a page and an empty list take no model away',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the sequence check: messages are accepted in any order',
     file: 'lib/envelope/message-cipher.ts',
     edits: [

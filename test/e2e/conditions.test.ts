@@ -250,21 +250,6 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.ok(!log.includes('swordfish'));
   });
 
-  it('has alias_without_model once two lists of models, its own and one of a client, lack the model of an alias', async (t) => {
-    const proxy = await scene(t, ['--model-alias=gpt-4=not-there,gpt-5=sim-echo']);
-    const list = () => fetch(`${proxy.stack.url}/v1/models`).then((response) => response.text());
-    const warned = (): string[] =>
-      proxy.stack.logLines.filter((line) => line.includes('lists no model of the name that an alias'));
-    const [line] = await eventually('the warning after its own list', () => warned().length > 0 && warned());
-    assert.match(line as string, /"alias":"gpt-4","model":"not-there","listed":"sim-chat, .*sim-echo.*"/);
-    assert.deepEqual(await proxy.listed(), [], 'one list may be a fault');
-    await list();
-    await holds(proxy, 'alias_without_model', 'info', /the model "not-there" is missing$/);
-    await list();
-    assert.equal(warned().length, 1, 'with the first list, once');
-    assert.deepEqual(proxy.logged(), ['INFO alias_without_model']);
-  });
-
   it('has the condition admin_open if other machines can reach its admin listener, which the log names', async (t) => {
     const port = await freePort();
     const stack = await startStack({ flags: [`--admin-address=0.0.0.0:${port}`] });

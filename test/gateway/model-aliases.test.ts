@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { after, afterEach, before, describe, it } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
-import { createModelAliases } from '../../lib/api/model-aliases.ts';
+import { aliasedInPath, aliasIn, entryOfAlias, listWithAliases } from '../../lib/api/model-aliases.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY, gatewayFixture } from '../support/doors/gateway-fixture.ts';
 import { DOOR } from '../support/doors/library-door.ts';
@@ -19,17 +19,12 @@ const FLAGS = ['--responses-api', '--receipts', '--disable-prompt-cache=false'];
 const ALIASES = '--model-alias=gpt-4o=sim-echo,claude-*=sim-echo,claude-opus*=sim-20x50,sim-t*=sim-echo';
 const JSON_TYPE = { 'content-type': 'application/json' };
 
-const QUIET = { onReal() {}, onUnknown() {} };
-
 type Listed = { id: string; owned_by: string }[];
 
 describe('--model-alias', LIBRARY, () => {
   let stack: Stack;
   before(async () => {
     stack = await startStack({ flags: [...FLAGS, ALIASES] });
-    await eventually('the list of the start', () =>
-      stack.logLines.some((line) => line.includes('"alias":"sim-t*"')),
-    );
   });
   after(() => stack.close());
   afterEach(() => {
@@ -79,17 +74,11 @@ describe('--model-alias', LIBRARY, () => {
     assert.ok(!stack.logLines.join('').includes('claude-haiku-9'));
   });
 
-  it('does not replace a model of the service that an alias matches, and warns once', async () => {
-    for (const [model, real] of [
-      ['sim-tools', 'sim-tools'],
-      ['sim-things', 'sim-echo'],
-    ]) {
+  it('sends a name that an alias covers to its model, even if the service has a model of that name', async () => {
+    for (const model of ['sim-tools', 'sim-things']) {
       await (await ask('/v1/chat/completions', { body: JSON.stringify({ model, messages }) })).text();
-      assert.equal(stack.simulator.exchanges.last()?.model, real);
+      assert.equal(stack.simulator.exchanges.last()?.model, 'sim-echo');
     }
-    const warnings = stack.logLines.filter((line) => line.includes('has a model of the name of an alias'));
-    assert.equal(warnings.length, 1);
-    assert.match(warnings[0] as string, /"level":"WARN".*"alias":"sim-t\*"/);
   });
 
   it('sends a form to the model of an alias', async () => {
@@ -168,9 +157,9 @@ describe('--model-alias', LIBRARY, () => {
     }
   });
 
-  it('asks the service about all other names: its own models, unknown names, and the pattern of an alias', async () => {
+  it('asks the service about all other names: its other models, unknown names, and the pattern of an alias', async () => {
     for (const [name, status] of [
-      ['sim-tools', 200],
+      ['sim-echo', 200],
       ['nobody', 404],
       ['claude-*', 404],
       ['%ff', 404],
@@ -206,7 +195,7 @@ describe('a gateway with --model-alias', LIBRARY, () => {
     ] as const) {
       const body = '{"object":"list","data":[]}'.padEnd(size);
       for (const [name, status] of Object.entries(rows)) {
-        const aliases = name === 'aliased' ? createModelAliases(new Map([['a', 'b']]), QUIET) : undefined;
+        const aliases = name === 'aliased' ? new Map([['a', 'b']]) : undefined;
         const answers = `HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ${size}\r\n\r\n${body}`;
         const { gateway } = await gatewayFixture(t, { deps: { aliases }, answers });
         const response = await fetch(`http://127.0.0.1:${gateway.port}/v1/models`);
@@ -253,91 +242,64 @@ describe('the aliases of a table', () => {
     Buffer.from(JSON.stringify({ object: 'list', data: ids.map((id) => ({ id, object: 'model' })) }));
 
   it('match by the whole name first, then by the longest prefix', () => {
-    const { find } = createModelAliases(table, QUIET);
     const models = ['gpt-4o', 'gpt-4o-mini', 'gpt-5', 'gpt-', 'gpt', 'big', 'bigger'].map(
-      (name) => find(name)?.model,
+      (name) => aliasIn(table, name)?.model,
     );
     assert.deepEqual(models, ['big', 'middle', 'small', 'small', undefined, undefined, 'big']);
   });
 
-  it('do not replace models that the service has, and report that once', () => {
-    const told: string[] = [];
-    const { find, inList } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
-    const list = JSON.parse(String(inList(listOf('big', 'gpt-4o', 'gpt-4-x', 'gpt-4-y'))));
-    inList(listOf('gpt-4o', 'gpt-4-x'));
-    assert.deepEqual(told, ['gpt-4o', 'gpt-4*']);
-    assert.deepEqual(
-      [find('gpt-4o'), find('gpt-4-x'), find('gpt-4-z')?.model],
-      [undefined, undefined, 'middle'],
-    );
-    assert.deepEqual(list.data.length, 4);
+  it('take the place of models of the service with their names, and are added to its other models', () => {
+    const data = (...ids: string[]): Listed =>
+      JSON.parse(String(listWithAliases(table, listOf(...ids)))).data;
+    const alias = {
+      ...{ object: 'model', id: 'gpt-4o', owned_by: 'privatemode-proxy: alias of big' },
+    };
+    const [big, other] = ['big', 'gpt-4-x'].map((id) => ({ id, object: 'model' }));
+    assert.deepEqual(data('gpt-4o', 'big', 'gpt-4-x', 'gpt-4o'), [big, other, { created: 0, ...alias }]);
+    assert.deepEqual(data('gpt-4-x'), [other, { created: 0, ...alias }]);
   });
 
   it('have an entry even if a list lacks their model, and none if it is no list', () => {
-    const { entryIn, inPath } = createModelAliases(table, QUIET);
-    const entry = (wanted: string): unknown => JSON.parse(String(entryIn(listOf('big'), wanted) ?? null));
-    assert.deepEqual(entry('gpt-5'), {
-      ...{ object: 'model', created: 0, id: 'gpt-5', owned_by: 'privatemode-proxy: alias of small' },
+    const entry = (wanted: string): unknown =>
+      JSON.parse(String(entryOfAlias(table, listOf('big', 'gpt-5'), wanted) ?? null));
+    const made = (id: string, model: string): object => ({
+      ...{ object: 'model', created: 0, id, owned_by: `privatemode-proxy: alias of ${model}` },
     });
-    assert.deepEqual(entry('big'), { id: 'big', object: 'model' });
-    assert.equal(entry('other'), null);
-    assert.equal(entryIn(Buffer.from('{}'), 'gpt-5'), undefined);
+    assert.deepEqual(entry('gpt-4-x'), made('gpt-4-x', 'middle'));
+    assert.deepEqual(entry('gpt-5'), made('gpt-5', 'small'), 'although the service has a model of that name');
+    assert.deepEqual([entry('big'), entry('other')], [null, null]);
+    assert.equal(entryOfAlias(table, Buffer.from('{}'), 'gpt-5'), undefined);
     assert.deepEqual(
-      ['gpt-5', 'a/gpt-5', 'gpt-%35', 'gpt-*', 'big', '%ff'].map((name) => inPath(`/v1/models/${name}`)),
+      ['gpt-5', 'a/gpt-5', 'gpt-%35', 'gpt-*', 'big', '%ff'].map((name) =>
+        aliasedInPath(table, `/v1/models/${name}`),
+      ),
       ['gpt-5', undefined, 'gpt-5', undefined, undefined, undefined],
     );
   });
 
-  it('do not replace a model of the service that is in a list fetched for one alias', () => {
-    const told: string[] = [];
-    const { entryIn, find } = createModelAliases(table, { ...QUIET, onReal: (name) => void told.push(name) });
-    assert.deepEqual(JSON.parse(String(entryIn(listOf('gpt-4o'), 'gpt-4o'))), {
-      ...{ id: 'gpt-4o', object: 'model' },
-    });
-    assert.deepEqual([find('gpt-4o'), told], [undefined, ['gpt-4o']]);
-  });
-
-  it('apply again once a whole list lacks the model; a page and an empty list take no model away', () => {
-    const { find, inList, listed } = createModelAliases(table, QUIET);
-    const applied = (): boolean => find('gpt-4o') !== undefined;
-    listed(listOf('gpt-4o', 'big'));
-    assert.equal(applied(), false);
-    inList(listOf('big'), true);
-    inList(Buffer.from('{"data":[{"id":"big"}],"has_more":true}'));
-    listed(listOf());
-    assert.equal(applied(), false);
-    inList(listOf('big'));
-    assert.equal(applied(), true);
-    inList(Buffer.from('{"data":[{"id":"gpt-4o"}],"has_more":true}'));
-    assert.equal(applied(), false);
-    listed(listOf('big'));
-    assert.equal(applied(), true);
-  });
-
-  it('use the list of the service once, and ask for it again if it could not be fetched', async () => {
-    const unknown: unknown[] = [];
-    const { ask, find } = createModelAliases(table, { ...QUIET, onUnknown: (why) => void unknown.push(why) });
-    const reason = new Error('no network');
-    await ask(() => Promise.reject(reason));
-    assert.deepEqual(unknown, [reason]);
-    await ask(async () => listOf('gpt-4o'));
-    await ask(async () => listOf('gpt-5'));
-    assert.deepEqual([find('gpt-4o'), find('gpt-5')?.model], [undefined, 'small']);
+  it('leave out a name that stands for itself, which exempts a model of the service from a pattern', () => {
+    const exempt = new Map([
+      ['gpt-*', 'big'],
+      ['gpt-5', 'gpt-5'],
+    ]);
+    assert.equal(aliasIn(exempt, 'gpt-5'), undefined);
+    assert.deepEqual(
+      JSON.parse(String(listWithAliases(exempt, listOf('gpt-5')))),
+      JSON.parse(String(listOf('gpt-5'))),
+    );
   });
 
   it('are not added to a list that is nested too deeply to be serialized', () => {
-    const aliases = createModelAliases(table, QUIET);
     // Members whose names are numbers: V8 writes those one inside the other, and arrays in a loop.
     const deep = `${'{"1":'.repeat(100_000)}1${'}'.repeat(100_000)}`;
-    const list = aliases.inList(Buffer.from(`{"data":[{"id":"big"}],"more":${deep}}`));
-    const entry = aliases.entryIn(Buffer.from(`{"data":[{"id":"gpt-4o","more":${deep}}]}`), 'gpt-4o');
+    const list = listWithAliases(table, Buffer.from(`{"data":[{"id":"big"}],"more":${deep}}`));
+    const entry = entryOfAlias(table, Buffer.from(`{"data":[{"id":"big","more":${deep}}]}`), 'gpt-4o');
     assert.ok(list === undefined && entry === undefined); // without a diff, which would take minutes
   });
 
   it('are not added to a body that is no list of models', () => {
-    const { inList } = createModelAliases(table, QUIET);
     for (const text of ['', 'null', '[]', '{"data":{}}', '{"data":', '"x"'])
-      assert.equal(inList(Buffer.from(text)), undefined, text);
-    assert.match(String(inList(Buffer.from('{"data":[null,1,{}]}'))), /"id":"gpt-4o"/);
+      assert.equal(listWithAliases(table, Buffer.from(text)), undefined, text);
+    assert.match(String(listWithAliases(table, Buffer.from('{"data":[null,1,{}]}'))), /"id":"gpt-4o"/);
   });
 });

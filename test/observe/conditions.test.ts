@@ -78,7 +78,8 @@ describe('a condition', () => {
 
   it('names three of its causes, and counts the others', () => {
     const { conditions } = scene();
-    for (const model of ['1', '2', '3', '4', '5']) conditions.set('model_gone', model, { of: model });
+    for (const client of ['1', '2', '3', '4', '5'])
+      conditions.set('client_key_unusable', client, { of: client });
     assert.match(String(conditions.list()[0]?.message), /: 1; 2; 3; and 2 more$/);
   });
 
@@ -108,8 +109,8 @@ describe('a condition', () => {
     const { conditions, clock, logged } = scene();
     conditions.set('proxy_open', 'open', { severity: 'info' });
     clock.jump(1);
-    conditions.set('own_key_rejected', 'rejected');
-    conditions.set('own_key_rejected', 'rejected', { severity: 'critical' });
+    conditions.set('tls_certificate_expiry', 'expires');
+    conditions.set('tls_certificate_expiry', 'expires', { severity: 'critical' });
     clock.jump(1);
     conditions.set('receipts_waiting', 'full', { remedy: 'Give it to uid 5 with chown.' });
     assert.deepEqual(
@@ -118,7 +119,7 @@ describe('a condition', () => {
     );
     assert.deepEqual(
       conditions.list().map(({ id, severity }) => `${id} ${severity}`),
-      ['own_key_rejected critical', 'receipts_waiting warning', 'proxy_open info'],
+      ['tls_certificate_expiry critical', 'receipts_waiting warning', 'proxy_open info'],
     );
     assert.equal(conditions.list()[1]?.remedy, 'Give it to uid 5 with chown.');
   });
@@ -169,7 +170,7 @@ describe('the conditions that workers report', () => {
 
 describe('the table of conditions', () => {
   it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 27);
+    assert.equal(Object.keys(CONDITIONS).length, 25);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);

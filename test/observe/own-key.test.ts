@@ -4,33 +4,24 @@ import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { watchOwnKey } from '../../lib/observe/own-key.ts';
-import { TIMES } from '../../lib/times.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 function scene() {
-  const clock = { at: 0 };
   const { log, lines } = recordingLogger();
   const conditions = createConditions({ log, clock: systemClock });
   const origin = (): string => '--api-key @key.txt';
-  const tell = watchOwnKey({ conditions, origin, clock: { monotonic: () => clock.at, times: TIMES } });
+  const tell = watchOwnKey({ conditions, origin });
   const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
     tell({ type, client, key });
-  const severity = (): string | undefined => conditions.list()[0]?.severity;
-  const refusedAt = (...times: number[]): void => {
-    for (const at of times) {
-      clock.at = at;
-      observe('refused');
-    }
-  };
-  return { conditions, lines, tell, observe, severity, refusedAt };
+  return { conditions, lines, tell, observe };
 }
 
 describe('an API key of the proxy that the service rejects', () => {
-  it('gives a warning that names the source of the key and ends with the next answer', () => {
-    const { conditions, lines, observe, refusedAt } = scene();
+  it('gives one warning, which names the source of the key and ends with the next answer', () => {
+    const { conditions, lines, observe } = scene();
     observe('answered');
     assert.deepEqual(conditions.list(), []);
-    refusedAt(1_000);
+    for (let i = 0; i < 5; i++) observe('refused');
     assert.deepEqual(
       conditions.list().map(({ id, severity, message }) => [id, severity, message]),
       [
@@ -49,32 +40,8 @@ describe('an API key of the proxy that the service rejects', () => {
     );
   });
 
-  it('gives a critical condition at the third rejection within a minute', () => {
-    const { lines, severity, refusedAt } = scene();
-    refusedAt(0, 30_000);
-    assert.equal(severity(), 'warning');
-    refusedAt(60_000);
-    assert.equal(severity(), 'critical');
-    refusedAt(60_001, 60_002);
-    assert.deepEqual(
-      lines.map(({ level }) => level),
-      ['WARN', 'ERROR'],
-    );
-  });
-
-  it('gives only a warning if three rejections take more than a minute or an answer comes between them', () => {
-    const slow = scene();
-    slow.refusedAt(0, 30_000, 60_001);
-    assert.equal(slow.severity(), 'warning');
-    const answered = scene();
-    answered.refusedAt(0, 1);
-    answered.observe('answered');
-    answered.refusedAt(2);
-    assert.equal(answered.severity(), 'warning');
-  });
-
-  it('is named by its client and becomes critical although the service answers under other keys', () => {
-    const { conditions, lines, observe, severity } = scene();
+  it('is named by its client and stays although the service answers under other keys', () => {
+    const { conditions, lines, observe } = scene();
     for (let i = 0; i < 3; i++) {
       observe('refused', 'ann');
       observe('answered');
@@ -86,19 +53,17 @@ describe('an API key of the proxy that the service rejects', () => {
         'The service rejects an API key of this proxy: 401 for the key of the client ann in the file of --clients',
       ],
     );
-    assert.equal(severity(), 'critical');
     observe('answered', 'ann');
     assert.deepEqual(conditions.list(), []);
     assert.deepEqual(
       lines.map(({ level }) => level),
-      ['WARN', 'ERROR', 'INFO'],
+      ['WARN', 'INFO'],
     );
   });
 
-  it('counts its own rejections only, and its condition does not end those of other keys', () => {
-    const { conditions, observe, severity } = scene();
+  it('has a condition that does not end with those of other keys', () => {
+    const { conditions, observe } = scene();
     for (const client of ['ann', 'bob', undefined]) observe('refused', client);
-    assert.equal(severity(), 'warning');
     observe('answered');
     observe('answered', 'ann');
     assert.match(conditions.list()[0]?.message ?? '', /: 401 for the key of the client bob [^;]*$/);
@@ -124,9 +89,10 @@ describe('an API key that replaces a rejected one', () => {
 
   for (const [what, client, replaced] of KEYS) {
     it(`${what} ends the condition, and is judged by requests that were sent with it only`, () => {
-      const { conditions, lines, observe, tell, severity } = scene();
-      for (let i = 0; i < 3; i++) observe('refused', client, 'old');
-      assert.equal(severity(), 'critical');
+      const { conditions, lines, observe, tell } = scene();
+      const count = (): number => conditions.list().length;
+      observe('refused', client, 'old');
+      assert.equal(count(), 1);
       tell(replaced);
       assert.deepEqual(conditions.list(), []);
       const over = 'No API key of this proxy is known to be rejected any more'; // nobody has asked yet
@@ -134,10 +100,10 @@ describe('an API key that replaces a rejected one', () => {
       observe('refused', client, 'old');
       assert.deepEqual(conditions.list(), []);
       observe('refused', client, 'new');
-      assert.equal(severity(), 'warning');
+      assert.equal(count(), 1);
       observe('answered', client, 'old');
       tell(replaced);
-      assert.equal(severity(), 'warning');
+      assert.equal(count(), 1);
       observe('answered', client, 'new');
       assert.deepEqual(conditions.list(), []);
     });

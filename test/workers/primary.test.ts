@@ -69,12 +69,19 @@ it('the places of a worker that is gone are freed at once', async (t) => {
 });
 
 /** The workers that the primary forks from now on, in order: no process is behind them. */
-function workersThatFork(t: TestContext): readonly EventEmitter[] {
+function workersThatFork(
+  t: TestContext,
+  sent?: (id: number, message: ToWorker) => void,
+): readonly EventEmitter[] {
   const workers: EventEmitter[] = [];
   t.mock.method(cluster, 'setupPrimary', () => {});
   t.mock.method(cluster, 'fork', () => {
     const id = workers.length + 1;
-    const worker = Object.assign(new EventEmitter(), { id, isConnected: () => false, send: () => {} });
+    const worker = Object.assign(new EventEmitter(), {
+      id,
+      isConnected: () => sent !== undefined,
+      send: (message: ToWorker) => sent?.(id, message),
+    });
     workers.push(worker);
     return worker as unknown as Worker;
   });
@@ -132,15 +139,16 @@ describe('the primary', () => {
     await starting;
     const ids = (): string[] => conditions.list().map(({ id }) => id);
     say({ type: 'condition', id: 'tls_pair_unusable', message: 'm' });
-    say({ type: 'condition', id: 'model_gone', message: 'm', options: { of: 'm1' } });
-    say({ type: 'condition', id: 'model_gone', options: { of: 'm1' } });
+    say({ type: 'condition', id: 'client_key_unusable', message: 'm', options: { of: 'ann' } });
+    say({ type: 'condition', id: 'client_key_unusable', options: { of: 'ann' } });
     assert.deepEqual(ids(), ['tls_pair_unusable']);
     worker.emit('disconnect');
     assert.deepEqual(ids(), []);
   });
 
-  it('has the condition own_key_rejected from what one worker reports until another reports an answer', async (t) => {
-    const workers = workersThatFork(t);
+  it('has the condition own_key_rejected from what one worker reports until another reports an answer, and tells all workers of both', async (t) => {
+    const sent: [worker: number, message: ToWorker][] = [];
+    const workers = workersThatFork(t, (id, message) => sent.push([id, message]));
     const session = { current: () => undefined, facts: () => FACTS };
     const { log } = recordingLogger();
     const conditions = createConditions({ log, clock: systemClock });
@@ -149,16 +157,23 @@ describe('the primary', () => {
       ...settings(2),
       ...{ session: session as unknown as AttestedSession, salt: { shared: 's' }, fd: undefined },
       ...{ key: { value: () => undefined }, log, conditions },
-      observeOwnKey: watchOwnKey({ conditions, clock: systemClock }),
+      observeOwnKey: watchOwnKey({ conditions }),
     });
     for (const worker of workers) worker.emit('message', { type: 'listening', url: '', port: 1 });
     await starting;
     const [one, other] = workers as [EventEmitter, EventEmitter];
     const ids = (): string[] => conditions.list().map(({ id }) => id);
-    one.emit('message', { type: 'own-key', event: { type: 'refused', client: 'ann', key: 'k' } });
+    const report = (type: 'refused' | 'answered') =>
+      ({ type: 'own-key', event: { type, client: 'ann', key: 'k' } }) as const;
+    one.emit('message', report('refused'));
     assert.deepEqual(ids(), ['own_key_rejected']);
-    other.emit('message', { type: 'own-key', event: { type: 'answered', client: 'ann', key: 'k' } });
+    other.emit('message', report('answered'));
     assert.deepEqual(ids(), []);
+    const told = [report('refused'), report('answered')].flatMap((each) => [
+      [1, each],
+      [2, each],
+    ]);
+    assert.deepEqual(sent.slice(-4), told);
   });
 
   it('forgets places and conditions of a killed worker a second after its exit, even if Node reports no disconnect', async (t) => {
