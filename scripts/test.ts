@@ -52,12 +52,12 @@ function passesFor(words: readonly string[], all: boolean, through: Through): Pa
   return [{ ...through, files: all ? files : files.filter((file) => !isIn(REPEATED, file)) }, ...repeated];
 }
 
-/** Writes a module for each core that runs some of those files that can share a process. */
+/** Writes modules that each run some of the files that can share a process: as many as run at a time. */
 function shards(files: readonly string[], directory: string): string[] {
   const shared = files.filter(isTogether);
-  return Array.from({ length: Math.min(CORES, shared.length) }, (_, shard) => {
+  return Array.from({ length: Math.min(AT_ONCE, shared.length) }, (_, shard) => {
     const path = join(directory, `together-${shard}.mjs`);
-    const own = JSON.stringify(shared.filter((_, i) => i % CORES === shard));
+    const own = JSON.stringify(shared.filter((_, i) => i % AT_ONCE === shard));
     const module = JSON.stringify(join(ROOT, 'test/together.ts'));
     writeFileSync(path, `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${own});\n`);
     return path;

@@ -140,35 +140,20 @@ export const ALONE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Files and directories whose tests start no program and wait for little: they run in as few processes as
- * there are cores (test/together.ts).
+ * Files and directories that need a process for each file, with the reason. All others share a few processes
+ * (test/together.ts).
  */
-export const TOGETHER: readonly string[] = [
-  'test/api/',
-  'test/attestation/',
-  'test/bench/',
-  'test/config/',
-  'test/crypto/',
-  'test/envelope/',
-  'test/gateway/',
-  'test/http-rules/',
-  'test/observe/conditions.test.ts',
-  'test/observe/metrics.test.ts',
-  'test/observe/own-key.test.ts',
-  'test/observe/recent-traffic.test.ts',
-  'test/observe/session-log.test.ts',
-  'test/observe/status-page.test.ts',
-  'test/observe/verification-document.test.ts',
-  'test/pipeline/',
-  'test/responses-api/',
-  'test/session/',
-  'test/strict-json.test.ts',
-  'test/text.test.ts',
-  'test/verdict/',
-];
-
-/** Files of these directories that need a process of their own, with the reason. */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
+  'test/applications/': 'official clients keep connections, and handlers of the process',
+  'test/client-library/browser.test.ts': 'it starts a browser',
+  'test/client-library/on-demand.test.ts': 'it loads the library at its top level',
+  'test/client-library/one-exchange.test.ts': 'it looks for what the garbage collector keeps',
+  'test/docs/suites.test.ts': 'it runs the runner',
+  'test/e2e/': 'whole programs, which would wait for each other',
+  'test/fuzz/evidence.test.ts': 'it makes evidence at its top level',
+  'test/limits/valkey.test.ts': 'it loads other files at its top level',
+  'test/manifest-log/manifest-log.test.ts': 'it changes the time zone',
+  'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',
   'test/gateway/hostile-pieces.test.ts': 'it measures memory, and counts steps',
@@ -195,7 +180,7 @@ export const isIn = (table: Readonly<Record<string, string>>, file: string): boo
   covers(Object.keys(table), file);
 
 /** Whether the file can share a process. */
-export const isTogether = (file: string): boolean => covers(TOGETHER, file) && !isIn(BY_ITSELF, file);
+export const isTogether = (file: string): boolean => !isIn(BY_ITSELF, file) && !isIn(ALONE, file);
 
 /** Those of the files that a run runs. */
 export const filesOf = ({ paths, leftOut = [] }: Run, files: readonly string[]): string[] =>

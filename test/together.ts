@@ -16,8 +16,12 @@ const state = (): unknown[] => [
   ...[Date, fetch, setImmediate, setInterval, setTimeout],
 ];
 
-/** Files by their paths below `root`. */
+/** ms for what the last tests left open, such as a connection that is kept alive. */
+const LINGER = 2_000;
+
+/** Files by their paths below `root`. The process ends soon after the last of them, whatever is still open. */
 export function together(root: string, files: readonly string[]): void {
+  after(() => void setTimeout(() => process.exit(), LINGER).unref());
   const require = createRequire(join(root, 'package.json'));
   for (const file of files)
     describe(file, () => {

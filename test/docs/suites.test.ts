@@ -17,7 +17,6 @@ import {
   PROXY_ALONE,
   REPEATED,
   RUNS,
-  TOGETHER,
 } from '../suites.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -29,11 +28,7 @@ const FILES = globSync('test/**/*.test.ts', { cwd: ROOT }).sort();
 describe('the suites of tests', () => {
   it('name only files that exist', () => {
     const tables = [REPEATED, ALONE, BY_ITSELF].flatMap(Object.keys);
-    for (const path of [
-      ...tables,
-      ...TOGETHER,
-      ...RUNS.flatMap(({ paths, leftOut = [] }) => [...paths, ...leftOut]),
-    ]) {
+    for (const path of [...tables, ...RUNS.flatMap(({ paths, leftOut = [] }) => [...paths, ...leftOut])]) {
       assert.ok(
         FILES.some((file) => isIn({ [path]: '' }, file)),
         path,
