@@ -1,5 +1,5 @@
 /**
- * The limits of clients in whole programs: counted in memory by two workers, and in Redis by two gateways.
+ * The limits of clients in a whole gateway: counted in memory by two workers, and in Redis by two gateways.
  * What is counted is in count-requests.test.ts and redis-counts.test.ts, restarts are there and in
  * count-log.test.ts, and what a refusal looks like is in refusals.test.ts.
  */
@@ -11,6 +11,9 @@ import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { startProxy } from '../../lib/proxy.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
@@ -148,55 +151,64 @@ const teamFlags = (): string[] => [
   ...[`--api-key=${CANARY_KEY}`, '--shutdown-grace=200ms'],
 ];
 
-/** Where the counts are, and the workers of each gateway that counts there. */
+type Gateway = Pick<Program, 'url' | 'log' | 'stop'>;
+
+/** One in this process. */
+async function startHere(workspace: string, flags: readonly string[]): Promise<Gateway> {
+  const lines: string[] = [];
+  const log = createLogger({ format: 'text', level: 30, output: { write: (line) => lines.push(line) } });
+  const place = deploymentFlags(remote.simulator.port, directory, workspace);
+  const { config } = parseConfig([...place, '--port=0', ...flags], {});
+  const proxy = await startProxy(config, { env: remote.env, log });
+  return {
+    url: proxy.url,
+    log: () => lines.join(''),
+    async stop() {
+      await proxy.close();
+      return 0;
+    },
+  };
+}
+
+/** Where the counts are, and the gateways that count there. */
 const SETUPS: readonly {
+  readonly what: string;
   readonly store: 'memory' | 'Redis';
-  readonly gateways: readonly number[];
+  readonly start: (flags: readonly string[]) => Promise<readonly Gateway[]>;
 }[] = [
-  { store: 'memory', gateways: [2] },
-  { store: 'Redis', gateways: [1, 2] },
+  {
+    what: 'two workers, counted in memory',
+    store: 'memory',
+    // Any port goes with the last worker that listens on it.
+    start: async (flags) => [
+      await startGateway('workers', [...flags, `--port=${await freePort()}`, '--workers=2']),
+    ],
+  },
+  {
+    what: 'two gateways, counted in Redis',
+    store: 'Redis',
+    start: (flags) =>
+      Promise.all(['one', 'two'].map((name) => startHere(name, [...flags, `--limits-store=${redis.url}`]))),
+  },
 ];
-const setupWords = ({ store, gateways }: (typeof SETUPS)[number]): string =>
-  `${gateways.map((workers) => (workers === 1 ? 'one process' : 'two workers')).join(' beside ')}, counted in ${store}`;
 
-for (const [number, setup] of SETUPS.entries()) {
-  const { store, gateways } = setup;
+for (const { what, store, start } of SETUPS) {
   const options = { timeout: 600_000, skip: store === 'Redis' && REDIS.skip };
-  describe(`a gateway with clients (${setupWords(setup)})`, options, () => {
-    let proxies: Program[] = [];
-    /** Each setup has a database of its own. */
-    const database = (): string => `${redis.url}/${number}`;
-
+  describe(`a gateway with clients (${what})`, options, () => {
+    let proxies: readonly Gateway[] = [];
     before(async () => {
-      const flags = [
-        ...[...teamFlags(), '--max-in-flight=4'],
-        ...(store === 'Redis' ? [`--limits-store=${database()}`] : []),
-      ];
-      proxies = await Promise.all(
-        gateways.map(async (workers, i) => {
-          // any port goes with the last worker that listens on it
-          const port = workers === 1 ? 0 : await freePort();
-          return startGateway(`workspace-${number}-${i}`, [
-            ...flags,
-            `--port=${port}`,
-            `--workers=${workers}`,
-          ]);
-        }),
-      );
+      proxies = await start([...teamFlags(), '--max-in-flight=4']);
     });
     after(async () => {
       backend.letAllGo();
       const codes = await Promise.all(proxies.map((proxy) => proxy.stop('SIGTERM')));
-      assert.deepEqual(
-        codes,
-        gateways.map(() => 0),
-      );
+      assert.deepEqual(new Set(codes), new Set([0]));
     });
 
     let asked = 0;
     /** The gateways take turns. */
     const ask = (name: string, how: Parameters<typeof chat>[2] = {}): Promise<Answer> =>
-      chat((proxies[asked++ % proxies.length] as Program).url, name, how);
+      chat((proxies[asked++ % proxies.length] as Gateway).url, name, how);
 
     /** Waits until that many requests of a client, of 5 tokens each, have ended and are counted. */
     async function counted(name: string, times: number): Promise<void> {
@@ -208,7 +220,7 @@ for (const [number, setup] of SETUPS.entries()) {
       // Another gateway may ask the store before it has the release.
       const key = `privatemode-proxy:{${name}}:tokens`;
       const tokens = String(5 * times);
-      await eventually('the tokens', async () => (await askRedis(database(), 'GET', key)) === tokens, 15_000);
+      await eventually('the tokens', async () => (await askRedis(redis.url, 'GET', key)) === tokens, 15_000);
     }
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
@@ -265,7 +277,7 @@ for (const [number, setup] of SETUPS.entries()) {
     });
 
     // --max-in-flight is that of one gateway.
-    if (gateways.length === 1) {
+    if (store === 'memory') {
       it('gives the next place of --max-in-flight to a client other than the one whose requests fill it', async () => {
         const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
         await eventually('four that run', () => backend.held('hold-flood') === 4);
@@ -297,7 +309,7 @@ for (const [number, setup] of SETUPS.entries()) {
 
     if (store === 'memory') {
       it('frees the places of workers that are killed while connections are handed to them', async () => {
-        const [proxy] = proxies as [Program];
+        const proxy = proxies[0] as Program;
         const asking = ask('killed', { model: 'hold-killed' }).catch(() => undefined);
         await eventually('one that runs', () => backend.held('hold-killed') === 1);
         assert.equal((await ask('killed')).told, '429 max_concurrent_reached');
@@ -333,10 +345,13 @@ describe('a gateway whose store of limits is away', {
     it(`answers ${told} and counts ${counts} of 3 as uncounted, until the store is back (--limits-store-failure=${policy}, --workers=${workers})`, async (t) => {
       const server = await startRedis(t);
       const admin = `127.0.0.1:${await freePort()}`;
-      const proxy = await startGateway(`away-${policy}-${workers}`, [
+      const flags = [
         ...[...teamFlags(), `--limits-store=${server.url}`, `--limits-store-failure=${policy}`],
-        ...[`--admin-address=${admin}`, '--port=0', `--workers=${workers}`],
-      ]);
+        `--admin-address=${admin}`,
+      ];
+      const proxy = await (workers === 1
+        ? startHere(`away-${policy}`, flags)
+        : startGateway(`away-${policy}`, [...flags, '--port=0', `--workers=${workers}`]));
       t.after(() => proxy.stop('SIGKILL'));
       const ask = async (): Promise<string> => (await chat(proxy.url, 'away')).told;
       const uncounted = async (): Promise<number> => {

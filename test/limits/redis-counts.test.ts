@@ -67,7 +67,12 @@ async function admittedOf(
 
 /** Resolves with a place once there is one. */
 async function placeFor(counts: RequestCounts, client: LimitedClient): Promise<Permit> {
-  return eventually('a place', () => Promise.resolve(counts.admit(client)).catch(() => undefined));
+  return eventually(
+    'a place',
+    () => Promise.resolve(counts.admit(client)).catch(() => undefined),
+    60_000,
+    50,
+  );
 }
 
 /** Moves the requests of the last minute into the past. */
@@ -335,7 +340,7 @@ describe('limits counted in a Redis that is away for a while', { skip: REDIS.ski
     const client = clientWith({ tokensPerDay: 1_000_000 });
     const permits: Permit[] = [];
     while (permits.length < 10_500)
-      permits.push(...(await Promise.all(Array.from({ length: 100 }, () => counts.admit(client)))));
+      permits.push(...(await Promise.all(Array.from({ length: 500 }, () => counts.admit(client)))));
     await server.stop();
     await eventually('the loss', () => counts.events.length > 0);
     for (const permit of permits) permit.release(1);
