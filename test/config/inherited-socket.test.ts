@@ -82,8 +82,7 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     t.after(() => server.close());
     await once(server, 'listening');
     const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
-    // The refusal comes from a worker, and ends the program.
-    const flags = [...remote.flags, '--api-key-fallback=always', '--workers=2'];
+    const flags = [...remote.flags, '--api-key-fallback=always'];
     const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"';
     const child = spawn(
       'sh',
