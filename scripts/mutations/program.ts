@@ -25,7 +25,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics-listener.test.ts',
         names: [
-          'the listener of --metrics-address serves the metrics of all requests but no status page, beside an admin listener with one, with --workers 1',
+          'the listener of --metrics-address serves the metrics of both workers but no status page, beside an admin listener with one',
         ],
       },
     ],

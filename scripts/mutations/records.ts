@@ -156,7 +156,9 @@ export const RECORDS: readonly Mutation[] = [
     tests: [
       {
         file: 'test/receipts/receipt-junk.test.ts',
-        names: ['junk among receipts is named and breaks no chain: a forged first line'],
+        names: [
+          'junk among receipts is named, breaks no chain, and does not hide its end from the next instance: a forged first line',
+        ],
       },
     ],
   },

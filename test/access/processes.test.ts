@@ -2,8 +2,11 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { checkClients } from '../../lib/access/clients.ts';
+import { systemClock } from '../../lib/clock.ts';
+import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { KEY_MARK } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
@@ -11,6 +14,7 @@ import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
 const ANN = `${KEY_MARK}token-of-ann`;
@@ -33,12 +37,17 @@ async function place(): Promise<Remote & { readonly file: string }> {
 describe('--clients with two workers and no key of the proxy', { timeout: 600_000 }, () => {
   let here: Awaited<ReturnType<typeof place>>;
   let proxy: Program;
+  let admin: string;
   before(async () => {
     here = await place();
     writeFileSync(join(here.directory, 'ann.key'), 'key-of-ann');
     writeFileSync(join(here.directory, 'bob.key'), 'key-of-bob');
     writeFileSync(here.file, JSON.stringify({ clients: both() }));
-    const more = ['--workers=2', '--receipts', '--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`];
+    admin = `127.0.0.1:${await freePort()}`;
+    const more = [
+      ...['--workers=2', '--receipts', '--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`],
+      `--admin-address=${admin}`,
+    ];
     proxy = await startProxyProcess([...here.flags, ...more, '--log-level=debug'], here.env);
     // The second worker may start after the first answers, and would read only a later file.
     const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
@@ -98,11 +107,21 @@ describe('--clients with two workers and no key of the proxy', { timeout: 600_00
   });
 
   it('reads the file again on SIGHUP', async () => {
-    writeFileSync(here.file, JSON.stringify({ clients: both().slice(1) }));
+    writeFileSync(here.file, JSON.stringify({ clients: both() }));
     proxy.process.kill('SIGHUP');
     const isKnown = async (): Promise<boolean> => (await statuses(BOB)).join() === '200';
     await eventually('that every worker knows Bob', isKnown);
-    assert.deepEqual(await statuses(ANN), [401]);
+    assert.deepEqual(await statuses(ANN), [200]);
+  });
+
+  it('refuses a client in every worker once `clients revoke` with --admin-address has returned', async () => {
+    const revoked = ['clients', 'revoke', 'bob', '--clients', here.file, `--admin-address=${admin}`];
+    const { code, stderr } = await runCommand(revoked);
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.deepEqual(await statuses(BOB), [401]);
+    assert.deepEqual(await statuses(ANN), [200]);
+    const { clientsFile } = (await (await fetch(`http://${admin}/status`)).json()) as StatusReport;
+    assert.deepEqual(clientsFile, Array(2).fill(sha256(readFileSync(here.file, 'utf8'))));
   });
 
   it('names the client in the log and in receipts, and no token anywhere', async () => {
@@ -128,73 +147,35 @@ describe('--clients with two workers and no key of the proxy', { timeout: 600_00
   });
 });
 
-describe('clients revoke with --admin-address', { timeout: 600_000 }, () => {
-  for (const workers of [1, 2]) {
-    it(`returns once the proxy refuses the client (--workers=${workers})`, async () => {
-      const here = await place();
-      const admin = await freePort();
-      const flag = `--admin-address=127.0.0.1:${admin}`;
-      writeFileSync(here.file, JSON.stringify({ clients: [client('ann', ANN), client('bob', BOB)] }));
-      const proxy = await startProxyProcess(
-        [...here.flags, '--api-key=k', `--workers=${workers}`, flag],
-        here.env,
-      );
-      const statuses = async (token: string): Promise<number[]> => {
-        const headers = { authorization: `Bearer ${token}`, connection: 'close' };
-        const all = Array.from({ length: 6 }, () => fetch(`${proxy.url}/v1/models`, { headers }));
-        return [...new Set((await Promise.all(all)).map(({ status }) => status))];
-      };
-      try {
-        const ran = await runCommand(['clients', 'revoke', 'bob', '--clients', here.file, flag]);
-        assert.deepEqual([ran.code, ran.stderr], [0, '']);
-        assert.deepEqual(await statuses(BOB), [401]);
-        assert.deepEqual(await statuses(ANN), [200]);
-        const text = readFileSync(here.file, 'utf8');
-        const { clientsFile } = (await (await fetch(`http://127.0.0.1:${admin}/status`)).json()) as {
-          clientsFile: string[];
-        };
-        assert.deepEqual(clientsFile, Array(workers).fill(sha256(text)));
-      } finally {
-        await proxy.stop('SIGKILL');
-        await here.close();
-      }
-    });
-  }
-});
-
 describe('a file of clients that is bad at the start', { timeout: 600_000 }, () => {
-  const files: [what: string, text: string | undefined, flags: string[], words: RegExp][] = [
-    ['missing', undefined, ['--api-key=k'], /failed to read the file .* of --clients: ENOENT/],
-    ['no JSON', '{', ['--api-key=k'], /--clients: not JSON at character 1/],
-    [
-      'without API keys if there is no --api-key',
-      JSON.stringify({ clients: [client('ann', ANN)] }),
-      [],
+  it('keeps the program from starting, with an error that says why', async () => {
+    const file = join(temporaryDirectory('clients-'), 'clients.json');
+    writeFileSync(file, JSON.stringify({ clients: [client('ann', ANN)] }));
+    const flags = ['--api-endpoint=127.0.0.1:9', '--port=0', `--clients=${file}`, '--workers=2'];
+    await assert.rejects(
+      startProxyProcess([...flags, `--workspace=${dirname(file)}`], {}).then((proxy) =>
+        proxy.stop('SIGKILL'),
+      ),
       /clients\[0\]\.apiKey/,
-    ],
+    );
+  });
+
+  const files: [what: string, text: string | undefined, message: RegExp][] = [
+    ['missing', undefined, /failed to read the file .* of --clients: ENOENT/],
+    ['no JSON', '{', /--clients: not JSON at character 1/],
     [
       'with a key file that is missing',
       JSON.stringify({ clients: [client('ann', ANN, { apiKey: '@no' })] }),
-      [],
       /API key file/,
     ],
   ];
-  for (const workers of ['--workers=1', '--workers=2']) {
-    for (const [what, text, flags, words] of files) {
-      it(`keeps the program from starting, with an error that says why (${what}, ${workers})`, async () => {
-        const here = await place();
-        try {
-          if (text !== undefined) writeFileSync(here.file, text);
-          const start = startProxyProcess([...here.flags, ...flags, workers], here.env);
-          await assert.rejects(
-            start.then((proxy) => proxy.stop('SIGKILL')),
-            words,
-          );
-        } finally {
-          await here.close();
-        }
-      });
-    }
+  for (const [what, text, message] of files) {
+    it(`is refused: ${what}`, async () => {
+      const path = join(temporaryDirectory('clients-'), 'clients.json');
+      if (text !== undefined) writeFileSync(path, text);
+      const checked = checkClients({ path, needsKeys: false, tokensOptional: false, clock: systemClock });
+      await assert.rejects(checked, { code: 'config_invalid', message });
+    });
   }
 });
 

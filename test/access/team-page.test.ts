@@ -4,8 +4,10 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { type RunningProxy, startProxy } from '../../lib/proxy.ts';
 import { program } from '../support/processes/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -26,7 +28,7 @@ const OPENSSL = program('openssl');
 describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
   let directory: string;
   let remote: Remote;
-  let proxy: Program;
+  let proxy: RunningProxy;
   const tokens = new Map<string, string>();
   const inDirectory = (...names: string[]): string => join(directory, ...names);
 
@@ -67,12 +69,12 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
     proxy = await start();
   });
   after(async () => {
-    await proxy?.stop('SIGKILL');
+    await proxy?.close();
     await remote?.close();
   });
 
   /** With the flags of the page, on a port of loopback, in front of the simulated service. */
-  function start(): Promise<Program> {
+  function start(): Promise<RunningProxy> {
     const words = block('flags: team').replaceAll('\\\n', ' ').trim().split(/\s+/).slice(1);
     const flags = words.map((word) =>
       word.replace(/^(@?)([\w.-]+\.(?:json|txt|crt|key)|workspace)$/, `$1${directory}/$2`),
@@ -85,7 +87,8 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
       `--unsafe-trust-roots=${inDirectory('roots')}`,
     ];
     const kept = flags.join('\n').replace('--listen-address\n0.0.0.0\n--port\n8080', here.join('\n'));
-    return startProxyProcess(kept.split('\n'), remote.env);
+    const log = createLogger({ format: 'text', level: 50, output: { write: () => {} } });
+    return startProxy(parseConfig(kept.split('\n'), {}).config, { env: remote.env, log });
   }
 
   it('and the rehearsal in docs/simulator.md have the same flags but for API key, address and roots', () => {
@@ -124,7 +127,7 @@ describe('docs/team.md', { skip: OPENSSL.skip, timeout: 600_000 }, () => {
     assert.deepEqual(await ask('ann'), [200, undefined, false]);
     assert.deepEqual((await ask('search-service')).slice(0, 2), [403, 'client_forbidden']);
     assert.deepEqual((await ask(undefined)).slice(0, 2), [401, 'client_unknown']);
-    assert.equal(await proxy.stop('SIGTERM'), 0);
+    await proxy.close();
     proxy = await start();
     assert.deepEqual(await ask('bob'), [429, 'requests_per_minute_reached', true]);
     assert.deepEqual(await ask('ann'), [200, undefined, false]);

@@ -4,8 +4,10 @@ import { once } from 'node:events';
 import { openSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import { systemClock } from '../../lib/clock.ts';
 import { inheritedSocket } from '../../lib/config/inherited-socket.ts';
+import { listen } from '../../lib/listener/listen.ts';
 import { refused } from '../support/doors/config.ts';
 import { createActivatedService } from '../support/processes/activated-service.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
@@ -47,35 +49,44 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
   });
   after(() => remote.close());
 
-  for (const workers of [1, 2])
-    for (const [host, isOpen] of [
-      ['0.0.0.0', true],
-      ['127.0.0.1', false],
-    ] as const)
-      it(`${isOpen ? 'warns' : 'does not warn'} that other machines can use it on ${host}, whatever --listen-address says (workers: ${workers})`, async (t) => {
-        const flags = [
-          ...[...remote.flags, `--listen-address=${isOpen ? '127.0.0.1' : '0.0.0.0'}`],
-          ...['--api-key-fallback=always', `--workers=${workers}`],
-        ];
-        const service = await createActivatedService([...PROGRAM, ...flags], remote.env, host);
-        t.after(() => service.close());
-        await service.start();
-        const [reason] = /(?<=condition=proxy_open reason=")[^:]+/.exec(service.log()) ?? [];
-        const opened = isOpen ? 'the socket of systemd on 0.0.0.0 without TLS' : undefined;
-        assert.equal(reason, opened, service.log());
-        assert.equal(service.log().includes('have no effect on the socket that systemd has opened'), !isOpen);
-        await service.stop();
-      });
+  async function started(t: TestContext, host: string, ...flags: string[]) {
+    const command = [...PROGRAM, ...remote.flags, '--api-key-fallback=always', ...flags];
+    const service = await createActivatedService(command, remote.env, host);
+    t.after(() => service.close());
+    await service.start();
+    return service;
+  }
+  const reasonOf = (log: string): string | undefined =>
+    /(?<=condition=proxy_open reason=")[^:]+/.exec(log)?.[0];
+  const NO_EFFECT = 'have no effect on the socket that systemd has opened';
 
-  /** Runs the proxy, to its end, on that descriptor in place of a socket. */
-  async function ends(fd: number, ...flags: string[]) {
+  it('warns that other machines can use it on 0.0.0.0, whatever --listen-address says, also with workers', async (t) => {
+    const service = await started(t, '0.0.0.0', '--listen-address=127.0.0.1', '--workers=2');
+    assert.equal(reasonOf(service.log()), 'the socket of systemd on 0.0.0.0 without TLS', service.log());
+    assert.ok(!service.log().includes(NO_EFFECT));
+    await service.stop();
+  });
+
+  it('does not warn of that on 127.0.0.1, and ends without --shutdown-delay', async (t) => {
+    const service = await started(t, '127.0.0.1', '--listen-address=0.0.0.0', '--shutdown-delay=60s');
+    assert.equal(reasonOf(service.log()), undefined, service.log());
+    assert.ok(service.log().includes(NO_EFFECT));
+    // It says that it listens a moment before it heeds signals.
+    assert.ok((await fetch(`http://127.0.0.1:${service.port}/healthz`)).ok);
+    assert.equal(await service.stop(), 0);
+    assert.doesNotMatch(service.log(), /The port closes after the delay/);
+  });
+
+  it('does not start on a port if --listen-address names a socket file, which would keep other users out', async (t) => {
+    const server = createServer().listen(0, '127.0.0.1');
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
+    const flags = [...remote.flags, '--api-key-fallback=always'];
+    const script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"';
     const child = spawn(
       'sh',
-      [
-        '-c',
-        'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"',
-        ...['sh', ...PROGRAM, ...remote.flags, '--api-key-fallback=always', ...flags],
-      ],
+      ['-c', script, 'sh', ...PROGRAM, ...flags, '--listen-address=unix:/run/p.sock'],
       { env: cleanEnvironment(remote.env), stdio: ['ignore', 'ignore', 'pipe', fd] },
     );
     let log = '';
@@ -84,31 +95,21 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
       if (log.includes('Starting HTTP')) child.kill('SIGKILL'); // it would not end
     });
     const [code] = await once(child, 'close');
-    return { code, log };
-  }
-
-  it('does not start on a port if --listen-address names a socket file, which would keep other users out', async (t) => {
-    const server = createServer().listen(0, '127.0.0.1');
-    t.after(() => server.close());
-    await once(server, 'listening');
-    const { fd } = (server as unknown as { readonly _handle: { readonly fd: number } })._handle;
-    for (const workers of [1, 2]) {
-      const { code, log } = await ends(fd, '--listen-address=unix:/run/p.sock', `--workers=${workers}`);
-      assert.equal(code, 1, log);
-      assert.match(
-        log,
-        /^Error: --listen-address=unix:… keeps other users of this machine out, .* ListenStream=/m,
-      );
-      assert.doesNotMatch(log, /Starting HTTP/);
-    }
-  });
-
-  it('names the socket unit, and no flag, if it cannot listen on what it inherited', async () => {
-    const { code, log } = await ends(openSync('/dev/null', 'r'));
     assert.equal(code, 1, log);
     assert.match(
       log,
-      /^Error: listening on the inherited socket 3: \w+\nGive the socket unit one ListenStream=, which is a port or a path, and restart it\.$/m,
+      /^Error: --listen-address=unix:… keeps other users of this machine out, .* ListenStream=/m,
     );
+    assert.doesNotMatch(log, /Starting HTTP/);
+  });
+
+  it('names the socket unit, and no flag, if it cannot listen on what it inherited', async () => {
+    const options = { listenAddress: '127.0.0.1', port: 1, tls: undefined, clock: systemClock };
+    const listening = listen({ ...options, fd: openSync('/dev/null', 'r') }, () => {});
+    await assert.rejects(listening, {
+      code: 'listen_failed',
+      message: /^listening on the inherited socket \d+: \w+$/,
+      remedy: 'Give the socket unit one ListenStream=, which is a port or a path, and restart it.',
+    });
   });
 });

@@ -1,17 +1,22 @@
 /**
- * The limits of clients in whole programs: counted in memory and in Redis, by one process, by two workers and
- * by two gateways, and over a restart. What a refusal looks like is in refusals.test.ts.
+ * The limits of clients in a whole gateway: counted in memory by two workers, and in Redis by two gateways.
+ * What is counted is in count-requests.test.ts and redis-counts.test.ts, restarts are there and in
+ * count-log.test.ts, and what a refusal looks like is in refusals.test.ts.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { type AddressInfo, connect, type Socket } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
+import { createLogger } from '../../lib/observe/log.ts';
+import { startProxy } from '../../lib/proxy.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
+import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
@@ -32,14 +37,8 @@ const DAYS = ['', '-next-day'] as const;
 const CLIENTS = [
   entryOf('minute', { requestsPerMinute: 3 }),
   entryOf('concurrent', { maxConcurrent: 2 }),
-  ...DAYS.flatMap((day) => [
-    entryOf(`tokens${day}`, { tokensPerDay: 10 }),
-    entryOf(`restart-minute${day}`, { requestsPerMinute: 3 }),
-    entryOf(`restart-tokens${day}`, { tokensPerDay: 10 }),
-  ]),
-  ...['abort', 'victim', 'killed', 'killed-early', 'restart'].map((name) =>
-    entryOf(name, { maxConcurrent: 1 }),
-  ),
+  ...DAYS.map((day) => entryOf(`tokens${day}`, { tokensPerDay: 10 })),
+  ...['abort', 'victim', 'killed'].map((name) => entryOf(name, { maxConcurrent: 1 })),
   entryOf('away', { requestsPerMinute: 1 }),
   entryOf('flooder'),
 ];
@@ -152,79 +151,76 @@ const teamFlags = (): string[] => [
   ...[`--api-key=${CANARY_KEY}`, '--shutdown-grace=200ms'],
 ];
 
-/** Where the counts are, and the workers of each gateway that counts there. */
+type Gateway = Pick<Program, 'url' | 'log' | 'stop'>;
+
+/** One in this process. */
+async function startHere(workspace: string, flags: readonly string[]): Promise<Gateway> {
+  const lines: string[] = [];
+  const log = createLogger({ format: 'text', level: 30, output: { write: (line) => lines.push(line) } });
+  const place = deploymentFlags(remote.simulator.port, directory, workspace);
+  const { config } = parseConfig([...place, '--port=0', ...flags], {});
+  const proxy = await startProxy(config, { env: remote.env, log });
+  return {
+    url: proxy.url,
+    log: () => lines.join(''),
+    async stop() {
+      await proxy.close();
+      return 0;
+    },
+  };
+}
+
+/** Where the counts are, and the gateways that count there. */
 const SETUPS: readonly {
+  readonly what: string;
   readonly store: 'memory' | 'Redis';
-  readonly gateways: readonly number[];
+  readonly start: (flags: readonly string[]) => Promise<readonly Gateway[]>;
 }[] = [
-  { store: 'memory', gateways: [1] },
-  { store: 'memory', gateways: [2] },
-  { store: 'Redis', gateways: [1] },
-  { store: 'Redis', gateways: [2] },
-  { store: 'Redis', gateways: [1, 2] },
+  {
+    what: 'two workers, counted in memory',
+    store: 'memory',
+    // Any port goes with the last worker that listens on it.
+    start: async (flags) => [
+      await startGateway('workers', [...flags, `--port=${await freePort()}`, '--workers=2']),
+    ],
+  },
+  {
+    what: 'two gateways, counted in Redis',
+    store: 'Redis',
+    start: (flags) =>
+      Promise.all(['one', 'two'].map((name) => startHere(name, [...flags, `--limits-store=${redis.url}`]))),
+  },
 ];
-const setupWords = ({ store, gateways }: (typeof SETUPS)[number]): string =>
-  `${gateways.map((workers) => (workers === 1 ? 'one process' : 'two workers')).join(' beside ')}, counted in ${store}`;
 
-for (const [number, setup] of SETUPS.entries()) {
-  const { store, gateways } = setup;
+for (const { what, store, start } of SETUPS) {
   const options = { timeout: 600_000, skip: store === 'Redis' && REDIS.skip };
-  describe(`a gateway with clients (${setupWords(setup)})`, options, () => {
-    let proxies: Program[] = [];
-    /** Each setup has a database of its own. */
-    const database = (): string => `${redis.url}/${number}`;
-
-    async function start(): Promise<void> {
-      const flags = [
-        ...[...teamFlags(), '--max-in-flight=4'],
-        ...(store === 'Redis' ? [`--limits-store=${database()}`] : []),
-      ];
-      proxies = await Promise.all(
-        gateways.map(async (workers, i) => {
-          // any port goes with the last worker that listens on it
-          const port = workers === 1 ? 0 : await freePort();
-          return startGateway(`workspace-${number}-${i}`, [
-            ...flags,
-            `--port=${port}`,
-            `--workers=${workers}`,
-          ]);
-        }),
-      );
-    }
-    async function stop(): Promise<void> {
-      const codes = await Promise.all(proxies.map((proxy) => proxy.stop('SIGTERM')));
-      assert.deepEqual(
-        codes,
-        gateways.map(() => 0),
-      );
-    }
-    before(start);
+  describe(`a gateway with clients (${what})`, options, () => {
+    let proxies: readonly Gateway[] = [];
+    before(async () => {
+      proxies = await start([...teamFlags(), '--max-in-flight=4']);
+    });
     after(async () => {
       backend.letAllGo();
-      await stop();
+      const codes = await Promise.all(proxies.map((proxy) => proxy.stop('SIGTERM')));
+      assert.deepEqual(new Set(codes), new Set([0]));
     });
 
     let asked = 0;
     /** The gateways take turns. */
     const ask = (name: string, how: Parameters<typeof chat>[2] = {}): Promise<Answer> =>
-      chat((proxies[asked++ % proxies.length] as Program).url, name, how);
-    const toldAtOnce = (times: number, name: string): Promise<string[]> =>
-      toldOf(Array.from({ length: times }, () => ask(name)));
+      chat((proxies[asked++ % proxies.length] as Gateway).url, name, how);
 
-    /**
-     * Waits until that many requests of a client, of 5 tokens each, have ended and are counted; `here`: since
-     * the last start.
-     */
-    async function counted(name: string, times: number, here = times): Promise<void> {
+    /** Waits until that many requests of a client, of 5 tokens each, have ended and are counted. */
+    async function counted(name: string, times: number): Promise<void> {
       const lines = (): string[] => proxies.flatMap((proxy) => proxy.log().split('\n'));
       const isEnd = (line: string): boolean =>
         line.includes('Request ended') && line.includes(`client=${name} `);
-      await eventually('a line at the end', () => lines().filter(isEnd).length === here);
+      await eventually('a line at the end', () => lines().filter(isEnd).length === times);
       if (store === 'memory') return;
       // Another gateway may ask the store before it has the release.
       const key = `privatemode-proxy:{${name}}:tokens`;
       const tokens = String(5 * times);
-      await eventually('the tokens', async () => (await askRedis(database(), 'GET', key)) === tokens, 15_000);
+      await eventually('the tokens', async () => (await askRedis(redis.url, 'GET', key)) === tokens, 15_000);
     }
 
     /** Asks until the place that was given back has come back: it travels through two processes. */
@@ -281,7 +277,7 @@ for (const [number, setup] of SETUPS.entries()) {
     });
 
     // --max-in-flight is that of one gateway.
-    if (gateways.length === 1) {
+    if (store === 'memory') {
       it('gives the next place of --max-in-flight to a client other than the one whose requests fill it', async () => {
         const flood = Array.from({ length: 12 }, () => ask('flooder', { model: 'hold-flood' }));
         await eventually('four that run', () => backend.held('hold-flood') === 4);
@@ -311,56 +307,29 @@ for (const [number, setup] of SETUPS.entries()) {
       });
     }
 
-    for (const early of gateways.join() === '2' ? [false, true] : []) {
-      it(`frees the places of workers that are killed${early ? ' while connections are handed to them' : ''}`, async () => {
-        const name = early ? 'killed-early' : 'killed';
-        const [proxy] = proxies as [Program];
-        const asking = ask(name, { model: `hold-${name}` }).catch(() => undefined);
-        await eventually('one that runs', () => backend.held(`hold-${name}`) === 1);
-        assert.equal((await ask(name)).told, '429 max_concurrent_reached');
-        const handed: Socket[] = [];
-        if (early) {
-          const files = (): number => readdirSync(`/proc/${proxy.process.pid}/fd`).length;
-          const before = files();
-          for (const pid of proxy.children()) process.kill(pid, 'SIGSTOP');
-          for (let i = 0; i < 4; i++) handed.push(connect(Number(new URL(proxy.url).port), '127.0.0.1'));
-          for (const socket of handed) socket.on('error', () => {});
-          await eventually('the connections', () => files() >= before + 4);
-        }
+    if (store === 'memory') {
+      it('frees the places of workers that are killed while connections are handed to them', async () => {
+        const proxy = proxies[0] as Program;
+        const asking = ask('killed', { model: 'hold-killed' }).catch(() => undefined);
+        await eventually('one that runs', () => backend.held('hold-killed') === 1);
+        assert.equal((await ask('killed')).told, '429 max_concurrent_reached');
+        const files = (): number => readdirSync(`/proc/${proxy.process.pid}/fd`).length;
+        const before = files();
+        for (const pid of proxy.children()) process.kill(pid, 'SIGSTOP');
+        const port = Number(new URL(proxy.url).port);
+        const handed = Array.from({ length: 4 }, () => connect(port, '127.0.0.1').on('error', () => {}));
+        await eventually('the connections', () => files() >= before + 4);
         for (const pid of proxy.children()) process.kill(pid, 'SIGKILL');
         await asking;
         const isAdmitted = async (): Promise<boolean> => {
           const signal = AbortSignal.timeout(2_000); // one that a dying worker was handed is never answered
-          return (await ask(name, { signal }).catch(() => ({ told: '' }))).told === '200';
+          return (await ask('killed', { signal }).catch(() => ({ told: '' }))).told === '200';
         };
         await eventually('its place', isAdmitted, 15_000);
         for (const socket of handed) socket.destroy();
         backend.letAllGo();
       });
     }
-
-    it('keeps the counts of minute and day over a restart, and frees the places of requests that ran', () =>
-      withinOneDay(async (day) => {
-        const [minute, tokens] = [`restart-minute${day}`, `restart-tokens${day}`];
-        assert.deepEqual(await toldAtOnce(2, minute), ['200', '200']);
-        assert.equal((await ask(tokens)).told, '200');
-        await counted(tokens, 1);
-        const cut = ask('restart', { model: 'hold-restart' }).catch(() => undefined);
-        await eventually('one that runs', () => backend.held('hold-restart') === 1);
-        assert.equal((await ask('restart')).told, '429 max_concurrent_reached');
-
-        await stop();
-        await cut;
-        backend.letAllGo();
-        await start();
-
-        assert.equal((await ask('restart')).told, '200');
-        const refused = '429 requests_per_minute_reached';
-        assert.deepEqual(await toldAtOnce(4, minute), ['200', refused, refused, refused]);
-        assert.equal((await ask(tokens)).told, '200');
-        await counted(tokens, 2, 1);
-        assert.equal((await ask(tokens)).told, '429 tokens_per_day_reached');
-      }));
   });
 }
 
@@ -370,18 +339,19 @@ describe('a gateway whose store of limits is away', {
   concurrency: true,
 }, () => {
   for (const { policy, workers, told, counts } of [
-    { policy: 'closed', workers: 1, told: '503 limits_unavailable', counts: 0 },
     { policy: 'closed', workers: 2, told: '503 limits_unavailable', counts: 0 },
     { policy: 'open', workers: 1, told: '200', counts: 3 },
-    { policy: 'open', workers: 2, told: '200', counts: 3 },
   ] as const) {
     it(`answers ${told} and counts ${counts} of 3 as uncounted, until the store is back (--limits-store-failure=${policy}, --workers=${workers})`, async (t) => {
       const server = await startRedis(t);
       const admin = `127.0.0.1:${await freePort()}`;
-      const proxy = await startGateway(`away-${policy}-${workers}`, [
+      const flags = [
         ...[...teamFlags(), `--limits-store=${server.url}`, `--limits-store-failure=${policy}`],
-        ...[`--admin-address=${admin}`, '--port=0', `--workers=${workers}`],
-      ]);
+        `--admin-address=${admin}`,
+      ];
+      const proxy = await (workers === 1
+        ? startHere(`away-${policy}`, flags)
+        : startGateway(`away-${policy}`, [...flags, '--port=0', `--workers=${workers}`]));
       t.after(() => proxy.stop('SIGKILL'));
       const ask = async (): Promise<string> => (await chat(proxy.url, 'away')).told;
       const uncounted = async (): Promise<number> => {
@@ -409,30 +379,24 @@ describe('a gateway whose store of limits is away', {
   }
 });
 
-describe('--max-in-flight without --clients', { timeout: 600_000 }, () => {
-  for (const workers of [1, 2]) {
-    it(`lets excess requests wait in their order of arrival (--workers=${workers})`, async () => {
-      const arrived = backend.asked.length;
-      const proxy = await startGateway(`queue-${workers}`, [
-        ...['--port=0', '--max-in-flight=1', `--workers=${workers}`, '--log-level=debug'],
-      ]);
-      try {
-        const ask = (model: string): Promise<Answer> => chat(proxy.url, 'anybody', { model });
-        const queued = (): number => proxy.log().match(/stage=queued/g)?.length ?? 0;
-        const answers = [ask('hold-1')];
-        await eventually('one that runs', () => backend.held() === 1);
-        answers.push(ask('hold-2'), ask('hold-2'));
-        await eventually('three that wait', () => queued() === 3);
-        for (const model of ['hold-1', 'hold-2', 'hold-2']) {
-          await eventually('one that runs', () => backend.held() === 1);
-          backend.letGo(model);
-        }
-        assert.deepEqual(await toldOf(answers), ['200', '200', '200']);
-        assert.deepEqual(backend.asked.slice(arrived), ['hold-1', 'hold-2', 'hold-2']);
-      } finally {
-        backend.letAllGo();
-        await proxy.stop('SIGTERM');
-      }
-    });
+it('--max-in-flight without --clients lets excess requests wait in their order of arrival', async () => {
+  const arrived = backend.asked.length;
+  const stack = await startStack({ simulator: { backend: backend.url }, flags: ['--max-in-flight=1'] });
+  try {
+    const ask = (model: string): Promise<Answer> => chat(stack.url, 'anybody', { model });
+    const queued = (): number => stack.logLines.filter((line) => line.includes('"stage":"queued"')).length;
+    const answers = [ask('hold-1')];
+    await eventually('one that runs', () => backend.held() === 1);
+    answers.push(ask('hold-2'), ask('hold-2'));
+    await eventually('three that wait', () => queued() === 3);
+    for (const model of ['hold-1', 'hold-2', 'hold-2']) {
+      await eventually('one that runs', () => backend.held() === 1);
+      backend.letGo(model);
+    }
+    assert.deepEqual(await toldOf(answers), ['200', '200', '200']);
+    assert.deepEqual(backend.asked.slice(arrived), ['hold-1', 'hold-2', 'hold-2']);
+  } finally {
+    backend.letAllGo();
+    await stack.close();
   }
 });

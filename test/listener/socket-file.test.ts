@@ -174,34 +174,34 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     rmSync(path); // the next test begins without it
   });
 
-  const refusedWith = (words: string) => (error: Error) => {
-    assert.equal(error.message.trimEnd().split('\n').at(-2), `Error: listening on ${path}: ${words}`);
-    return true;
+  const refused = async (at: string, words: string): Promise<void> => {
+    const options = { listenAddress: '', port: 0, tls: undefined, fd: undefined, clock: systemClock };
+    const opening = async () => {
+      await claimSocket(at, systemClock);
+      await listen({ ...options, socketFile: { path: at, mode: 0o600 } }, () => {});
+    };
+    await assert.rejects(opening, { code: 'listen_failed', message: `listening on ${at}: ${words}` });
   };
 
-  it('does not start if another program answers on the path, and leaves that socket alone', async () => {
+  it('is refused a path on which another program answers, and leaves that socket alone', async () => {
     const other = createServer((socket) => socket.end()).listen(path);
     await once(other, 'listening');
     const who = `EADDRINUSE; another program answers there, and this shows which: lsof ${path}`;
-    await assert.rejects(start(), refusedWith(who));
+    await refused(path, who);
     assert.ok(statSync(path).isSocket());
     other.close();
     await once(other, 'close');
   });
 
-  it('does not start if the path is another file, a link or in no directory, and keeps what is there', async () => {
+  it('is refused a path of another file, of a link or in no directory, and keeps what is there', async () => {
     writeFileSync(path, 'notes');
     const words = 'EEXIST; another file has that name; remove it, or choose another path';
-    await assert.rejects(start(), refusedWith(words));
+    await refused(path, words);
     assert.equal(readFileSync(path, 'utf8'), 'notes');
     const link = `${path}.link`;
     symlinkSync(path, link);
-    path = link;
-    await assert.rejects(start(), refusedWith(words));
-    path = join(link, '../nowhere/proxy.sock');
-    await assert.rejects(
-      start(),
-      refusedWith('EACCES; that directory does not exist, or this user may not use it'),
-    );
+    await refused(link, words);
+    const nowhere = join(link, '../nowhere/proxy.sock');
+    await refused(nowhere, 'EACCES; that directory does not exist, or this user may not use it');
   });
 });

@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { after, before, describe, it, type TestContext } from 'node:test';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { startProxyProcess } from '../support/processes/program.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -15,59 +16,40 @@ describe('the listener of --metrics-address', { timeout: 600_000 }, () => {
   });
   after(() => remote.close());
 
-  for (const workers of [1, 2]) {
-    it(`serves the metrics of all requests but no status page, beside an admin listener with one, with --workers ${workers}`, async (t) => {
-      const [metrics, admin] = [await freePort(), await freePort()];
-      const proxy = await startProxyProcess(
-        [
-          ...[...remote.flags, '--port=0', `--workers=${workers}`],
-          ...[`--metrics-address=127.0.0.1:${metrics}`, `--admin-address=127.0.0.1:${admin}`],
-          `--workspace=${join(remote.directory, `workspace-${workers}`)}`,
-        ],
-        remote.env,
-      );
-      t.after(() => proxy.stop('SIGKILL'));
-      const asked = await fetch(`${proxy.url}/v1/models`);
-      assert.equal(asked.status, 200);
-      await asked.text();
-      const statusOf = async (port: unknown, path: string): Promise<number> =>
-        (await fetch(`http://127.0.0.1:${port}${path}`)).status;
-      const counted = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
-      assert.match(counted, /^privatemode_proxy_requests_total\{.*route="models".*\} 1$/m);
-      assert.equal(await statusOf(metrics, '/readyz'), 204);
-      for (const path of ['/', '/status', '/verification']) {
-        assert.equal(await statusOf(metrics, path), 404, path);
-        assert.equal(await statusOf(admin, path), 200, path);
-      }
-    });
-
-    it(`serves the metrics of all requests without an admin listener, with --workers ${workers}`, async (t) => {
-      const port = await freePort();
-      const proxy = await startProxyProcess(
-        [
-          ...[...remote.flags, '--port=0', `--workers=${workers}`, `--metrics-address=127.0.0.1:${port}`],
-          `--workspace=${join(remote.directory, `workspace-alone-${workers}`)}`,
-        ],
-        remote.env,
-      );
-      t.after(() => proxy.stop('SIGKILL'));
-      await (await fetch(`${proxy.url}/v1/models`)).text();
-      const counted = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-      assert.match(counted, /^privatemode_proxy_requests_total\{.*route="models".*\} 1$/m);
-    });
-  }
-
-  it('serves no metric that the table of docs/monitoring.md lacks', async (t) => {
-    const port = await freePort();
-    const proxy = await startProxyProcess(
-      [
-        ...[...remote.flags, '--port=0', `--metrics-address=127.0.0.1:${port}`],
-        `--workspace=${join(remote.directory, 'workspace-table')}`,
-      ],
-      remote.env,
-    );
+  /** With a workspace of its own. */
+  async function start(t: TestContext, ...flags: string[]): Promise<Program> {
+    const workspace = `--workspace=${temporaryDirectory('metrics-')}`;
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', workspace, ...flags], remote.env);
     t.after(() => proxy.stop('SIGKILL'));
-    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    return proxy;
+  }
+  const metricsOf = async (port: number): Promise<string> =>
+    (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const ONE_REQUEST = /^privatemode_proxy_requests_total\{.*route="models".*\} 1$/m;
+
+  it('serves the metrics of both workers but no status page, beside an admin listener with one', async (t) => {
+    const [metrics, admin] = [await freePort(), await freePort()];
+    const listeners = [`--metrics-address=127.0.0.1:${metrics}`, `--admin-address=127.0.0.1:${admin}`];
+    const proxy = await start(t, '--workers=2', ...listeners);
+    const asked = await fetch(`${proxy.url}/v1/models`);
+    assert.equal(asked.status, 200);
+    await asked.text();
+    const statusOf = async (port: number, path: string): Promise<number> =>
+      (await fetch(`http://127.0.0.1:${port}${path}`)).status;
+    assert.match(await metricsOf(metrics), ONE_REQUEST);
+    assert.equal(await statusOf(metrics, '/readyz'), 204);
+    for (const path of ['/', '/status', '/verification']) {
+      assert.equal(await statusOf(metrics, path), 404, path);
+      assert.equal(await statusOf(admin, path), 200, path);
+    }
+  });
+
+  it('serves the metrics of all requests without an admin listener, and none that docs/monitoring.md lacks', async (t) => {
+    const port = await freePort();
+    const proxy = await start(t, `--metrics-address=127.0.0.1:${port}`);
+    await (await fetch(`${proxy.url}/v1/models`)).text();
+    const text = await metricsOf(port);
+    assert.match(text, ONE_REQUEST);
     const served = [...text.matchAll(/^# TYPE (\S+)/gm)].map((match) => match[1] as string);
     const ours = served.filter((name) => !/^(?:process|nodejs)_/.test(name));
     assert.ok(ours.length > 20, `${ours.length} metrics`);

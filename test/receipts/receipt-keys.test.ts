@@ -144,7 +144,7 @@ describe('the key of receipts', () => {
     keep();
     const { key } = openedIn(file);
     await rotate();
-    for (let i = 0; i < 500; i++) {
+    for (let i = 0; i < 100; i++) {
       const { publicKey } = generateKeyPairSync('ed25519');
       writeFileSync(join(directory, 'keys', `${keySha256(publicKey)}.pem`), pem(publicKey));
     }

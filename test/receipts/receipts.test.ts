@@ -682,21 +682,21 @@ describe('writing receipts', () => {
       console.log('ready');
       const receipt = ${JSON.stringify(receipt('r', { epoch: null }))};
       setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
-    for (let round = 0; round < 6; round++) {
+    for (let round = 0; round < 3; round++) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
       await once(child.stdout, 'data');
-      await new Promise((resolve) => setTimeout(resolve, 20 + 15 * round));
+      await new Promise((resolve) => setTimeout(resolve, 20 + 30 * round));
       child.kill('SIGKILL');
       await once(child, 'close');
     }
     const { ok, instances, requests, findings } = await checkReceipts(directory);
-    assert.deepEqual([ok, instances], [true, 6]);
+    assert.deepEqual([ok, instances], [true, 3]);
     assert.ok(requests > 0);
     assert.deepEqual(
       new Set(findings.map((found) => `${sortOf(found)} ${/killed/.exec(found.message)}`)),
       new Set(['gap killed']),
     );
-    assert.equal(findings.length, 6);
+    assert.equal(findings.length, 3);
   });
 
   it('leaves half a line after a crash, which a check reports as a gap and does not count', async () => {
