@@ -3,8 +3,6 @@
  * those that workers hear of.
  */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { StateName } from '../../lib/session/standing.ts';
 import type { Times } from '../../lib/times.ts';
@@ -14,8 +12,6 @@ import { assertEveryView } from '../support/doors/every-view.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/processes/program.ts';
-import { startRemote } from '../support/remote/remote.ts';
 
 interface Scene {
   readonly simulator: Simulator;
@@ -59,22 +55,6 @@ async function inStack(
   } finally {
     await stack.close();
   }
-}
-
-/** A proxy in a process of its own. */
-async function inProcess(
-  options: Options,
-  more: readonly string[],
-  use: (scene: Scene & { readonly proxy: Program }) => Promise<void>,
-): Promise<void> {
-  await using opened = new AsyncDisposableStack();
-  const remote = await startRemote(options);
-  opened.defer(() => remote.close());
-  const admin = await freePort();
-  const flags = [...remote.flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
-  const proxy = await startProxyProcess([...flags, ...more], remote.env);
-  opened.defer(async () => void (await proxy.stop('SIGKILL')));
-  await use({ simulator: remote.simulator, proxy, admin, ask: asking(proxy) });
 }
 
 const faults = (given: NonNullable<SimulatorOptions['faults']>): Options => ({ faults: given });
@@ -166,40 +146,3 @@ describe('a proxy', { timeout: 600_000, concurrency: 4 }, () => {
       inStack(options, times, (scene) => look(scene, state, lead, ready)));
   }
 });
-
-describe('a proxy with a given manifest', { timeout: 600_000, concurrency: true }, () => {
-  it('keeps running while evidence with a bad signature shows another manifest, and ends with 1 once it is good', async () => {
-    const options = faults({ 'evidence-signature': true });
-    await inProcess(options, [`--manifest-path=${await otherManifest()}`], async (scene) => {
-      const { proxy, simulator, ask } = scene;
-      await reaches(scene, 'rejected');
-      assert.match(await readyz(scene), /manifest_mismatch: no hardware vouches for this evidence/);
-      assert.equal(await ask(), 400);
-      assert.equal(proxy.process.exitCode, null);
-      simulator.faults.clear();
-      const ended = exit(proxy);
-      await eventually('the end of the proxy', () =>
-        ask().then(
-          () => false,
-          () => true,
-        ),
-      );
-      assert.equal(await ended, 1);
-    });
-  });
-});
-
-const exit = async ({ process: child }: Program): Promise<number | null> => {
-  await eventually('the end of the proxy', () => child.exitCode !== null);
-  return child.exitCode;
-};
-
-/** The path of the manifest of another deployment. */
-async function otherManifest(): Promise<string> {
-  const other = await startRemote();
-  await other.simulator.rotateManifest();
-  const path = join(other.directory, 'other.json');
-  writeFileSync(path, other.simulator.manifest);
-  await other.close();
-  return path;
-}
