@@ -158,31 +158,36 @@ describe('a run of tests', () => {
       '--all',
     );
     const [, last = ''] = stdout.split('\nFailed:\n');
-    assert.deepEqual(last.split('\n').filter(Boolean).toSorted(), [
-      '  test/a.test.ts: a key: of a client: is read',
-      '  test/applications/anthropic.test.ts --door library --engine portable: no test passed',
-      '  test/applications/anthropic.test.ts --door library: no test passed',
-      '  test/applications/anthropic.test.ts: flags (skipped: the library has an option in place of the flag)',
-      '  test/applications/anthropic.test.ts: no test passed',
-      '  test/applications/openai.test.ts --door library --engine portable: library portable',
-      '  test/applications/openai.test.ts --door library: keys (skipped: about node:crypto alone: keys)',
-      '  test/applications/openai.test.ts --door library: library node',
-      '  test/applications/openai.test.ts: flags (skipped: the library has an option in place of the flag)',
-      '  test/applications/openai.test.ts: keys (skipped: about node:crypto alone: keys)',
-      '  test/applications/openai.test.ts: proxy node',
-      '  test/b.test.ts: the process failed',
-      '  test/c.test.ts: no test passed',
-      '  test/config/b.test.ts: it cannot be loaded, or a hook failed',
-      '  test/config/c.test.ts: no test passed',
-      '  test/config/d.test.ts: a key: is read',
-      '  test/config/e.test.ts: it cannot be loaded, or a hook failed',
-      '  test/d.test.ts: keys',
-      '  test/e.test.ts: counts (skipped: true)',
-      '  test/session/client-keys.test.ts --engine portable: flags (skipped: the library has an option in place of the flag)',
-      '  test/session/client-keys.test.ts --engine portable: proxy portable',
-      '  test/session/client-keys.test.ts: flags (skipped: the library has an option in place of the flag)',
-      '  test/session/client-keys.test.ts: keys (skipped: about node:crypto alone: keys)',
-      '  test/session/client-keys.test.ts: proxy node',
+    const told = last
+      .split('\n')
+      .filter(Boolean)
+      .toSorted()
+      .map((line) => line.replace(/^ {2}test\//, ''));
+    assert.deepEqual(told, [
+      'a.test.ts: a key: of a client: is read',
+      'applications/anthropic.test.ts --door library --engine portable: no test passed',
+      'applications/anthropic.test.ts --door library: no test passed',
+      'applications/anthropic.test.ts: flags (skipped: the library has an option in place of the flag)',
+      'applications/anthropic.test.ts: no test passed',
+      'applications/openai.test.ts --door library --engine portable: library portable',
+      'applications/openai.test.ts --door library: keys (skipped: about node:crypto alone: keys)',
+      'applications/openai.test.ts --door library: library node',
+      'applications/openai.test.ts: flags (skipped: the library has an option in place of the flag)',
+      'applications/openai.test.ts: keys (skipped: about node:crypto alone: keys)',
+      'applications/openai.test.ts: proxy node',
+      'b.test.ts: the process failed',
+      'c.test.ts: no test passed',
+      'config/b.test.ts: it cannot be loaded, or a hook failed',
+      'config/c.test.ts: no test passed',
+      'config/d.test.ts: a key: is read',
+      'config/e.test.ts: it cannot be loaded, or a hook failed',
+      'd.test.ts: keys',
+      'e.test.ts: counts (skipped: true)',
+      'session/client-keys.test.ts --engine portable: flags (skipped: the library has an option in place of the flag)',
+      'session/client-keys.test.ts --engine portable: proxy portable',
+      'session/client-keys.test.ts: flags (skipped: the library has an option in place of the flag)',
+      'session/client-keys.test.ts: keys (skipped: about node:crypto alone: keys)',
+      'session/client-keys.test.ts: proxy node',
       '9 passed, 24 failed, 6 skipped',
     ]);
     assert.equal(status, 1);

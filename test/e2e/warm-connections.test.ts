@@ -1,4 +1,4 @@
-/** Connections that the program opens ahead of its requests: how many with several processes, and their end. */
+/** Connections that the program opens ahead of its requests: how the workers share them, and their end. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
