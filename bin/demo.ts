@@ -13,13 +13,9 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { main } from '../lib/cli.ts';
 import { systemClock } from '../lib/clock.ts';
-import { AGENT_NAMES, demandInstalled } from '../lib/commands/agents.ts';
-import { parseArgv } from '../lib/config/argv.ts';
+import { demandInstalled } from '../lib/commands/agents.ts';
 import { parseConfig } from '../lib/config/config.ts';
-import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
-import type { Flag } from '../lib/config/setting.ts';
-import { parsePort } from '../lib/config/values.ts';
-import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
+import { asPrivatemodeError } from '../lib/errors.ts';
 import { WHO_LISTENS } from '../lib/listen-failed.ts';
 import { createLogger } from '../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../lib/proxy.ts';
@@ -27,44 +23,16 @@ import { painter, shellWord } from '../lib/text.ts';
 import { chainOfTrust, linkLine } from '../lib/verdict/chain-of-trust.ts';
 import { answerTo } from '../simulator/inference/models/person.ts';
 import { startSimulator } from '../simulator/simulator.ts';
+import { DEFAULT_PORT, HELP, readDemoFlags, type Wanted } from './demo-flags.ts';
 
 const PROMPT = 'Every byte of this sentence crosses the wire encrypted, and comes back token by token.';
 /** A member of every message in every API style. If prompts are encrypted, it does not appear on the wire. */
 const ROLE = '"role"';
 const MODEL = 'sim-chat';
-const DEFAULT_PORT = 8080;
 /** Start of a command line to copy, which works in any directory. */
 const START = `npm --prefix ${shellWord(join(import.meta.dirname, '..'))} start --`;
 /** ms in which everything must close. */
 const CLEAN_UP = 10_000;
-const FLAGS: readonly Flag[] = [
-  {
-    name: 'port',
-    type: 'string',
-    value: 'PORT',
-    bare: 'a port is given as --port 9090, and what is for an agent behind --',
-    help: '',
-  },
-  { name: 'once', type: 'boolean', help: '' },
-  { name: 'agent', type: 'string', value: 'AGENT', help: '' },
-  { name: 'api-key', type: 'string', value: 'KEY', help: '' }, // refused, with the reason
-  { name: 'help', short: 'h', type: 'boolean', help: '' },
-];
-const HELP = `Starts a simulated deployment and the proxy in front of it, and streams two answers through both.
-
-Usage:
-  npm run demo [-- flags]
-  npm run demo -- --agent claude [-- ARGS]
-
-Flags:
-  --port PORT    Port for the proxy (default ${DEFAULT_PORT}, or the next free one; any with --agent and --once, or if it is 0).
-  --once         Exit after the answers, with 0 or 1.
-  --agent AGENT  Run a coding agent (${AGENT_NAMES.join(', ')}) in an empty directory, with ARGS, instead of the two clients.
-                 The model can have it write one file there: "Write hello to note.txt".
-                 The directory is removed at the end; Claude Code leaves an entry about it in ~/.claude.json.
-  --help         Print this help.
-`;
-
 /** Log lines that wait until the response of their request is printed; undefined: lines no longer wait. */
 let held: string[] | undefined = [];
 const showHeld = (): void => {
@@ -105,8 +73,7 @@ await opened.disposeAsync().catch((thrown) => {
 process.exit(code); // needed if a signal came while something was starting
 
 async function demo(argv: readonly string[]): Promise<number> {
-  refuseFlagsOfNpm(FLAGS, process.env, 'demo');
-  const wanted = parseFlags(argv);
+  const wanted = readDemoFlags(argv, process.env);
   if (wanted.help) {
     say(HELP.trimEnd());
     return 0;
@@ -196,50 +163,6 @@ function runAgent(
     clock: systemClock,
     proxyEnds: true,
   });
-}
-
-interface Wanted {
-  readonly help: boolean;
-  readonly once: boolean;
-  /** Undefined: the default port, or the next free one. */
-  readonly port: number | undefined;
-  readonly agent: string | undefined;
-  /** Arguments for the agent. */
-  readonly rest: readonly string[];
-}
-
-/** Throws config_invalid. */
-function parseFlags(line: readonly string[]): Wanted {
-  const [argv, rest] = line.includes('--')
-    ? [line.slice(0, line.indexOf('--')), line.slice(line.indexOf('--') + 1)]
-    : [line, []];
-  const ofAgent = argv.find((word) => /^-[a-z]/i.test(word) && word !== '-h');
-  if (ofAgent !== undefined)
-    throw new PrivatemodeError(
-      'config_invalid',
-      `the demo has no flag ${ofAgent.slice(0, 2)}: what is for an agent stands behind --, as in --agent claude -- -p hi`,
-    );
-  const { values } = parseArgv(argv, FLAGS);
-  if (values.has('api-key'))
-    throw new PrivatemodeError('config_invalid', 'the demo needs no key: leave out --api-key');
-  const port = values.get('port');
-  const agent = values.get('agent');
-  if (agent === undefined && rest.length > 0)
-    throw new PrivatemodeError(
-      'config_invalid',
-      'what stands behind -- is for an agent: add --agent claude in front',
-    );
-  if (agent !== undefined && !AGENT_NAMES.includes(agent)) {
-    const words = `--agent takes ${AGENT_NAMES.join(', ')}, not ${JSON.stringify(agent)}; without it the demo prints the settings of other clients`;
-    throw new PrivatemodeError('config_invalid', words);
-  }
-  return {
-    help: values.get('help') === 'true',
-    once: values.get('once') === 'true',
-    port: port === undefined ? undefined : parsePort('--port', port),
-    agent,
-    rest,
-  };
 }
 
 interface Place {

@@ -1,17 +1,13 @@
 #!/usr/bin/env bash
-# Installs the programs of others that the tests run: from Debian's packages and its kin a browser, an HTTP proxy, one
-# that opens TLS, a Redis server, and what pages of docs call; into .tools/bin a Valkey server; into .tools/python the Python SDKs. Tests of an absent
+# Installs the programs of others that the tests run: from Debian's packages and its kin a browser, a Redis
+# server, and what pages of docs call; into .tools/bin a Valkey server; into .tools/python the Python SDKs. Tests of an absent
 # program are skipped, by name, unless CI=true, where they fail. Nothing is done where it is all there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 missing=()
-for program in chromium tinyproxy mitmdump redis-server python3 openssl jq; do
-  case $program in
-    mitmdump) package=mitmproxy ;;
-    *) package=$program ;;
-  esac
-  command -v "$program" >/dev/null || missing+=("$package")
+for program in chromium redis-server python3 openssl jq; do
+  command -v "$program" >/dev/null || missing+=("$program")
 done
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 
@@ -19,7 +15,7 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root=()
   [ "$(id -u)" = 0 ] || as_root=(sudo)
   "${as_root[@]}" apt-get update
-  # Installing tinyproxy or redis-server starts it as a service of the system; nothing here wants that.
+  # Installing redis-server starts it as a service of the system; nothing here wants that.
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install --yes --no-install-recommends "${missing[@]}"
 fi
 

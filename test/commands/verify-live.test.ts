@@ -258,16 +258,10 @@ describe('verify of a live service', () => {
 
   const refusals: readonly (readonly [fault: FaultName, id: string, asksForSecret: boolean])[] = [
     ['evidence-stale-nonce', 'snp.report_data', false],
-    ['evidence-debug', 'snp.id_key', false],
     ['evidence-signature', 'snp.report.signature', false],
-    ['evidence-mesh-ca', 'snp.report_data', false],
-    ['evidence-low-tcb', 'snp.tcb.reported', false],
-    ['evidence-chip', 'snp.chip_id.allowed', false],
     ['evidence-history', 'manifest.count', false],
-    ['evidence-revoked', 'snp.crl.ask', false],
     ['secret-signature', 'secret.signature', true],
     ['secret-foreign-ca', 'mesh.certificate.signature', true],
-    ['secret-workload', 'mesh.identity.workload_secret_id', true],
     ['secret-expired-certificate', 'mesh.certificate.validity', true],
   ];
   for (const [fault, id, asksForSecret] of refusals) {

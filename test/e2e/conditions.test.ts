@@ -1,6 +1,6 @@
 /**
  * Conditions from their causes to every place that shows them: log, /status, /metrics, and the command
- * status.
+ * status. test/e2e/workers.test.ts has those of several processes.
  */
 import assert from 'node:assert/strict';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,9 +14,7 @@ import { startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { startRemote } from '../support/remote/remote.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const TOKEN = 'ab'.repeat(32);
@@ -287,56 +285,3 @@ async function startStore(port: number): Promise<{ close(): void }> {
     },
   };
 }
-
-describe('a proxy with --workers 2', { timeout: 600_000 }, () => {
-  it('has one condition, logged once, for a file that both workers read, and receipts_lost after one is killed', async (t) => {
-    const remote = await startRemote();
-    t.after(() => remote.close());
-    const directory = temporaryDirectory('conditions-');
-    const file = join(directory, 'clients.json');
-    writeFileSync(file, CLIENTS);
-    const port = await freePort();
-    const proxy = await startProxyProcess(
-      [
-        ...remote.flags,
-        '--workers=2',
-        '--receipts',
-        '--port=0',
-        `--clients=${file}`,
-        `--admin-address=127.0.0.1:${port}`,
-      ],
-      remote.env,
-    );
-    t.after(() => proxy.stop('SIGTERM'));
-    const listed = async (): Promise<readonly Condition[]> =>
-      aside(((await (await fetch(`http://127.0.0.1:${port}/status`)).json()) as StatusReport).conditions);
-    // In one step: a worker that reads between the two steps of a write finds an empty file, which is another
-    // reason.
-    const put = (text: string): void => {
-      writeFileSync(`${file}.new`, text);
-      renameSync(`${file}.new`, file);
-    };
-    put('{"clients": [');
-    await eventually('the condition', async () => (await listed()).length === 1);
-    assert.deepEqual(
-      (await listed()).map(({ id, severity }) => `${id} ${severity}`),
-      ['clients_file_unusable critical'],
-    );
-    put(CLIENTS);
-    await eventually('its end', async () => (await listed()).length === 0);
-    const lines = proxy.log().match(/The clients file (?:cannot|can) be used[^\n]*/g) ?? [];
-    assert.equal(lines.length, 2, lines.join('\n'));
-
-    process.kill(proxy.children()[0] as number, 'SIGKILL'); // nobody has the receipts of its requests
-    await eventually('the loss', async () => (await listed()).some(({ id }) => id === 'receipts_lost'));
-    const [lost] = await listed();
-    assert.deepEqual(
-      [lost?.severity, lost?.message],
-      [
-        'warning',
-        'Receipts were lost: perhaps some, with a worker that ended before it had handed over its last ones',
-      ],
-    );
-    assert.match(lost?.remedy ?? '', /^The log says how the worker ended; /, 'the disk need not be repaired');
-  });
-});

@@ -6,6 +6,7 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
+import { HELP, readDemoFlags } from '../../bin/demo-flags.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { cleanEnvironment } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -17,6 +18,54 @@ interface Demo {
   readonly stdout: () => string;
   readonly ended: Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>;
 }
+
+describe('the command line of the demo', () => {
+  const UNDER_NPM = { npm_lifecycle_event: 'demo', npm_package_name: 'privatemode-proxy' };
+  const MISTAKES: readonly (readonly [
+    line: string,
+    flags: readonly string[],
+    message: string,
+    env?: Readonly<Record<string, string>>,
+  ])[] = [
+    ['npm run demo -- --prot=1', ['--prot=1'], 'unknown flag: --prot. Did you mean --port?'],
+    [
+      'npm run demo --port 9090',
+      ['9090'],
+      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port PORT',
+      { ...UNDER_NPM, npm_config_port: 'true' },
+    ],
+    [
+      'npm run demo 9090',
+      ['9090'],
+      'unexpected argument "9090": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
+    ],
+    ['npm run demo -- --api-key k', ['--api-key', 'sk-CANARY'], 'the demo needs no key: leave out --api-key'],
+    [
+      'npm run demo -- --agent claude -p hi',
+      ['--agent', 'claude', '-p', 'hi'],
+      'the demo has no flag -p: what is for an agent stands behind --, as in --agent claude -- -p hi',
+    ],
+    [
+      'npm run demo -- -- x',
+      ['--', 'x'],
+      'what stands behind -- is for an agent: add --agent claude in front',
+    ],
+    [
+      'npm run demo -- --agent cursor',
+      ['--agent', 'cursor'],
+      '--agent takes claude, opencode, codex, pi, not "cursor"; without it the demo prints the settings of other clients',
+    ],
+  ];
+  for (const [line, flags, message, env = {}] of MISTAKES) {
+    it(`refuses "${line}": ${message}`, () =>
+      assert.throws(() => readDemoFlags(flags, env), { code: 'config_invalid', message }));
+  }
+
+  it('has a help that names every flag', () => {
+    for (const flag of ['--port PORT', '--once', '--agent AGENT', '--help'])
+      assert.ok(HELP.includes(flag), flag);
+  });
+});
 
 describe('npm run demo', { timeout: 600_000 }, () => {
   let temporary: string;
@@ -47,75 +96,14 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     return { child, stdout: () => stdout, ended };
   }
 
-  it('--help names the flags and starts nothing', async () => {
-    const { code, stdout, stderr } = await demo('--help').ended;
-    assert.deepEqual([code, stderr], [0, '']);
-    for (const flag of ['--port PORT', '--once', '--agent AGENT', '--help'])
-      assert.ok(stdout.includes(flag), flag);
-    assert.doesNotMatch(stdout, /Starting/);
-  });
-
-  it('refuses a flag that it does not have, and says how to see those it has', async () => {
-    const { code, stdout, stderr } = await demo('--prot=1').ended;
+  it('refuses an agent that is not installed before it starts anything, and says how to see the flags', async () => {
+    const { code, stdout, stderr } = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
     assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /The demo failed: unknown flag: --prot/);
-    assert.match(stderr, /npm run demo -- --help lists the flags\.\n$/);
-  });
-
-  const UNDER_NPM = { npm_lifecycle_event: 'demo', npm_package_name: 'privatemode-proxy' };
-  const withoutDashes: [name: string, env: Record<string, string>, flags: string[], stderr: string][] = [
-    [
-      'npm run demo --port 9090',
-      { ...UNDER_NPM, npm_config_port: 'true' },
-      ['9090'],
-      'npm took --port for a flag of its own: put -- in front, as in npm run demo -- --port PORT',
-    ],
-    [
-      'npm run demo 9090',
-      {},
-      ['9090'],
-      'unexpected argument "9090": every setting is a flag that starts with --; a port is given as --port 9090, and what is for an agent behind --',
-    ],
-    [
-      'npm run demo -- --api-key k',
-      {},
-      ['--api-key', 'sk-CANARY'],
-      'the demo needs no key: leave out --api-key',
-    ],
-    [
-      'npm run demo -- --agent claude -p hi',
-      {},
-      ['--agent', 'claude', '-p', 'hi'],
-      'the demo has no flag -p: what is for an agent stands behind --, as in --agent claude -- -p hi',
-    ],
-    [
-      'npm run demo -- -- x',
-      {},
-      ['--', 'x'],
-      'what stands behind -- is for an agent: add --agent claude in front',
-    ],
-  ];
-  for (const [name, env, flags, words] of withoutDashes) {
-    it(`refuses "${name}": ${words}`, async () => {
-      const { code, stdout, stderr } = await demoIn(env, ...flags).ended;
-      assert.deepEqual([code, stdout], [1, '']);
-      assert.equal(stderr, `\nThe demo failed: ${words}\nnpm run demo -- --help lists the flags.\n`);
-    });
-  }
-
-  it('refuses an agent that is unknown or not installed, before it starts anything', async () => {
-    const unknown = await demo('--agent', 'cursor').ended;
-    const missing = await demoIn({ PATH: '/usr/bin:/bin' }, '--agent', 'codex').ended;
-    for (const [{ code, stdout, stderr }, words] of [
-      [
-        unknown,
-        '--agent takes claude, opencode, codex, pi, not "cursor"; without it the demo prints the settings of other clients',
-      ],
-      [missing, 'codex is not installed, or not on the PATH: npm install -g @openai/codex'],
-    ] as const) {
-      assert.deepEqual([code, stdout], [1, '']);
-      assert.equal(stderr, `\nThe demo failed: ${words}\nnpm run demo -- --help lists the flags.\n`);
-    }
+    assert.equal(
+      stderr,
+      '\nThe demo failed: codex is not installed, or not on the PATH: npm install -g @openai/codex\n' +
+        'npm run demo -- --help lists the flags.\n',
+    );
   });
 
   it('--once says that all is simulated, streams an answer to each client, leaves nothing behind and ends with 0', async () => {
@@ -138,69 +126,38 @@ describe('npm run demo', { timeout: 600_000 }, () => {
     assert.deepEqual(readdirSync(temporary), []);
   });
 
-  it('with --agent runs the agent behind the proxy in an empty directory, exits with its code, says that the proxy ends', async () => {
+  it('with --agent runs the agent in an empty directory, where the model has it write a file, then shows the errors of the proxy, and ends with 1 if the conversation was readable', async () => {
     const bin = temporaryDirectory('demo-agent-');
     const program = `#!/bin/sh\npwd; ls -A; echo "$@"; exec ${process.execPath} -e '
-      const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
-      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/messages", { method: "POST", body }).then(({ status }) => process.exit(status === 200 ? 7 : 1))'\n`;
-    writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
-    const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
-    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
-    assert.equal(code, 7, stdout);
-    assert.match(
-      stderr,
-      /^This conversation ends here: its proxy ends now\.\nclaude alone sends the whole conversation to its own service\.\n$/,
-    );
-    assert.match(
-      stdout,
-      /^The model is sim-chat, which only says back what you say\. .*\n"Write hello to note\.txt", .*\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\n\nWe watched the wire of the simulated service: your conversation was readable in 0 of 1 requests\.\n$/m,
-    );
-    assert.match(stdout, /^The status page: http:/m);
-    assert.deepEqual(readdirSync(temporary), []);
-  });
-
-  it('with --agent has the model answer with a tool call that writes a file in the directory of the agent', async () => {
-    const bin = temporaryDirectory('demo-editing-agent-');
-    const program = `#!/bin/sh\nexec ${process.execPath} -e '
-      const input_schema = { properties: { file_path: { type: "string" }, content: { type: "string" } } };
-      const messages = [{ role: "user", content: "Write hello to note.txt" }];
-      const body = JSON.stringify({ model: process.env.ANTHROPIC_MODEL, max_tokens: 9, tools: [{ name: "Write", input_schema }], messages });
-      fetch(process.env.ANTHROPIC_BASE_URL + "/v1/messages", { method: "POST", body })
-        .then((response) => response.json())
-        .then(({ content: [{ name, input }] }) => console.log(name, JSON.stringify(input), process.cwd()))'\n`;
-    writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
-    const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
-    const { stdout } = await demoIn(env, '--agent', 'claude').ended;
-    assert.match(stdout, /^Write \{"file_path":"(\S+)\/note\.txt","content":"hello\\n"\} \1$/m);
-  });
-
-  it('with --agent shows the errors of the proxy after the agent, and ends with 1 if the conversation was readable', async () => {
-    const bin = temporaryDirectory('demo-leaking-agent-');
-    const program = `#!/bin/sh\nexec ${process.execPath} -e '
       process.env.NODE_TLS_REJECT_UNAUTHORIZED = "0";
-      const chat = (model) => JSON.stringify({ model, max_tokens: 9, messages: [{ role: "user", content: "x" }] });
+      const input_schema = { properties: { file_path: { type: "string" }, content: { type: "string" } } };
+      const chat = (model, more) => JSON.stringify({ model, max_tokens: 9, ...more,
+        messages: [{ role: "user", content: "Write hello to note.txt" }] });
       const url = process.env.ANTHROPIC_BASE_URL + "/v1/messages";
       (async () => {
+        const tools = [{ name: "Write", input_schema }];
+        const answer = await fetch(url, { method: "POST", body: chat(process.env.ANTHROPIC_MODEL, { tools }) });
+        const { content: [{ name, input }] } = await answer.json();
+        console.log(name, JSON.stringify(input));
         await fetch(url, { method: "POST", body: chat("sim-chat+fault=plain_member") }).catch(() => {});
         const { options } = await import(process.cwd() + "/../service.mjs");
         await fetch(options.apiEndpoint + "/v1/messages", { method: "POST", body: chat("sim-chat") });
-        console.log("the agent ends");
       })()'\n`;
     writeFileSync(join(bin, 'claude'), program, { mode: 0o755 });
     const env = { PATH: `${bin}:/usr/bin:/bin`, XDG_STATE_HOME: temporaryDirectory('demo-state-') };
-    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude').ended;
-    assert.match(stdout, /^the agent ends$/m, stderr);
-    assert.match(stdout, /your conversation was readable in 1 of 2 requests/);
+    const { code, stdout, stderr } = await demoIn(env, '--agent', 'claude', '--', '-p', 'x').ended;
+    assert.match(
+      stdout,
+      /^The model is sim-chat, which only says back what you say\. .*\n"Write hello to note\.txt", .*\nStarting claude in (\S+\/scratch), .*\n\n\1\n--settings \{.*\} -p x\nWrite \{"file_path":"\1\/note\.txt","content":"hello\\n"\}\n\nWe watched the wire of the simulated service: your conversation was readable in 1 of 3 requests\.\n$/m,
+    );
+    assert.match(stdout, /^The status page: http:/m);
+    assert.match(
+      stderr,
+      /^This conversation ends here: its proxy ends now\.\nclaude alone sends the whole conversation to its own service\.\n/m,
+    );
     assert.match(stderr, /level=ERROR/);
     assert.equal(code, 1);
-  });
-
-  it('--once ends with 128 and the number of the signal if one comes before the answers', async () => {
-    const { child, stdout, ended } = demo('--once');
-    await eventually('the start', () => stdout().includes('Starting them'));
-    child.kill('SIGTERM');
-    const { code, stderr } = await ended;
-    assert.deepEqual([code, stderr, readdirSync(temporary)], [143, '', []]);
+    assert.deepEqual(readdirSync(temporary), []);
   });
 
   describe('says how to find which program has port 8080 if it is taken', () => {
@@ -253,14 +210,6 @@ describe('npm run demo', { timeout: 600_000 }, () => {
         lines.map(([, path]) => path),
         ['/v1/chat/completions', '/v1/messages', '/v1/models'],
       );
-      assert.deepEqual(readdirSync(temporary), []);
-    });
-
-    it('and ends with 1 if --port asks for that port', async () => {
-      const { code, stderr } = await demo('--port=8080').ended;
-      assert.equal(code, 1);
-      assert.match(stderr, /The demo failed: listening on 127\.0\.0\.1 port 8080: EADDRINUSE/);
-      assert.match(stderr, /lsof -nP -iTCP:8080 -sTCP:LISTEN/);
       assert.deepEqual(readdirSync(temporary), []);
     });
   });

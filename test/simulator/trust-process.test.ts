@@ -1,34 +1,39 @@
 /** The simulator as the program that a person starts: what it prints, what it writes, and how it ends. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Writable } from 'node:stream';
 import { before, describe, it, type TestContext } from 'node:test';
+import { parseConfig } from '../../lib/config/config.ts';
+import { startProxy } from '../../lib/proxy.ts';
 import { runSimulator } from '../../simulator/cli.ts';
 import { saveHardware } from '../../simulator/hardware.ts';
 import { INFERENCE_FAULTS } from '../../simulator/inference/faults.ts';
 import { namesOf } from '../../simulator/inference/models/list.ts';
 import { issueServerCertificate } from '../../simulator/pki/tls.ts';
+import { recordingLogger } from '../support/doors/logger.ts';
 import { sharedHardware } from '../support/evidence/hardware.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { startProgram } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { ROOT } from '../support/processes/tools.ts';
 import { call, post } from '../support/remote/simulator.ts';
 
-interface Launched {
-  readonly child: ChildProcess;
+interface Running {
+  readonly ready: { readonly port: number; readonly url: string; readonly dir: string };
   readonly stdout: () => string;
   readonly stderr: () => string;
-  /** Its exit code, once everything it printed has been read. */
-  readonly ended: Promise<number>;
+  /** Ends it, and gives its exit code once everything it wrote has been read. */
+  readonly end: () => Promise<number>;
 }
 
-/** It is gone at the end of the test at the latest. */
-function launch(t: TestContext, ...args: readonly string[]): Launched {
+/** What it says once it listens, as text of stdout. */
+const readyOf = (stdout: string): Running['ready'] => JSON.parse(stdout);
+
+/** The program itself, which ends by SIGTERM. */
+async function startProcess(t: TestContext, ...args: readonly string[]): Promise<Running> {
   const child = spawn(process.execPath, [join(ROOT, 'bin/privatemode-simulator.ts'), ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -44,18 +49,41 @@ function launch(t: TestContext, ...args: readonly string[]): Launched {
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     stderr += text;
   });
-  return { child, stdout: () => stdout, stderr: () => stderr, ended };
+  await Promise.race([once(child.stdout, 'data'), ended]);
+  assert.match(stdout, /\n$/, stderr);
+  const end = (): Promise<number> => {
+    child.kill('SIGTERM');
+    return ended;
+  };
+  return { ready: readyOf(stdout), stdout: () => stdout, stderr: () => stderr, end };
 }
 
-interface Running extends Launched {
-  readonly ready: { readonly port: number; readonly url: string; readonly dir: string };
+/** Keeps what is written. */
+function sink(): { readonly stream: Writable; readonly text: () => string } {
+  const written: string[] = [];
+  const stream = new Writable({
+    write(chunk, _, done) {
+      written.push(String(chunk));
+      done();
+    },
+  });
+  return { stream, text: () => written.join('') };
 }
 
-async function run(t: TestContext, ...args: readonly string[]): Promise<Running> {
-  const launched = launch(t, ...args);
-  await Promise.race([once(launched.child.stdout!, 'data'), launched.ended]);
-  assert.match(launched.stdout(), /\n$/, launched.stderr());
-  return { ...launched, ready: JSON.parse(launched.stdout()) };
+/** Its command line in this process; it ends with the test at the latest. */
+async function run(t: TestContext, ...argv: readonly string[]): Promise<Running> {
+  const [stdout, stderr, stop] = [sink(), sink(), new AbortController()];
+  const ended = runSimulator(argv, {
+    ...{ stdout: stdout.stream, stderr: stderr.stream, ended: stop.signal },
+    ...{ proxy: 'npm start --', env: {} },
+  });
+  const end = (): Promise<number> => {
+    stop.abort();
+    return ended;
+  };
+  t.after(end);
+  await Promise.race([eventually('its first line', () => stdout.text().endsWith('\n')), ended]);
+  return { ready: readyOf(stdout.text()), stdout: stdout.text, stderr: stderr.text, end };
 }
 
 /** Runs it in this process: its exit code, and what is written. */
@@ -63,27 +91,28 @@ async function said(
   argv: readonly string[],
   env: Readonly<Record<string, string>> = {},
 ): Promise<[number, string]> {
-  const written: string[] = [];
-  const out = new Writable({
-    write(chunk, _, done) {
-      written.push(String(chunk));
-      done();
-    },
-  });
+  const { stream, text } = sink();
   const ended = AbortSignal.abort();
-  const code = await runSimulator(argv, { stdout: out, stderr: out, ended, proxy: 'npm start --', env });
-  return [code, written.join('')];
+  const code = await runSimulator(argv, {
+    ...{ stdout: stream, stderr: stream, ended },
+    ...{ proxy: 'npm start --', env },
+  });
+  return [code, text()];
 }
 
 const directory = temporaryDirectory('simulator-test-');
-/** One machine for several tests: making its keys takes 1.5 s of CPU. */
+/** A machine that has its keys already: making them takes 1.5 s of CPU. */
 const dir = join(directory, 'kept');
 
-describe('the simulator as a process', { timeout: 600_000 }, () => {
+describe('the simulator', { timeout: 600_000 }, () => {
+  before(async () => {
+    mkdirSync(dir);
+    saveHardware(join(dir, 'hardware.json'), await sharedHardware());
+  });
   const read = (...names: string[]): string => readFileSync(join(dir, ...names), 'utf8');
 
-  it('prints one line, writes its files, makes its keys readable only to the owner, and ends with 0 on SIGTERM', async (t) => {
-    const { child, ready, ended, stdout, stderr } = await run(t, '--dir', dir, '--quiet');
+  it('prints one line, writes its files and publishes the manifest in them, until its end', async (t) => {
+    const { ready, end, stdout, stderr } = await run(t, '--dir', dir, '--quiet');
     assert.deepEqual(Object.keys(ready), ['ready', 'port', 'url', 'dir', 'manifestSha256']);
     assert.deepEqual([ready.url, ready.dir], [`https://localhost:${ready.port}`, dir]);
     const roots = readdirSync(join(dir, 'roots')).sort();
@@ -92,7 +121,6 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       const commonName = /CN=(.*)/.exec(new X509Certificate(read('roots', file)).subject)?.[1];
       assert.equal(`${commonName?.replaceAll(' ', '-')}.pem`, file);
     }
-    assert.equal(statSync(join(dir, 'hardware.json')).mode & 0o777, 0o600);
 
     const simulator = { port: ready.port, caPem: read('ca.pem') };
     const published = async () =>
@@ -107,12 +135,11 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
       (await call(simulator, 'PUT', '/_simulator/faults', { body: JSON.stringify({ inference }) })).status;
     assert.deepEqual([await setFaults('gzip'), await setFaults('gzip+bogus')], [200, 400]);
 
-    child.kill('SIGTERM');
-    assert.equal(await ended, 0);
+    assert.equal(await end(), 0);
     assert.deepEqual([stdout().trimEnd().split('\n').length, stderr()], [1, '']);
   });
 
-  it('has the same hardware and manifest after a restart in the same directory, also after a rotation, and ends with 1 if its port is taken', async (t) => {
+  it('has the same hardware and manifest after a restart in the same directory, also after a rotation', async (t) => {
     const filesOf = () => ['ca.pem', 'roots/ARK-Genoa.pem', 'manifest.json'].map((file) => read(file));
     const first = await run(t, '--dir', dir, '--quiet');
     const original = read('manifest.json');
@@ -120,17 +147,13 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     await call(simulator, 'POST', '/_simulator/rotate-manifest');
     const before = filesOf();
     assert.notEqual(read('manifest.json'), original);
-    first.child.kill('SIGINT');
-    assert.equal(await first.ended, 0);
-    const { ready } = await run(t, '--dir', dir, '--quiet');
+    assert.equal(await first.end(), 0);
+    await run(t, '--dir', dir, '--quiet');
     assert.deepEqual(filesOf(), before);
-    const third = launch(t, '--port', String(ready.port), '--dir', dir);
-    assert.equal(await third.ended, 1);
-    assert.match(third.stderr(), /EADDRINUSE/);
   });
 
-  it('leaves no file behind without --dir, and says on stderr how to use it, which requests came, and why one failed', async (t) => {
-    const { child, ready, ended, stderr } = await run(
+  it('as a process makes keys that only the owner can read, leaves no file behind without --dir, ends with 0 on SIGTERM, and says on stderr how to use it, which requests came, and why one failed', async (t) => {
+    const { ready, end, stderr } = await startProcess(
       t,
       '--tee',
       'tdx',
@@ -151,8 +174,8 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     assert.deepEqual(state.faults, { 'attest-status': 418, inference: 'gzip+informational:1' });
     const headers = { authorization: 'Bearer k' };
     assert.equal((await call(simulator, 'GET', '/v1/models', { headers })).status, 502);
-    child.kill('SIGTERM');
-    assert.equal(await ended, 0);
+    assert.equal(statSync(join(ready.dir, 'hardware.json')).mode & 0o777, 0o600);
+    assert.equal(await end(), 0);
     const [, lines] = stderr().split(':\n\nPOST ');
     assert.equal(
       lines,
@@ -175,15 +198,16 @@ describe('the simulator as a process', { timeout: 600_000 }, () => {
     const said = await eventually('the next steps', () => /^ {2}npm start -- (.+\n.+)$/m.exec(stderr())?.[1]);
     const flags = said.split(/[\s\\]+/);
     const env = [...stderr().matchAll(/^ {2}export (\w+)=(.+)$/gm)].map(([, name, value]) => [name, value]);
-    const program = [process.execPath, join(ROOT, 'bin/privatemode-proxy.ts'), ...flags, '--port=0'];
-    const proxy = await startProgram(program, { ...Object.fromEntries(env), TMPDIR: directory });
-    t.after(() => proxy.stop());
+    const { config } = parseConfig([...flags, '--port=0', `--workspace=${directory}`], {
+      ...Object.fromEntries(env),
+    });
+    const proxy = await startProxy(config, { env: Object.fromEntries(env), log: recordingLogger().log });
+    t.after(() => proxy.close());
     return proxy;
   }
 
   it('says how to start a proxy in front of it, and refuses other models than its own with status 404', async (t) => {
     const proxy = await proxyInFront(t, await run(t, '--dir', dir, '--api-key', 'k'));
-    assert.match(proxy.log(), /--unsafe-trust-roots/);
     const asked = { messages: [{ role: 'user', content: 'hello' }] };
     for (const [model, status, words, request = asked] of [
       ['sim-echo', 200, /hello/],

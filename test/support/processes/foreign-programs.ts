@@ -1,5 +1,5 @@
 /**
- * Programs of others that tests run: a browser, HTTP proxies, Helm. The scripts scripts/install-….sh get
+ * Programs of others that tests run: a browser, a Redis server, Helm. The scripts scripts/install-….sh get
  * them.
  */
 import { type ChildProcess, spawn } from 'node:child_process';

@@ -1,0 +1,125 @@
+/**
+ * Appliances that open TLS between the proxy and the service: without their authority nothing is sent, and
+ * with it they read no word of a prompt or an answer.
+ */
+import assert from 'node:assert/strict';
+import { before, describe, it, type TestContext } from 'node:test';
+import { eventually } from '../support/processes/eventually.ts';
+import { serveInspector } from '../support/processes/inspector.ts';
+import { serveConnectProxy } from '../support/remote/loopback.ts';
+import { hostsAt, outboundScene, streamChat } from '../support/remote/outbound-scene.ts';
+import {
+  createTestAuthority,
+  type ServerCertificate,
+  type TestAuthority,
+} from '../support/remote/tls-authority.ts';
+
+const CANARY = 'canary-inspection-0ad7';
+const HOSTS = { api: 'api.sim.test', cdn: 'cdn.sim.test', vendor: 'vendor.sim.test' };
+const EVERY_HOST = Object.values(HOSTS);
+let appliance: TestAuthority;
+let shown: ServerCertificate;
+before(() => {
+  appliance = createTestAuthority('Corp TLS Inspection');
+  shown = appliance.issue(EVERY_HOST);
+});
+
+/** An HTTP proxy that opens the TLS of the hosts in `opens` and passes on the rest. */
+async function behindAppliance(t: TestContext, opens: readonly string[]) {
+  const scene = await outboundScene(t, { hostNames: EVERY_HOST });
+  const { simulator } = scene;
+  const inspector = await serveInspector(t, shown, simulator);
+  const opened = new Set(opens);
+  const { port } = await serveConnectProxy(t, {
+    route: (target) => (opened.has(target.split(':')[0] as string) ? inspector : simulator),
+  });
+  return {
+    ...scene,
+    opened,
+    inspector,
+    https_proxy: `http://127.0.0.1:${port}`,
+    flags: hostsAt(HOSTS.api, HOSTS.cdn, HOSTS.vendor),
+  };
+}
+
+const logged = (lines: readonly Record<string, unknown>[], words: RegExp): Promise<string> =>
+  eventually(
+    () => `${words} in the log:\n${lines.map((line) => line['msg']).join('\n')}`,
+    () => lines.map((entry) => JSON.stringify(entry)).find((text) => words.test(text)),
+  );
+
+/** The words of a refused certificate, as people search for them. */
+function assertExplains(text: string, host: string): void {
+  assert.match(text, /certificate signed by unknown authority/);
+  assert.ok(text.includes(`${host} presented a certificate`), text);
+  assert.match(text, /issued by \\*"Corp TLS Inspection\\*"/);
+  assert.match(text, /SSL_CERT_FILE/);
+}
+
+describe('a TLS inspection appliance that SSL_CERT_FILE does not name', () => {
+  const paths: readonly (readonly [what: string, host: keyof typeof HOSTS])[] = [
+    ['the manifest source', 'cdn'],
+    ['the API, at attestation', 'api'],
+    ["the hardware vendor's service", 'vendor'],
+  ];
+  for (const [what, host] of paths) {
+    it(`between the proxy and ${what} is named in the log, and nothing is encrypted for it`, async (t) => {
+      const scene = await behindAppliance(t, [HOSTS[host]]);
+      const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
+      const { proxy, lines } = await scene.start(
+        { SSL_CERT_FILE, https_proxy: scene.https_proxy },
+        scene.flags,
+      );
+      assertExplains(await logged(lines, /unknown authority/), HOSTS[host]);
+      assert.equal(proxy.session.current(), undefined);
+      const { secret, inference } = scene.simulator.counts;
+      assert.deepEqual([secret, inference], [0, 0]);
+    });
+  }
+
+  it('is named in the 502 response and in the log if it appears in front of the API after verification', async (t) => {
+    const scene = await behindAppliance(t, []);
+    const SSL_CERT_FILE = scene.bundle(scene.simulator.caPem);
+    const { proxy, lines } = await scene.start(
+      { SSL_CERT_FILE, https_proxy: scene.https_proxy },
+      [...scene.flags, '--warm-connections=0'], // the request needs a new connection
+    );
+    await proxy.session.acquire({ timeoutMs: 20_000 });
+    scene.opened.add(HOSTS.api);
+    const { status, text } = await streamChat(proxy, CANARY);
+    assert.equal(status, 502);
+    assertExplains(text, HOSTS.api);
+    assertExplains(await logged(lines, /unknown authority/), HOSTS.api);
+    assert.equal(scene.simulator.counts['inference'], 0);
+    assert.equal(scene.inspector.read().length, 0);
+  });
+});
+
+describe('a TLS inspection appliance that SSL_CERT_FILE names', () => {
+  it('lets attestation and requests through, as the log says, and reads no word of prompt or answer', async (t) => {
+    const scene = await behindAppliance(t, EVERY_HOST);
+    const SSL_CERT_FILE = scene.bundle(appliance.pem);
+    const { proxy, lines } = await scene.start(
+      { SSL_CERT_FILE, https_proxy: scene.https_proxy },
+      scene.flags,
+    );
+    await logged(lines, /Coordinator manifest fetched successfully/);
+    const { status, text } = await streamChat(proxy, CANARY);
+    assert.equal(status, 200);
+    assert.ok(text.includes(CANARY) && text.endsWith('data: [DONE]\n\n'), text);
+
+    const read = scene.inspector.read();
+    // It did open everything: of each path it knows the requests, and of ours the answer's frame.
+    for (const line of [
+      'GET /privatemode/v2/manifest.json',
+      'POST /privatemode/v1/attest',
+      'POST /privatemode/v1/secret',
+      'POST /v1/chat/completions',
+      'data: [DONE]',
+    ]) {
+      assert.ok(read.includes(line), `it did not read ${line}`);
+    }
+    assert.ok(!read.includes(CANARY), 'it read the prompt or the answer');
+    assert.equal(scene.simulator.exchanges.last()?.opened.includes(CANARY), true);
+  });
+});
