@@ -430,7 +430,7 @@ describe('a Responses stream', () => {
           assert.equal(lastOf(events)['response'].output[0].input, input);
         },
       ),
-      { seed: 20261124 },
+      { seed: 20261124, numRuns: 40 },
     );
   });
 
