@@ -1,4 +1,7 @@
-/** The SDK settings of docs/sdks.md as they are written there; what follows them here asks a question. */
+/**
+ * The SDK settings of docs/sdks.md as they are written there; what follows them here asks questions. One program
+ * for each SDK tries the lines first, and then the variables.
+ */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -11,29 +14,39 @@ import { settings, variables } from './settings.ts';
 const CANARY = 'canary-settings-41c8';
 const PYTHON = python([join(ROOT, '.tools/python/bin')]);
 
-const LANGUAGES = {
-  ts: { skip: false, command: [process.execPath, '--input-type=module-typescript', '--eval'] },
-  python: { skip: PYTHON.skip, command: [PYTHON.path, '-c'] },
-} as const;
-
 interface Words {
-  /** A client that is told nothing, and takes everything from variables. */
+  /** A client that is told nothing, and takes everything from variables; after the lines of the page. */
   readonly bare: string;
   /** Asks `client` twice, the second time in a stream; prints both answers. */
   readonly ask: string;
 }
 
+const LANGUAGES = {
+  ts: {
+    skip: false,
+    command: [process.execPath, '--input-type=module-typescript', '--eval'],
+    program: (lines: string, env: string, { bare, ask }: Words) =>
+      `${lines}\n{${ask}}\nObject.assign(process.env, ${env});\n{${bare}\n${ask}}`,
+  },
+  python: {
+    skip: PYTHON.skip,
+    command: [PYTHON.path, '-c'],
+    program: (lines: string, env: string, { bare, ask }: Words) =>
+      `${lines}\n${ask}\nimport os; os.environ.update(${env})\n${bare}\n${ask}`,
+  },
+} as const;
+
 const SDKS: Readonly<Record<string, Readonly<Record<keyof typeof LANGUAGES, Words>>>> = {
   'OpenAI SDK': {
     ts: {
-      bare: `import OpenAI from 'openai'; const client = new OpenAI();`,
+      bare: 'const client = new OpenAI();',
       ask: `
 const asked = { model: 'sim-echo', messages: [{ role: 'user', content: '${CANARY}' }] };
 console.log((await client.chat.completions.create(asked)).choices[0].message.content);
 console.log(await client.chat.completions.stream(asked).finalContent());`,
     },
     python: {
-      bare: 'from openai import OpenAI; client = OpenAI()',
+      bare: 'client = OpenAI()',
       ask: `
 asked = dict(model="sim-echo", messages=[{"role": "user", "content": "${CANARY}"}])
 print(client.chat.completions.create(**asked).choices[0].message.content)
@@ -43,14 +56,14 @@ print("".join(choice.delta.content or "" for chunk in stream for choice in chunk
   },
   'Anthropic SDK': {
     ts: {
-      bare: `import Anthropic from '@anthropic-ai/sdk'; const client = new Anthropic();`,
+      bare: 'const client = new Anthropic();',
       ask: `
 const asked = { model: 'sim-echo', max_tokens: 100, messages: [{ role: 'user', content: '${CANARY}' }] };
 console.log((await client.messages.create(asked)).content[0].text);
 console.log(await client.messages.stream(asked).finalText());`,
     },
     python: {
-      bare: 'from anthropic import Anthropic; client = Anthropic()',
+      bare: 'client = Anthropic()',
       ask: `
 asked = dict(model="sim-echo", max_tokens=100, messages=[{"role": "user", "content": "${CANARY}"}])
 print(client.messages.create(**asked).content[0].text)
@@ -68,35 +81,30 @@ describe('settings of docs/sdks.md', { timeout: 600_000 }, () => {
   after(() => stack.close());
 
   for (const [heading, words] of Object.entries(SDKS)) {
-    for (const [language, { skip, command }] of Object.entries(LANGUAGES)) {
-      const { bare, ask } = words[language as keyof typeof LANGUAGES];
-
-      /** Runs a program of that language with these variables and none of ours that a client would read. */
-      async function assertAnswers(source: string, env: Readonly<Record<string, string>>): Promise<void> {
-        stack.simulator.recorder.clear();
+    for (const [language, { skip, command, program }] of Object.entries(LANGUAGES)) {
+      it(`${heading}: a client works that is made with the ${language} lines, and one with the environment variables alone`, {
+        skip,
+      }, async () => {
+        const place = { url: stack.url, model: 'sim-echo' };
+        const source = program(
+          settings(heading, language, place),
+          JSON.stringify(variables(settings(heading, 'sh', place))),
+          words[language as keyof typeof LANGUAGES],
+        );
+        // None of the variables that a client would read.
         const kept = Object.entries(cleanEnvironment()).filter(
           ([name]) => !/^(OPENAI|ANTHROPIC)_/.test(name),
         );
-        const assignments = Object.entries({ ...Object.fromEntries(kept), ...env }).map(
-          ([name, value]) => `${name}=${value}`,
-        );
-        const args = ['-i', '-C', ROOT, ...assignments, ...command, `${source}\n${ask}`];
+        const assignments = kept.map(([name, value]) => `${name}=${value}`);
+        stack.simulator.recorder.clear();
+        const args = ['-i', '-C', ROOT, ...assignments, ...command, source];
         const { status, stdout, stderr } = await runAside('/usr/bin/env', args);
         assert.equal(status, 0, stderr);
-        assert.equal(stdout, `${CANARY}\n${CANARY}\n`);
+        assert.equal(stdout, `${CANARY}\n`.repeat(4));
         const { recorder } = stack.simulator;
         for (const secret of [CANARY, 'placeholder'])
           assert.equal(recorder.containing(secret).length, 0, secret);
-      }
-      const place = () => ({ url: stack.url, model: 'sim-echo' });
-
-      it(`${heading}: a client made with the ${language} lines works`, { skip }, () =>
-        assertAnswers(settings(heading, language, place()), {}),
-      );
-
-      it(`${heading}: a client in ${language} works with the environment variables alone`, { skip }, () =>
-        assertAnswers(bare, variables(settings(heading, 'sh', place()))),
-      );
+      });
     }
   }
 });

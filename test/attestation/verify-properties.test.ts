@@ -58,7 +58,7 @@ describe('a changed byte', () => {
             assert.equal(verdict.meshCaPem, undefined);
           }),
           // The property once failed for this byte of the report.
-          { seed: SEED, numRuns: 60, examples: name === 'report' ? [[1018, 1]] : [] },
+          { seed: SEED, numRuns: 30, examples: name === 'report' ? [[1018, 1]] : [] },
         );
       });
     }
@@ -89,7 +89,7 @@ describe('a changed byte', () => {
           if (outcome === 'accepted') assert.ok(honest.includes(decidingMembers(attempted)), 'accepted');
         },
       ),
-      { seed: SEED, numRuns: 400 },
+      { seed: SEED, numRuns: 200 },
     );
   });
 });
@@ -107,7 +107,7 @@ describe('verify', () => {
           assert.notEqual((await verify(withEvidence(input, document))).outcome, 'accepted');
         },
       ),
-      { seed: SEED, numRuns: 200 },
+      { seed: SEED, numRuns: 100 },
     );
   });
 
@@ -119,7 +119,7 @@ describe('verify', () => {
         const stillGood = name === 'attestation_type' && value === null;
         assert.equal(verdict.outcome === 'accepted', stillGood, `${name}: ${JSON.stringify(value)}`);
       }),
-      { seed: SEED, numRuns: 200 },
+      { seed: SEED, numRuns: 100 },
     );
   });
 
@@ -132,7 +132,7 @@ describe('verify', () => {
         const evidence = await verify(withEvidence(input, raw.subarray(0, rawEnd % (raw.length - 1))));
         assert.notEqual(evidence.outcome, 'accepted');
       }),
-      { seed: SEED, numRuns: 150 },
+      { seed: SEED, numRuns: 75 },
     );
   });
 });
@@ -141,12 +141,18 @@ const MEGABYTE = 2 ** 20;
 const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
 describe('the time a verdict takes', () => {
+  interface Cost {
+    readonly cpu: number;
+    readonly stretch: number;
+  }
+
   /**
-   * CPU and longest stretch of the best of some runs, ms: other load on the machine must not fail the test.
+   * CPU and longest stretch of the best of eight runs, ms: other load on the machine must not fail the test.
+   * Once both are below `most`, there are no more runs.
    */
-  async function best(runs: number, run: () => Promise<unknown>): Promise<{ cpu: number; stretch: number }> {
-    const results: { cpu: number; stretch: number }[] = [];
-    for (let i = 0; i < runs; i++) {
+  async function best(most: Cost, run: () => Promise<unknown>): Promise<Cost> {
+    const least = { cpu: Number.POSITIVE_INFINITY, stretch: Number.POSITIVE_INFINITY };
+    for (let i = 0; i < 8 && (least.cpu >= most.cpu || least.stretch > most.stretch); i++) {
       let stretch = 0;
       let last = performance.now();
       let watching = true;
@@ -162,12 +168,10 @@ describe('the time a verdict takes', () => {
       const { user, system } = process.threadCpuUsage(before);
       watching = false;
       stretch = Math.max(stretch, performance.now() - last);
-      results.push({ cpu: (user + system) / 1000, stretch });
+      least.cpu = Math.min(least.cpu, (user + system) / 1000);
+      least.stretch = Math.min(least.stretch, stretch);
     }
-    return {
-      cpu: Math.min(...results.map(({ cpu }) => cpu)),
-      stretch: Math.min(...results.map(({ stretch }) => stretch)),
-    };
+    return least;
   }
 
   const options = ONLY_OPENSSL(
@@ -175,7 +179,7 @@ describe('the time a verdict takes', () => {
   );
   it('is under 30 ms of CPU, without holding the event loop for 10 ms', options, async () => {
     const input = syntheticInput('synthetic_v158', 'negative/vcpus_220_ok.json');
-    const { cpu, stretch } = await best(8, async () =>
+    const { cpu, stretch } = await best({ cpu: 30, stretch: 10 }, async () =>
       assert.equal((await verify(input)).outcome, 'accepted'),
     );
     assert.ok(cpu < 30, `${cpu} ms of CPU`);
@@ -262,7 +266,7 @@ describe('the time a verdict takes', () => {
   for (const [what, bad] of garbage) {
     it(`is under 50 ms for ${what}`, async () => {
       let verdict: EvidenceVerdict | undefined;
-      const { cpu } = await best(3, async () => {
+      const { cpu } = await best({ cpu: 50, stretch: Number.POSITIVE_INFINITY }, async () => {
         verdict = await verify(bad);
       });
       assert.notEqual(verdict?.outcome, 'accepted');

@@ -1,6 +1,6 @@
 /**
  * The fault matrix: what an application sees of everything that can go wrong with an answer, and what the log
- * and the counters tell. matrix.test.ts asserts every cell in both API styles.
+ * and the counters tell. matrix.test.ts asserts every cell.
  */
 import type { InferenceFaultName } from '../../simulator/inference/faults.ts';
 import { DOOR } from '../support/doors/library-door.ts';

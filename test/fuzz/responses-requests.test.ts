@@ -152,6 +152,6 @@ it('a Responses request becomes the same chat request however it is written and 
     accepting.feed(plain!.chat);
     accepting.finish();
   });
-  fc.assert(property, { seed: 20261126, numRuns: 60 });
-  assert.ok(Math.min(counts.translated, counts.refused) > 10, JSON.stringify(counts));
+  fc.assert(property, { seed: 20261126, numRuns: 30 });
+  assert.ok(Math.min(counts.translated, counts.refused) > 5, JSON.stringify(counts));
 });

@@ -2,6 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { type RawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -13,18 +15,23 @@ import {
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
 
+setFlagsFromString('--expose-gc');
+const collect = runInNewContext('gc') as () => void;
+
+/** Everything that is held after a collection. */
 const memory = (): number => {
+  collect();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   return heapUsed + arrayBuffers;
 };
 
 describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
-  it('of 100 heads get 408, and another client is served meanwhile', async (t) => {
+  it('of 40 heads get 408, and another client is served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
       times: { headTimeout: 1_000 },
     });
-    const slow = Array.from({ length: 100 }, () => client());
+    const slow = Array.from({ length: 40 }, () => client());
     for (const { socket } of slow) socket.write('POST /v1/chat/completions HTTP/1.1\r\n');
     const trickle = setInterval(() => {
       for (const { socket } of slow) if (socket.writable) socket.write('X: y\r\n');
@@ -37,13 +44,13 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
     assert.equal(upstream.requests.length, 1);
   });
 
-  it('of 100 bodies get 408, and another client is served meanwhile', async (t) => {
+  it('of 40 bodies get 408, and another client is served meanwhile', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       answers: completion,
       settings: { minUploadRate: 1_000 },
       times: { uploadGrace: 500 },
     });
-    const slow = Array.from({ length: 100 }, () => client());
+    const slow = Array.from({ length: 40 }, () => client());
     for (const { send } of slow) send(post('{"model":"', { headers: ['Content-Length: 100000'] }));
     const trickle = setInterval(() => {
       for (const { socket } of slow) if (socket.writable) socket.write('x');
@@ -58,7 +65,7 @@ describe('slow senders', { concurrency: true, timeout: 600_000 }, () => {
 });
 
 describe('slow readers', { timeout: 600_000 }, () => {
-  it('do not delay another client if 300 of them never read, and leave no exchange behind', async (t) => {
+  it('do not delay another client if 100 of them never read, and leave no exchange behind', async (t) => {
     const { upstream, gateway, ask, client } = await gatewayFixture(t, {
       settings: { connectTimeout: 60_000 }, // of 100 handshakes at once, all in this process
     });
@@ -75,20 +82,17 @@ describe('slow readers', { timeout: 600_000 }, () => {
         open = await Promise.race([scripted.closed.then(() => false), delay(1_000, true)]);
       }
     });
-    const readers: RawClient[] = [];
-    for (let i = 0; i < 300; i++) {
-      const reader = client();
-      reader.socket.pause();
-      reader.send(post(chatBody({ stream: true })));
-      readers.push(reader);
-      const served = (): boolean => upstream.requests.length === i + 1;
-      if (i % 100 === 99) await eventually('all to be served', served, 120_000);
+    const readers = Array.from({ length: 100 }, () => client());
+    for (const { socket, send } of readers) {
+      socket.pause();
+      send(post(chatBody({ stream: true })));
     }
+    await eventually('all to be served', () => upstream.requests.length === 100, 120_000);
     const begun = performance.now();
     const answer = await ask(post(chatBody({ stream: true, model: 'quick' })));
     assert.ok(answer.complete);
     assert.ok(performance.now() - begun < 10_000, 'others were held up');
-    assert.equal(gateway.active(), 300);
+    assert.equal(gateway.active(), 100);
     for (const { socket } of readers) socket.destroy();
     await eventually('the end of all exchanges', () => gateway.active() === 0);
     await eventually('the end of the connections to the remote', () => upstream.connections.open <= 1);

@@ -261,11 +261,11 @@ describe('pipelined requests', { timeout: 600_000 }, () => {
 });
 
 describe('a gateway with pipelined requests', { timeout: 600_000 }, () => {
-  it('sends only the first of 3,000 requests to the service, and drops the others when their client closes', async (t) => {
+  it('sends only the first of 1,000 requests to the service, and drops the others when their client closes', async (t) => {
     for (const leave of ['destroy', 'end', 'resetAndDestroy'] as const) {
       const { upstream, gateway, sending } = await gatewayFixture(t);
       upstream.on(async (scripted) => void (await scripted.body()));
-      const asking = sending(get('/v1/models').repeat(3_000));
+      const asking = sending(get('/v1/models').repeat(1_000));
       await eventually('one request at the service', () => upstream.requests.length === 1);
       await new Promise((later) => setTimeout(later, 300));
       assert.deepEqual([upstream.requests.length, gateway.active()], [1, 1]);
@@ -277,27 +277,25 @@ describe('a gateway with pipelined requests', { timeout: 600_000 }, () => {
 
   const refused = {
     'an unknown path': get('/nothing'),
-    'two hosts': get('/v1/models', ['Host: other']),
-    'a foreign page': get('/v1/models', ['Origin: https://evil.example']),
     'no JSON': post('{'),
     'a path of the proxy itself': get('/healthz'),
   };
   for (const [name, request] of Object.entries(refused)) {
-    it(`answers 3,000 requests with ${name} in their order, and another client meanwhile`, async (t) => {
+    it(`answers 2,000 requests with ${name} in their order, and another client meanwhile`, async (t) => {
       const { client, ask } = await gatewayFixture(t, { answers: completion });
       const asking = client();
       const [line, ...rest] = request.toString().split('\r\n');
-      asking.send(times(3_000, (i) => [line, `x-request-id: r${i}`, ...rest].join('\r\n')).join(''));
+      asking.send(times(2_000, (i) => [line, `x-request-id: r${i}`, ...rest].join('\r\n')).join(''));
       assert.equal((await ask(post())).status, 200);
       const answered = responsesIn(asking.received());
-      assert.ok(answered < 3_000, 'the neighbour waited for all of them');
-      await eventually('all answers', () => responsesIn(asking.received()) === 3_000, 30_000);
+      assert.ok(answered < 2_000, 'the neighbour waited for all of them');
+      await eventually('all answers', () => responsesIn(asking.received()) === 2_000, 30_000);
       const ids = [...asking.received().matchAll(/\r\nx-request-id: r(\d+)\r\n/gi)].map(([, id]) =>
         Number(id),
       );
       assert.deepEqual(
         ids,
-        times(3_000, (i) => i),
+        times(2_000, (i) => i),
       );
     });
   }

