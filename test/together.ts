@@ -21,14 +21,14 @@ const LINGER = 2_000;
 
 /** Files by their paths below `root`. The process ends soon after the last of them, whatever is still open. */
 export function together(root: string, files: readonly string[]): void {
-  after(() => void setTimeout(() => process.exit(), LINGER).unref());
   const require = createRequire(join(root, 'package.json'));
   for (const file of files)
     describe(file, () => {
       require(join(root, file));
       const found = state();
-      after(() =>
-        assert.ok(isDeepStrictEqual(state(), found), 'it changed the directory, the environment or a global'),
-      );
+      after(() => {
+        if (file === files.at(-1)) setTimeout(() => process.exit(), LINGER).unref();
+        assert.ok(isDeepStrictEqual(state(), found), 'it changed the directory, the environment or a global');
+      });
     });
 }

@@ -1,11 +1,5 @@
-/**
- * A remote for session tests: what each call does is the test's choice. The HPKE exchange is a cheap one here;
- * test/session/secret-exchange.test.ts has the real one.
- */
+/** A remote for session tests: what each call does is the test's choice, the HPKE exchange is real. */
 
-import { randomBytes } from 'node:crypto';
-import { mock } from 'node:test';
-import { sha256 } from '#crypto/digest';
 import type { Check } from '../../../lib/attestation/check.ts';
 import type { EvidenceVerdict, VerifyInput } from '../../../lib/attestation/verify-evidence.ts';
 import { type ErrorCode, PrivatemodeError } from '../../../lib/errors.ts';
@@ -17,13 +11,6 @@ import { SUITE } from '../../../lib/session/secret-exchange.ts';
 import { type AttestedSession, createSession, type SessionDeps } from '../../../lib/session/session.ts';
 import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
-
-const fresh = (length: number): Uint8Array => new Uint8Array(randomBytes(length));
-
-/** A key is its own bytes, and the secret is the digest of what the service sent. */
-mock.method(SUITE, 'GenerateKeyPair', async () => ({ publicKey: fresh(1216), privateKey: {} }));
-mock.method(SUITE, 'SerializePublicKey', async (key: Uint8Array) => key);
-mock.method(SUITE, 'ReceiveExport', async (_: object, sent: Uint8Array) => sha256(sent));
 
 export const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 const text = (data: Uint8Array): string => Buffer.from(data).toString();
@@ -109,10 +96,12 @@ export function sessionScene(
       await abortable(remote.onAttest(apiKey), signal);
       return bytes(remote.deployed);
     },
-    async secret(apiKey, _publicKey, signal) {
+    async secret(apiKey, publicKey, signal) {
       remote.calls.push(`secret ${apiKey}`);
       await abortable(remote.onSecret(apiKey), signal);
-      return { encapsulatedKey: fresh(1120), signature: bytes('sig'), meshCert: bytes('cert') };
+      const recipient = await SUITE.DeserializePublicKey(publicKey);
+      const { encapsulatedSecret } = await SUITE.SendExport(recipient, new Uint8Array(0), 32);
+      return { encapsulatedKey: encapsulatedSecret, signature: bytes('sig'), meshCert: bytes('cert') };
     },
   };
   const session = createSession({
