@@ -1,7 +1,7 @@
 /**
- * Real agents under `privatemode-proxy run`, where settings of the user, of a repository or of the environment
- * would take the prompts elsewhere: `npm run test:agents:settings`, not part of `npm test`, because it installs
- * the agents into a temporary directory (or uses what is installed below AGENTS_DIR).
+ * Real agents under `privatemode-proxy run`, where settings of the user, of a repository or of the
+ * environment would take the prompts elsewhere: `npm run test:agents:settings`, not part of `npm test`,
+ * because it installs the agents into a temporary directory (or uses what is installed below AGENTS_DIR).
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
