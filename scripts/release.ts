@@ -153,7 +153,7 @@ function tagDefect(tag: string): string | undefined {
  * Whether the registry has the Node with all fixes that the program knows; the release is built with the one
  * that is pinned.
  */
-export function runtimeNote(version = RUNTIME_VERSION): string {
+function runtimeNote(version = RUNTIME_VERSION): string {
   const missing = missingFixes(version) ?? FIXES;
   const wanted = missing.at(-1)?.fixed[26];
   if (wanted === undefined) return `Built with Node ${version}, which has all known fixes.`;

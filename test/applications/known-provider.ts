@@ -1,7 +1,7 @@
 /**
  * Real agents in a project with a file that knows the name of the provider, which `run` keeps secret: part of
- * `npm run test:agents`. The agents merge such a file into what `run` gives them; it must not take a prompt
- * to another host or model.
+ * `npm run test:agents:settings`. The agents merge such a file into what `run` gives them; it must not take a
+ * prompt to another host or model.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';

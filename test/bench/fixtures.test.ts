@@ -18,8 +18,6 @@ import {
   sealedChatBody,
   sealedEvents,
 } from '../../bench/fixtures.ts';
-import { bodyOf } from '../../bench/gate.ts';
-import { ENDPOINTS, type Endpoint } from '../../lib/api/endpoints.ts';
 import { createRequestCipher } from '../../lib/envelope/message-cipher.ts';
 import { createBodyDecrypter } from '../../lib/pipeline/decrypt-body.ts';
 import { EventDecrypter } from '../../lib/pipeline/decrypt-events.ts';
@@ -41,34 +39,11 @@ describe('fixtures of the benchmark', () => {
     assert.equal(opener.events, 41);
   });
 
-  it('have events like real ones: four encrypted members of about the real sizes, id and usage in clear', () => {
-    const event = JSON.parse(sealedEvents(3, OPEN_PROTECTION)[0]!.toString().slice('data: '.length));
-    assert.deepEqual(Object.keys(event), ['id', 'object', 'created', 'model', 'choices', 'usage']);
-    const sealed = Object.values(event).filter((value) => String(value).startsWith(`${OPEN_SECRET.id}:`));
-    assert.equal(sealed.length, 4);
-    const { choices } = JSON.parse(plainEvents(3)[1]!.slice('data: '.length));
-    assert.deepEqual(Object.keys(choices[0]), ['index', 'delta', 'logprobs', 'finish_reason', 'token_ids']);
-  });
-
   it('are whole answers that the product decrypts to the expected text', () => {
     const opener = createBodyDecrypter({ id: 'chat' }, cipher(), asked);
     const parts = [opener.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION))), opener.flush()];
     assert.equal(opener.failure, undefined);
     assert.equal(Buffer.concat(parts).toString(), plainAnswer());
-  });
-
-  it('are chat answers, whole and streamed, of the kind that the prompts ask for', () => {
-    const endpoint = ENDPOINTS.find(({ id }) => id === 'chat') as Endpoint;
-    const whole = createBodyDecrypter(endpoint, cipher(), asked);
-    whole.feed(Buffer.from(sealedAnswer(OPEN_PROTECTION)));
-    whole.flush();
-    const stream = new EventDecrypter(endpoint, cipher(), asked);
-    stream.feed(Buffer.concat([...sealedEvents(3, OPEN_PROTECTION), Buffer.from(DONE)]));
-    assert.deepEqual([whole.failure, stream.failure, stream.finished], [undefined, undefined, true]);
-    for (const unary of [false, true]) {
-      for (const body of [chatBody({ unary }), sealedChatBody({ unary })])
-        assert.equal(JSON.parse(body.toString()).stream, !unary);
-    }
   });
 
   it('carry the plan of an answer in the name of the model, which is not encrypted', () => {
@@ -112,14 +87,5 @@ describe('fixtures of the benchmark', () => {
     const prepared = injectSalt(await stage.finish(), undefined);
     assert.equal(prepared.model, modelOf({ unary: true }));
     assert.ok(encryptStream(prepared, cipher()).contentLength > 2_000_000);
-  });
-});
-
-describe('the gate of the benchmark, an HTTP client,', () => {
-  it('reads the body of a response, chunked or not', () => {
-    assert.equal(bodyOf('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab'), 'ab');
-    const chunked =
-      'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nA\r\n0123456789\r\n0\r\n\r\n';
-    assert.equal(bodyOf(chunked), 'ab0123456789');
   });
 });

@@ -2,10 +2,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { addedSection } from '../../bench/added.ts';
-import { interTokenChart } from '../../bench/chart.ts';
 import { METRICS } from '../../bench/metrics.ts';
 import { newestReport } from '../../bench/readme.ts';
-import { barTable, comparisons, farBeyond, summarise, valuesOf } from '../../bench/report.ts';
+import { barTable, farBeyond, summarise, valuesOf } from '../../bench/report.ts';
 
 const metric = {
   name: 'm',
@@ -26,16 +25,6 @@ describe('the report of the benchmark', () => {
     const table = barTable([summarise(metric, rounds)]).split('\n');
     assert.equal(table.length, 3);
     assert.match(table[2] as string, /^\| A thing \| ms \| 2\.50 \| 1\.00 – 3\.00 \| ≤ 2 \| no verdict \|$/);
-  });
-
-  it('gives a row without a bar no verdict, and does not fail because of it', () => {
-    const free = { id: 'free', title: 'A cost', figure: '÷ passthrough' } as const;
-    const found = summarise(
-      { name: 'm', rows: [free] },
-      [9, 9, 9].map((figure) => ({ figures: { free: figure }, values: {} })),
-    );
-    assert.equal(barTable([found]).split('\n')[2], '| A cost | ÷ passthrough | 9.00 | 9.00 – 9.00 | - | - |');
-    assert.deepEqual(farBeyond([found], 0), []);
   });
 
   const ratio = {
@@ -68,40 +57,6 @@ describe('the report of the benchmark', () => {
       );
     });
   }
-
-  it('compares our proxy with another, round by round, by the values that both have', () => {
-    const values = [
-      { 'ours, ms': 2, 'other, ms': 1, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
-      { 'ours, ms': 9, 'other, ms': 3, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
-      { 'ours, ms': 8, 'other, ms': 2, 'ours, alone ms': 7, 'ours, streams': 0, 'other, streams': 0 },
-    ];
-    const found = summarise(
-      metric,
-      values.map((each) => ({ figures: { row: 1 }, values: each })),
-    );
-    const [first, ...more] = comparisons([found], 'other');
-    assert.deepEqual(more, [], 'streams that neither carried have no ratio');
-    assert.deepEqual([first?.what, first?.ours, first?.other, first?.median], ['m: ms', 8, 2, 3]);
-    assert.deepEqual(comparisons([found], 'nobody'), []);
-  });
-
-  it('leaves out rounds without a figure, and has the verdict unclear if no round has one', () => {
-    const found = (...figures: number[]) =>
-      summarise(
-        { name: 'm', rows: [share] },
-        figures.map((s) => ({ figures: { s }, values: {} })),
-      ).rows[0];
-    assert.equal(found(0.7, Number.POSITIVE_INFINITY, 0.7)?.verdict, 'met');
-    assert.equal(found(Number.POSITIVE_INFINITY, Number.NaN)?.verdict, 'unclear');
-  });
-
-  it('leaves out a row that has no figure in any round', () => {
-    const { rows } = summarise({ name: 'm', rows: [share, ratio] }, [{ figures: { s: 0.7 }, values: {} }]);
-    assert.deepEqual(
-      rows.map(({ id }) => id),
-      ['s'],
-    );
-  });
 
   it('shows the time a proxy adds, and its ratio to the reference, only if the machine was quiet and the rounds agree', () => {
     /** Rounds of a machine of that speed: all times are multiplied by it. */
@@ -147,21 +102,5 @@ describe('the report of the benchmark', () => {
     assert.equal(new Set(ids).size, ids.length);
     assert.equal(new Set(METRICS.map(({ name }) => name)).size, METRICS.length);
     for (const { name, rounds: planned } of METRICS) assert.ok(planned.full >= 3, name);
-  });
-
-  it('draws higher percentiles further right and longer gaps further up', () => {
-    const svg = interTokenChart([
-      {
-        name: 'a<b',
-        points: [
-          [0.5, 10],
-          [0.99, 30],
-        ],
-      },
-    ]);
-    const [from, to] = [...svg.matchAll(/([\d.]+),([\d.]+)(?= L|" fill="none" stroke="#8888)/g)];
-    assert.ok(Number(from?.[1]) < Number(to?.[1]) && Number(from?.[2]) > Number(to?.[2]));
-    assert.match(svg, /a&lt;b/);
-    assert.doesNotMatch(svg, /NaN/);
   });
 });

@@ -100,18 +100,6 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
     ],
   ],
   [
-    'that it waits for a key',
-    { status: { standing: words('awaiting-key'), epoch: null }, verification: { verified: false } },
-    [
-      '… Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
-    ],
-  ],
-  [
-    'that it is starting',
-    { status: { standing: words('starting'), epoch: null }, verification: { verified: false } },
-    ['… Not verified yet. The service is being verified. Requests wait.'],
-  ],
-  [
     'the chain with its outcomes, and the first failed check in words',
     { status: { standing: words('rejected'), epoch: null, lastError }, verification: rejected },
     [
@@ -136,18 +124,6 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '! Verified, but the renewal fails. Requests are protected until the attestation expires.',
       'The last renewal failed; the secret in force goes on',
     ],
-  ],
-  [
-    'an error that is no check',
-    {
-      status: {
-        standing: words('unreachable'),
-        epoch: null,
-        lastError: { ...lastError, code: 'upstream_reset', message: 'cut' },
-      },
-      verification: { verified: false },
-    },
-    ['What failed', '  ✗ cut [upstream_reset]', '      Do not trust it.'],
   ],
   [
     'the error of the last renewal beside the check that failed before it',
@@ -182,94 +158,41 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '  ✓ Mesh         1 check    What Mesh means.',
     ],
   ],
-  [
-    'the traffic: tokens of the last ten complete seconds, times of the last minute',
-    traffic({
-      inFlight: 1,
-      seconds: [
-        second(70, { firstTokenMs: [9_999] }),
-        second(11, { chunks: 1_000 }),
-        second(10, { chunks: 30, firstTokenMs: [200, 100], gapMs: [5] }),
-        second(1, { chunks: 45, firstTokenMs: [1_500], gapMs: [7.25] }),
-        second(0, { chunks: 999 }),
-      ],
-    }),
-    [
-      '  in flight    1 request',
-      '  tokens       7.5 per second',
-      '  first token  median 200 ms, highest 1.5 s in the last minute',
-      '  token gap    median 5.0 ms, highest 7.3 ms in the last minute',
-    ],
-  ],
-  [
-    'that nothing happened',
-    {},
-    ['  in flight    0 requests', '  tokens       0.0 per second', '  first token  none in the last minute'],
-  ],
-  [
-    'how the last requests ended',
-    traffic({
-      finished: [
-        request(),
-        request({ outcome: 'failed', status: null, model: null, tokensOut: null, code: 'upstream_reset' }),
-      ],
-    }),
-    [
-      '  11:59:57  answered        200  chat  m                            1.2 s  20 tokens',
-      '  11:59:57  failed          -    chat  -                            1.2 s    upstream_reset',
-    ],
-  ],
-  [
-    'how much of the prompts came from the cache',
-    traffic({
-      finished: [
-        request({ tokensIn: 40_000, tokensCached: 38_000 }),
-        request({ tokensIn: 1_000 }),
-        request({ tokensIn: null }),
-      ],
-    }),
-    ['  cache        of 41,000 tokens in, 38,000 came from the cache, in the last 3 requests'],
-  ],
-  [
-    'what was refused, and how often',
-    traffic({
-      refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }],
-    }),
-    [
-      'Refused requests since the start',
-      '  11:59:57  12 ×     POST /openai/*                      unknown_path',
-    ],
-  ],
-  [
-    'the dates of requests that were not all of today',
-    traffic({
-      finished: [request(), request({ at: NOW - 86_400_000 })],
-      refused: [{ method: 'POST', path: '/openai/*', code: 'unknown_path', count: 12, at: NOW - 86_400_000 }],
-    }),
-    [
-      '  2026-12-01 11:59:57  answered        200  chat  m                            1.2 s  20 tokens',
-      '  2026-11-30 12:00:00  answered        200  chat  m                            1.2 s  20 tokens',
-      '  2026-11-30 12:00:00  12 ×     POST /openai/*                      unknown_path',
-    ],
-  ],
-  [
-    'receipts, and that some were lost',
-    { status: { receipts: { instance: 'i', written: 7, lost: 2 } } },
-    ['  receipts     7 written, 2 LOST'],
-  ],
-  [
-    'the enforced manifests with the number of changes',
-    {
-      verification: {
-        manifests: [
-          { since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json', changes: [{}, {}] },
-          { since: '2026-11-01T00:00:00Z', sha256: null, file: '1.json' },
-        ],
-      },
-    },
-    [`  2026-12-01T00:00:00Z  ${DIGEST}  2 changes`, '  2026-11-01T00:00:00Z  cannot be read'],
-  ],
 ];
+
+const SCREEN = `✓ Verified. Requests are encrypted for the service that the hardware attests.
+  since     2026-12-01 11:50:00 UTC
+  until     2026-12-01 12:30:00 UTC, in 30 min
+  renewal   in 90 s
+  manifest  ${DIGEST}
+  proxy     v1.2.3, protocol v1.40.0, 2 workers
+
+Needs attention
+  ! It expires
+      Renew it.
+      warning, since 2026-12-01 12:00:00 UTC [tls_certificate_expiry]
+
+Chain of trust
+  ✓ Hardware     2 checks   What Hardware means.
+
+Traffic
+  in flight    1 request
+  tokens       7.5 per second
+  first token  median 100 ms, highest 200 ms in the last minute
+  token gap    median 5.0 ms, highest 5.0 ms in the last minute
+  cache        of 40,001 tokens in, 38,000 came from the cache, in the last 2 requests
+  receipts     7 written, 2 LOST
+
+Last requests
+  11:59:57  answered        200  chat  m                            1.2 s  20 tokens
+  11:59:57  failed          -    chat  -                            1.2 s    upstream_reset
+
+Refused requests since the start
+  11:59:57  12 ×     POST /x/*                           unknown_path
+
+Enforced manifests
+  2026-12-01T00:00:00Z  ${DIGEST}  2 changes
+`;
 
 describe('the status for a terminal', () => {
   for (const [name, given, expected] of TABLE) {
@@ -285,16 +208,6 @@ describe('the status for a terminal', () => {
       assert.ok(text.endsWith('\n') && !text.includes('undefined') && !text.includes('\u001b'));
     });
   }
-
-  it('shows at most eight requests and five manifests, and how many manifests came before', () => {
-    const finished = Array.from({ length: 20 }, () => request());
-    const manifests = Array.from({ length: 9 }, () => ({ since: 'S', sha256: DIGEST, file: '1.json' }));
-    const text = renderStatus(facts({ ...traffic({ finished }), verification: { manifests } }), {
-      colours: false,
-    });
-    assert.deepEqual([text.match(/answered/g)?.length, text.match(/^ {2}S /gm)?.length], [8, 5]);
-    assert.match(text, /and 4 before/);
-  });
 
   it('shows a verified service in green if colours are on', () => {
     assert.match(renderStatus(facts(), { colours: true }), /^\u001b\[32m✓ Verified/);
@@ -316,11 +229,24 @@ describe('the status for a terminal', () => {
     assert.ok(lines(more).every((line) => !line.includes('ann')));
   });
 
-  it('shows the message of a condition to its end, where it may name the most important fix', () => {
-    const message = `${'CVE-2026-1 (a part of the program), '.repeat(20)}the last one`;
-    const conditions = [{ id: 'runtime_outdated', severity: 'info', since: NOW, message, remedy: 'Update.' }];
-    const text = renderStatus(facts({ status: { conditions } }), { colours: false });
-    assert.match(text.replace(/\s+/g, ' '), /the last one/);
+  it('is one screen: state, attention, links, traffic, requests, refusals, receipts and manifests', () => {
+    const seconds = [
+      second(10, { chunks: 30, firstTokenMs: [200, 100], gapMs: [5] }),
+      second(1, { chunks: 45 }),
+    ];
+    const finished = [
+      request({ tokensIn: 40_000, tokensCached: 38_000 }),
+      request({ outcome: 'failed', status: null, model: null, tokensOut: null, code: 'upstream_reset' }),
+    ];
+    const refused = [{ method: 'POST', path: '/x/*', code: 'unknown_path', count: 12, at: NOW - 3_000 }];
+    const status = {
+      ...traffic({ inFlight: 1, seconds, finished, refused }).status,
+      ...{ conditions: conditions.slice(1, 2), receipts: { instance: 'i', written: 7, lost: 2 } },
+    };
+    const chain = [link('Hardware', 'pass', 'a', 'b')];
+    const manifests = [{ since: '2026-12-01T00:00:00Z', sha256: DIGEST, file: '2.json', changes: [{}, {}] }];
+    const verification = { chain, verdict: { roots: 'vendor', failure: null }, manifests };
+    assert.equal(renderStatus(facts({ status, verification }), { colours: false }), SCREEN);
   });
 
   it('lets no text of the service or of an application steer the terminal', () => {

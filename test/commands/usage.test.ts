@@ -189,25 +189,6 @@ describe('usage', { timeout: 600_000 }, () => {
     }
   });
 
-  it('says in a sentence that the period has no receipts or no requests', async () => {
-    await november();
-    const never = await run('--since=2027-01-01');
-    assert.deepEqual(
-      [never.code, never.out.replace(directory, 'DIR')],
-      [
-        0,
-        'No receipts since 2027-01-01 lie in DIR. A gateway with --receipts writes them to receipts in its --workspace.\n',
-      ],
-    );
-    const nobody = await run('--until=2026-11-01');
-    assert.deepEqual([nobody.code, nobody.out], [0, 'No requests before 2026-11-01.\n']);
-    assert.deepEqual(await run('--until=2026-11-01', '--csv'), {
-      code: 0,
-      out: 'client,requests,complete,refused,failed,truncated,aborted,tokensIn,tokensCached,tokensOut,withoutTokens,durationMs,first,last\r\n',
-      err: '',
-    });
-  });
-
   it('says how many receipts were lost in the period', async () => {
     const many = Array.from({ length: 5 }, (_, i) => receipt(`2026-11-01T00:00:0${i}.000Z`));
     await write('2026-11-05T00:00:00.000Z', many, 2); // three of them do not fit

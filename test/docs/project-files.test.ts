@@ -1,14 +1,12 @@
 /**
- * The files by which others join: AGENTS.md, the workflow, the issue form, dependency updates, the
- * development container; and how the scripts read their command line.
+ * The files by which others join: AGENTS.md, the workflow, dependency updates; and how the scripts read their
+ * command line.
  */
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parse } from 'yaml';
-import { RUNTIME_VERSION } from '../../scripts/node-runtime.ts';
-import { runtimeNote } from '../../scripts/release.ts';
 import { ROOT, run } from '../support/processes/tools.ts';
 
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
@@ -82,21 +80,6 @@ describe('the workflows', () => {
     assert.ok(jobs['check']?.steps.some(({ run }) => run === '.ci/run'));
     assert.match(jobs['check']?.container?.image ?? '', /-bookworm$/, 'lib/crypto/ghash needs its compiler');
   });
-
-  it('are found faulty with more permissions, an unpinned or foreign action, or a token that stays in .git/config', () => {
-    const source = read('.github/workflows/ci.yml');
-    for (const [from, to, fault] of [
-      ['permissions: {}', 'permissions: write-all', 'grants something to every job'],
-      ['contents: read', 'contents: write', 'grants contents'],
-      [/checkout@[0-9a-f]{40}/, 'checkout@v5', 'uses actions/checkout@v5'],
-      [/uses: actions\/setup-node@/, 'uses: others/setup-node@', 'uses others/setup-node@'],
-      ['persist-credentials: false', 'persist-credentials: true', 'leaves the token in .git/config'],
-    ] as const) {
-      const found = faultsOf(parse(source.replace(from, to)) as Workflow);
-      assert.equal(found.length, 1, String(found));
-      assert.ok(found[0]?.startsWith(fault), String(found));
-    }
-  });
 });
 
 /**
@@ -134,28 +117,6 @@ describe('new versions of dependencies', () => {
   });
 });
 
-describe('the issue form', () => {
-  it('sends vulnerabilities to SECURITY.md, warns of keys and prompts, and asks for the version', () => {
-    const { description, body } = parse(read('.github/ISSUE_TEMPLATE/bug.yml')) as {
-      description: string;
-      body: readonly { type: string; id?: string; attributes: { value?: string } }[];
-    };
-    assert.match(description, /Not for vulnerabilities; SECURITY\.md/);
-    assert.match(body[0]?.attributes.value ?? '', /Write no API key, token, prompt or answer here/);
-    assert.ok(body.some(({ id }) => id === 'version'));
-  });
-});
-
-describe('the development container', () => {
-  it('has the Node version of the project, and installs by the lock file', () => {
-    const { image, postCreateCommand, remoteUser } = JSON.parse(read('.devcontainer/devcontainer.json'));
-    assert.deepEqual(
-      [image, postCreateCommand, remoteUser],
-      [`node:${RUNTIME_VERSION}-bookworm`, 'npm ci', 'node'],
-    );
-  });
-});
-
 describe('the scripts', () => {
   const started = (...command: string[]) => run(process.execPath, command, { cwd: ROOT });
 
@@ -170,17 +131,4 @@ describe('the scripts', () => {
       const { status, stdout, stderr } = started(...`scripts/${command}`.split(' '));
       assert.deepEqual([status, stdout, stderr.split('\n').length], [2, '', 2], stderr);
     });
-
-  it('of a release say that a Node newer than the last security fix has all known ones', () => {
-    assert.equal(runtimeNote('26.99.0'), 'Built with Node 26.99.0, which has all known fixes.');
-  });
-
-  it('print with --help the comment at their head, and do nothing', () => {
-    for (const name of ['build-binary', 'build-ghash', 'release', 'soak', 'test']) {
-      const { status, stdout, stderr } = started(`scripts/${name}.ts`, '--help');
-      assert.deepEqual([status, stderr], [0, ''], name);
-      assert.match(stdout, /`npm (?:run|test)[^`]*`/, name);
-      assert.doesNotMatch(stdout, /\*/, name);
-    }
-  });
 });

@@ -121,59 +121,8 @@ describe('the Grafana dashboard', () => {
     );
   });
 
-  it('fails the check of its expressions if a metric, a label or a value is not in /metrics', async () => {
-    const series = await rendered();
-    const source = read(DASHBOARD);
-    for (const [right, planted, complaint] of [
-      ['privatemode_proxy_requests_in_flight', 'privatemode_proxy_requests_running', /no metric/],
-      ['per_output_chunk_seconds_bucket', 'per_output_chunk_bucket', /no metric/],
-      ['added_first_byte_seconds_bucket', 'added_first_byte_seconds', /no metric/],
-      ['sum by (model, type)', 'sum by (models, type)', /no label models/],
-      ['result=\\"failed\\"', 'result=\\"rejected\\"', /no result="rejected"/],
-      ['result=\\"failed\\"', 'outcome=\\"failed\\"', /no label outcome/],
-      ['{{phase}}', '{{stage}}', /no label stage/],
-      ['client_request_duration_seconds_bucket', 'client_duration_seconds_bucket', /no metric/],
-      ['type=\\"input\\"', 'type=\\"in\\"', /no type="in"/],
-    ] as const) {
-      const wrong = expressionsOf(JSON.parse(source.replace(right, planted)) as Dashboard).flatMap(
-        ({ expr, labels }) => missingIn(expr, series, labels),
-      );
-      assert.match(wrong.join('\n'), complaint, planted);
-    }
-  });
-
   it('has panels that say what they show and in what unit, and do not overlap', () => {
     assert.deepEqual(wrongPanels(dashboard()), []);
-    const plant = (change: (panels: Panel[]) => void): string => {
-      const planted = dashboard();
-      change(planted.panels as Panel[]);
-      return wrongPanels(planted).join('\n');
-    };
-    const first = (panels: Panel[]): Panel => panels.find(({ type }) => type !== 'row') as Panel;
-    assert.match(
-      plant((panels) => panels.push({ ...first(panels), title: 'Another', id: 999 })),
-      /Another on/,
-    );
-    assert.match(
-      plant((panels) => Object.assign(panels[3]!, { id: panels[2]!.id })),
-      /its id/,
-    );
-    assert.match(
-      plant((panels) => Object.assign(first(panels), { description: '' })),
-      /its description/,
-    );
-    assert.match(
-      plant((panels) => Object.assign(first(panels).fieldConfig!.defaults, { unit: '' })),
-      /its unit/,
-    );
-  });
-
-  it('has a row each for verification, traffic, tokens, latency, integrity, process and clients', () => {
-    const rows = dashboard().panels.filter(({ type }) => type === 'row');
-    assert.deepEqual(
-      rows.map(({ title }) => title),
-      ['Is it verified?', 'Traffic', 'Tokens', 'Latency', 'Integrity', 'Process', 'Clients'],
-    );
   });
 
   it('has all panels about clients, and no others, in the only row that is collapsed at first', async () => {

@@ -4,7 +4,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
-import { createLogger, statusLine } from '../../lib/observe/log.ts';
+import { createLogger } from '../../lib/observe/log.ts';
 import { isPreliminary, reportStart, sessionLog, watchStanding } from '../../lib/observe/session-log.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import type { StateName } from '../../lib/session/standing.ts';
@@ -61,58 +61,6 @@ describe('the log line that says ready', () => {
       report.close();
     }
   });
-
-  it('is preceded by a line about waiting for a request with an API key if clients bring the key', () => {
-    const { lines, report } = scene();
-    report.listening('https://[::]:8443', { awaitsKey: true });
-    assert.deepEqual(lines.map(withoutTime), [
-      {
-        level: 'INFO',
-        msg: 'Waiting for the first request with an API key, to verify the remote with it. Base URLs for clients:',
-        openai: 'https://localhost:8443/v1',
-        anthropic: 'https://localhost:8443',
-      },
-    ]);
-    report.close();
-  });
-});
-
-describe('the line that says ready on a terminal', () => {
-  function shownAt(url: string, statusPage?: string): string {
-    let screen = '';
-    const write = (text: string): void => {
-      screen += text;
-    };
-    const status = { isTTY: true, write, show: () => {} };
-    const log = createLogger({ format: 'text', level: 40, output: { write: () => {} } });
-    const quiet = reportStart({ clock: systemClock, log, status, statusPage });
-    quiet.listening(url, { awaitsKey: false });
-    for (const event of [STEP, ATTESTED, EPOCH]) quiet.observe(event);
-    assert.equal(screen, '', 'not at --log-level warn');
-    const report = reportStart({
-      clock: systemClock,
-      log: createLogger({ format: 'text', level: 30 }),
-      status,
-      statusPage,
-    });
-    report.listening(url, { awaitsKey: false });
-    for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
-    return screen;
-  }
-
-  it('has both base URLs, and the status page if there is one', () => {
-    assert.equal(
-      shownAt('http://127.0.0.1:8080'),
-      'Ready. OpenAI http://127.0.0.1:8080/v1 · Anthropic http://127.0.0.1:8080\n',
-    );
-    assert.equal(
-      shownAt('http://0.0.0.0:8080', 'http://127.0.0.1:9090/'),
-      'Ready. OpenAI http://localhost:8080/v1 · Anthropic http://localhost:8080 · status page http://127.0.0.1:9090/\n',
-    );
-  });
-
-  it('names the socket if there is one', () =>
-    assert.match(shownAt('unix:/run/proxy.sock'), / · socket \/run\/proxy\.sock\n$/));
 });
 
 describe('the log of failed renewals', () => {
@@ -123,25 +71,19 @@ describe('the log of failed renewals', () => {
     retryIn: 1_000,
     permanent: false,
   });
-  const told = (forPeople: boolean, events: readonly SessionEvent[]) => toldAs('ERROR', forPeople, events);
-  function toldAs(wanted: string, forPeople: boolean, events: readonly SessionEvent[]) {
-    const lines: Record<string, unknown>[] = [];
-    const output = { write: (line: string) => lines.push(JSON.parse(line)) };
-    const log = createLogger({ format: 'json', level: 30, output });
-    const observe = sessionLog(log, createCounters(), { forPeople });
+  function told(events: readonly SessionEvent[]) {
+    const { log, lines } = recordingLogger();
+    const observe = sessionLog(log, createCounters(), { forPeople: true });
     for (const event of events) observe(event);
     return lines
-      .filter(({ level }) => level === wanted)
-      .map(({ code, reason, remedy, changed }) => [
-        ...[code, reason, typeof remedy],
-        ...(changed === undefined ? [] : [changed]),
-      ]);
+      .filter(({ level }) => level === 'ERROR')
+      .map(({ code, reason, remedy }) => [code, reason, typeof remedy]);
   }
   const CODE = 'upstream_unreachable';
 
   it('says "as before" to people for a repeated reason, and gives a new reason, or one after a success, in full', () => {
     const events = [failure('a'), failure('a'), failure('b'), failure('b'), EPOCH, failure('b')];
-    assert.deepEqual(told(true, events), [
+    assert.deepEqual(told(events), [
       [CODE, 'a', 'string'],
       [CODE, 'as before', 'undefined'],
       [CODE, 'b', 'string'],
@@ -149,32 +91,6 @@ describe('the log of failed renewals', () => {
       [CODE, 'b', 'string'],
     ]);
   });
-
-  it('says "as before" to people for a repeated reason to try the newest manifest too, and what changed', () => {
-    const refetched = (reason: string, changed: boolean): SessionEvent => ({
-      type: 'manifest-refetched',
-      message: 'trying the newest manifest',
-      error: new PrivatemodeError('attestation_failed', reason),
-      changed,
-    });
-    const attempt = [refetched('a', false), failure('b')];
-    const repeated = toldAs('WARN', true, [...attempt, ...attempt, refetched('c', true)]);
-    assert.deepEqual(repeated, [
-      ['attestation_failed', 'a', 'string', false],
-      ['attestation_failed', 'as before', 'undefined', false],
-      ['attestation_failed', 'c', 'string', true],
-    ]);
-    assert.deepEqual(told(true, [...attempt, ...attempt]), [
-      [CODE, 'b', 'string'],
-      [CODE, 'as before', 'undefined'],
-    ]);
-  });
-
-  it('repeats reason and remedy at each failure if programs read the log', () =>
-    assert.deepEqual(told(false, [failure('a'), failure('a')]), [
-      [CODE, 'a', 'string'],
-      [CODE, 'a', 'string'],
-    ]));
 });
 
 describe('the count of attestations', () => {
@@ -198,24 +114,6 @@ describe('the count of attestations', () => {
 });
 
 describe('the line that says what a start waits for', () => {
-  it('is not repeated after a failure, and says how long ago the start was', async () => {
-    const { clock, lines, report } = scene();
-    const manifest: SessionEvent = { type: 'step', message: 'Waiting for the manifest' };
-    const failed = { type: 'update-failed', message: 'it failed' } as SessionEvent;
-    for (const event of [manifest, failed, manifest, failed, STEP]) {
-      report.observe(event);
-      await clock.advance(20_000);
-    }
-    assert.deepEqual(
-      lines.map(({ msg, seconds }) => [msg, seconds]),
-      [
-        ['Still starting: Waiting for the manifest', 3],
-        ['Still starting: Waiting for the evidence of the service', 83],
-      ],
-    );
-    report.close();
-  });
-
   it('comes after three seconds, once', async () => {
     const { clock, lines, report } = scene();
     report.observe({ type: 'step', message: 'Waiting for the manifest' });
@@ -229,39 +127,6 @@ describe('the line that says what a start waits for', () => {
       ['Still starting: Waiting for the evidence of the service'],
     );
     report.close();
-  });
-
-  it('does not come if the remote is verified sooner', async () => {
-    const { clock, lines, report } = scene();
-    for (const event of [STEP, ATTESTED, EPOCH]) report.observe(event);
-    await clock.advance(60_000);
-    assert.deepEqual(lines, []);
-  });
-
-  it('is updated in place on a terminal, below the log lines', async () => {
-    let screen = '';
-    const terminal = { isTTY: true, columns: 20, write: (text: string) => (screen += text) };
-    const line = statusLine(terminal);
-    line?.show('Waiting … 3 s');
-    line?.write('a log line\n');
-    line?.show('Waiting for something long');
-    line?.show(undefined);
-    line?.write('done\n');
-    const erase = '\r\u001b[K';
-    assert.equal(
-      screen,
-      `Waiting … 3 s${erase}a log line\nWaiting … 3 s${erase}Waiting for somethi${erase}done\n`,
-    );
-  });
-
-  it('is not cut off on a terminal of unknown width', async () => {
-    let screen = '';
-    statusLine({ isTTY: true, columns: 0, write: (text: string) => (screen += text) })?.show('Waiting … 3 s');
-    assert.equal(screen, 'Waiting … 3 s');
-  });
-
-  it('is not updated in place if there is no terminal', async () => {
-    assert.equal(statusLine({ write: () => true }), undefined);
   });
 });
 
@@ -351,11 +216,6 @@ describe('the state of the session among the conditions', () => {
       session.close();
     });
 
-  it('is not logged as over when the secret ends that could not be renewed', () =>
-    assert.deepEqual(passing('not-renewable', 'awaiting-key').lines.slice(1), [
-      'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.',
-    ]));
-
   it('is logged as over once a secret follows accepted evidence, however long nobody knew', () => {
     assert.deepEqual(passing('verified', 'rejected-once', 'rejected', 'starting', 'verified').lines, [
       'WARN The service is rejected',
@@ -371,17 +231,5 @@ describe('the state of the session among the conditions', () => {
     assert.deepEqual(passing('key-refused', 'awaiting-key', 'verified', 'verified').lines.slice(2), [
       'INFO The service accepts the API key',
     ]);
-  });
-
-  it('is logged once by its headline if it has no condition and the service is no longer verified', () => {
-    const starting = 'INFO Not verified yet. The service is being verified. Requests wait.';
-    const awaiting =
-      'INFO Not verified yet: an API key is awaited. The first client that brings an API key starts the verification.';
-    assert.deepEqual(passing('verified', 'starting', 'starting', 'verified').lines, [starting]);
-    assert.deepEqual(passing('verified', 'awaiting-key', 'verified', 'awaiting-key').lines, [
-      awaiting,
-      awaiting,
-    ]);
-    assert.deepEqual(passing('starting', 'starting', 'verified').lines, [], 'other lines tell of the start');
   });
 });

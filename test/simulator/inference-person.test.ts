@@ -37,16 +37,6 @@ describe('the simulated model that answers a person', () => {
     it(`answers ${what}`, () => assert.equal(saidTo(content), said));
   }
 
-  it('repeats neither system instructions nor earlier messages', () => {
-    const messages = [
-      { role: 'system', content: 'You are an agent. Rule 1.' },
-      { role: 'user', content: 'first' },
-      { role: 'assistant', content: 'You said: first.' },
-      { role: 'user', content: 'hello' },
-    ];
-    assert.equal(saidTo('', { system: 'Rule 2.', messages }), `You said: hello. ${WHO}`);
-  });
-
   it('answers for the model name of the examples; for an unknown name it lists its models with status 404', async () => {
     const model = createModel({ anyName: false }, Date.now);
     const ask = (name: string) =>
@@ -159,17 +149,5 @@ describe('the edit of the simulated model', () => {
     for (const tools of [undefined, [], [anthropic('Read', 'file_path')], [anthropic('Write', 'file_path')]])
       assert.equal(callFor('Write hello to note.txt', tools), 'text');
     assert.equal(turnOf('sim-echo', { messages: [], tools: CLAUDE }, '/scratch').kind, 'text');
-  });
-
-  it('is made once per prompt; after the result of the tool, the model says that the tool has run', () => {
-    const prompt = { role: 'user', content: 'Write hello to note.txt' };
-    for (const result of [
-      { role: 'tool', tool_call_id: 'c', content: 'done' },
-      { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c', content: 'done' }] },
-    ])
-      assert.match(
-        saidTo('', { messages: [prompt, result], tools: CLAUDE }, '/scratch'),
-        /^Your agent has run the tool that I asked for\. /,
-      );
   });
 });

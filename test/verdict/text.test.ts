@@ -97,34 +97,6 @@ describe('the verdict for a person', () => {
       assert.deepEqual(open(judgement([], { outcome })), [], outcome);
   });
 
-  it('lists with --verbose every check by its title, below its link of the chain', () => {
-    const ids = [
-      'secret.form',
-      'tdx.policy.mrtd',
-      'nonce.length',
-      'snp.crl.age',
-      'snp.report_data',
-      'snp.vmpl',
-    ];
-    const text = renderText(judgement(ids.map((id) => check(id, 'pass', 'found'))), REPORT);
-    const checks = text
-      .split('\n')
-      .flatMap((line) => /^(?: {4})?[✓?] [A-Z].*?(?= {2})/.exec(line)?.[0] ?? []);
-    assert.deepEqual(checks, [
-      '✓ Hardware',
-      '    ✓ Age of the revocation list',
-      '? Manifest',
-      '? Coordinator',
-      '    ✓ The initial memory is the expected one',
-      '    ✓ Nonce',
-      '    ✓ Report data',
-      '    ✓ Privilege level',
-      '? Mesh',
-      '? Secret',
-      '    ✓ Lengths in the secret exchange',
-    ]);
-  });
-
   it('says what the failed check is, what to do and why it matters before it shows any value', () => {
     const text = renderText(
       judgement([
@@ -146,18 +118,6 @@ describe('the verdict for a person', () => {
     assert.match(text, /^ {4}✓ Nonce +32 bytes$/m);
     assert.match(text, /^ {4}✗ Guest policy: DEBUG: expected what should be; found set$/m);
     assert.match(text, /^ {4}– Allowed chips +the manifest names none/m);
-  });
-
-  it('explains what report data bind if their check failed, since the digests do not show it', () => {
-    for (const id of ['snp.report_data', 'tdx.policy.report_data']) {
-      const text = renderText(judgement([check(id, 'fail', 'ab'.repeat(64))]), REPORT);
-      assert.match(
-        text,
-        /^ {2}why it matters {2}Report data bind nonce, manifest, root CA and mesh CA: the evidence answers another nonce, or one of the other three was exchanged\.\n.*\n {2}found {11}(?:ab){64}\n/m,
-      );
-    }
-    const other = renderText(judgement([check('snp.host_data', 'fail', 'ab')]), REPORT);
-    assert.doesNotMatch(other, /Report data bind/);
   });
 
   it('says what to do about rejected evidence, depending on where it came from', () => {
@@ -191,17 +151,6 @@ describe('the verdict for a person', () => {
       const text = renderText({ ...failed, roots }, shown).replaceAll(/\s+/g, ' ');
       assert.ok(text.includes(` 1 check: 1 failed. ${advice} ✗ `), text);
     }
-  });
-
-  it('asks for the roots of a simulator if those that were given lack the one that files need', () => {
-    const detail = { missingRoot: 'Genoa' } as const;
-    const failed = { ...check('snp.roots', 'fail', 'no trust root for Genoa'), detail };
-    const text = renderText(judgement([failed], { roots: 'custom' }), {
-      ...REPORT,
-      mode: 'offline',
-      atGiven: true,
-    } as TextReport);
-    assert.match(text, /on this evidence\. If it is from a simulator, name its roots with --roots\.$/m);
   });
 
   it('asks nobody to look for another manifest because of evidence that no hardware is shown to have signed', () => {
@@ -255,25 +204,6 @@ describe('the verdict for a person', () => {
     }
   });
 
-  it('names --at first if old evidence lacks current collateral', () => {
-    const error = new PrivatemodeError('collateral_unavailable', 'words');
-    const old = judgement([], { outcome: 'rejected', failure: { check: undefined, error } });
-    const offline = { ...REPORT, mode: 'offline', atGiven: false } as TextReport;
-    assert.match(
-      renderText(old, offline),
-      /^If it is from an earlier day, judge it by the time it was made, with --at\. The files do not hold/m,
-    );
-    assert.match(renderText(old, { ...offline, atGiven: true } as TextReport), /^The files do not hold/m);
-  });
-
-  it('sums up in one line neighbouring checks that were not made', () => {
-    const skipped = ['snp.measurement', 'snp.id_key', 'snp.vmpl'].map((id) =>
-      check(id, 'not-evaluated', 'an earlier check failed'),
-    );
-    const text = renderText(judgement([check('nonce.length', 'fail', '3 bytes'), ...skipped]), REPORT);
-    assert.match(text, /^ {4}\? 3 checks could not be made: an earlier check failed$/m);
-  });
-
   it('uses colours on a terminal, and nowhere else', async () => {
     const argv = flagsOf('synthetic_v158');
     const coloured = await verifyCommand(argv, { terminal: { isTTY: true, columns: 90 } });
@@ -287,20 +217,6 @@ describe('the verdict for a person', () => {
     }
   });
 
-  it('shortens found values to the width of the terminal, but never those of failed checks', () => {
-    const long = 'f'.repeat(200);
-    const checks = [check('snp.measurement', 'pass', long), check('snp.id_key', 'fail', long)];
-    const text = renderText(judgement(checks), { ...REPORT, columns: 80 });
-    assert.match(text, /✓ Launch measurement +f+…$/m);
-    const shown = text.split('\n').filter((line) => line.startsWith('    ✓'));
-    assert.deepEqual(
-      shown.map((line) => line.length),
-      [80],
-    );
-    assert.ok(text.includes(`found           ${long}`));
-    assert.match(renderText(judgement(checks), REPORT), /✓ Launch measurement +f{71}…$/m);
-  });
-
   it('shows nothing of the remote that could steer a terminal', () => {
     for (const outcome of ['pass', 'fail', 'not-applicable'] as const) {
       const text = renderText(judgement([check('mesh.identity.common_name', outcome, HOSTILE)]), REPORT);
@@ -312,24 +228,6 @@ describe('the verdict for a person', () => {
       renderText(told, { ...REPORT, subject: HOSTILE }),
       /[\u001b\u009b\u202e\u2028\u0007\r]/,
     );
-  });
-
-  it('says what to do next in every outcome', () => {
-    const codes = [
-      'attestation_failed',
-      'manifest_mismatch',
-      'collateral_unavailable',
-      'api_key_rejected',
-    ] as const;
-    for (const code of codes) {
-      const failure = { check: undefined, error: new PrivatemodeError(code, 'words') };
-      const told = [
-        { ...REPORT, mode: 'live', manifest: 'managed' },
-        { ...REPORT, mode: 'live', manifest: 'static' },
-        { ...REPORT, mode: 'offline' },
-      ].map((report) => renderText(judgement([], { outcome: 'rejected', failure }), report as TextReport));
-      for (const text of told) assert.match(text.split('\n\n')[0] ?? '', /\.$/, code);
-    }
   });
 });
 
@@ -345,41 +243,6 @@ describe('the first line of the verdict', () => {
       assert.match(first(outcome), /^✗ /, outcome);
     }
   });
-});
-
-describe('the clock', () => {
-  const range = '2026-01-01T00:00:00.000Z to 2026-02-01T00:00:00.000Z';
-  const found = [
-    [
-      'behind',
-      'early',
-      `${range}, not valid yet at 2025-12-01T00:00:00.000Z: the local clock is probably behind`,
-    ],
-    ['ahead', 'late', `${range}, over at 2026-12-01T00:00:00.000Z`],
-  ] as const;
-  for (const [direction, clock, words] of found) {
-    it(`is the first thing to check if a validity period does not hold because the clock may be ${direction}`, () => {
-      const error = new PrivatemodeError('attestation_failed', words);
-      const check = {
-        id: 'snp.crl.current',
-        outcome: 'fail',
-        expected: 'now',
-        found: words,
-        source: 's',
-        detail: { clock },
-      } as const;
-      const live = { ...REPORT, mode: 'live' } as TextReport;
-      const text = renderText(judgement([], { outcome: 'rejected', failure: { check, error } }), live);
-      assert.match(text, /^Check the clock of this machine first\. If it is right: Do not send anything/m);
-      const failure = { check, error };
-      const offline = { ...REPORT, mode: 'offline', atGiven: true } as TextReport;
-      const early = renderText(judgement([], { outcome: 'rejected', failure }), offline);
-      assert.equal(
-        /^--at is before the evidence was valid: check it first\./m.test(early),
-        direction === 'behind',
-      );
-    });
-  }
 });
 
 describe('the verdict for a program', () => {
@@ -452,9 +315,6 @@ describe('docs/verify.md', () => {
     }
     assert.match(text, new RegExp(`^\\| ${USAGE_EXIT_CODE} \\|`, 'm'));
     assert.match(text, /^\| 35 \| `accepted` \|/m);
-  });
-  it('names every flag that decides an exit code', () => {
-    assert.match(text, /--accept-custom-roots/);
   });
   it('shows the members of the JSON verdict', () => {
     const shown = /```json\n([\s\S]+?)```/.exec(text)?.[1] ?? '';
