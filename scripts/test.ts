@@ -31,9 +31,8 @@ import { TestReport } from './test-report.ts';
 const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
 const PATIENCE = 1_200_000;
-const CORES = availableParallelism();
 /** Files at a time: most wait for a child process, a connection or a timer. */
-const AT_ONCE = CORES + 3;
+const AT_ONCE = availableParallelism() + 3;
 
 /** Files, and the door and engine through which they run. */
 interface Pass extends Through {
@@ -52,14 +51,14 @@ function passesFor(words: readonly string[], all: boolean, through: Through): Pa
   return [{ ...through, files: all ? files : files.filter((file) => !isIn(REPEATED, file)) }, ...repeated];
 }
 
-/** Writes modules that each run some of the files that can share a process: as many as run at a time. */
+/** Writes a module for each directory of tests that runs those of its files that can share a process. */
 function shards(files: readonly string[], directory: string): string[] {
-  const shared = files.filter(isTogether);
-  return Array.from({ length: Math.min(AT_ONCE, shared.length) }, (_, shard) => {
-    const path = join(directory, `together-${shard}.mjs`);
-    const own = JSON.stringify(shared.filter((_, i) => i % AT_ONCE === shard));
+  const rooms = Map.groupBy(files.filter(isTogether), (file) => file.split('/').slice(0, -1)[1] ?? 'test');
+  return [...rooms].map(([room, own]) => {
+    const path = join(directory, `${room}.mjs`);
     const module = JSON.stringify(join(ROOT, 'test/together.ts'));
-    writeFileSync(path, `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${own});\n`);
+    const text = `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${JSON.stringify(own)});\n`;
+    writeFileSync(path, text);
     return path;
   });
 }

@@ -140,8 +140,8 @@ export const ALONE: Readonly<Record<string, string>> = {
 };
 
 /**
- * Files and directories that need a process for each file, with the reason. All others share a few processes
- * (test/together.ts).
+ * Files and directories that need a process for each file, with the reason. Of each directory all others
+ * share one process (test/together.ts).
  */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/applications/': 'official clients keep connections, and handlers of the process',
@@ -150,6 +150,8 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/client-library/one-exchange.test.ts': 'it looks for what the garbage collector keeps',
   'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
+  'test/budgets.test.ts': 'it loads a script that waits at its top level',
+  'test/files/make-directory.test.ts': 'it deletes its working directory',
   'test/fuzz/evidence.test.ts': 'it makes evidence at its top level',
   'test/limits/valkey.test.ts': 'it loads other files at its top level',
   'test/manifest-log/manifest-log.test.ts': 'it changes the time zone',
