@@ -145,9 +145,7 @@ export const ALONE: Readonly<Record<string, string>> = {
  */
 export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/applications/': 'official clients keep connections, and handlers of the process',
-  'test/client-library/browser.test.ts': 'it starts a browser',
-  'test/client-library/on-demand.test.ts': 'it loads the library at its top level',
-  'test/client-library/one-exchange.test.ts': 'it looks for what the garbage collector keeps',
+  'test/client-library/': 'clients share state of their SDK, and of the global fetch',
   'test/docs/suites.test.ts': 'it runs the runner',
   'test/e2e/': 'whole programs, which would wait for each other',
   'test/budgets.test.ts': 'it loads a script that waits at its top level',

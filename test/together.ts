@@ -19,7 +19,7 @@ const state = (): unknown[] => [
 /** ms for what the last tests left open, such as a connection that is kept alive. */
 const LINGER = 2_000;
 
-/** Files by their paths below `root`. The process ends soon after the last of them, whatever is still open. */
+/** Files by their paths below `root`. The process ends soon after the last of them, whatever is open. */
 export function together(root: string, files: readonly string[]): void {
   const require = createRequire(join(root, 'package.json'));
   for (const file of files)

@@ -1,6 +1,6 @@
 /**
- * The SDK settings of docs/sdks.md as they are written there; what follows them here asks questions. One program
- * for each SDK tries the lines first, and then the variables.
+ * The SDK settings of docs/sdks.md as they are written there; what follows them here asks questions. One
+ * program for each SDK tries the lines first, and then the variables.
  */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';

@@ -121,8 +121,8 @@ describe('a run of tests', () => {
     const ended = runIn(
       treeWith({
         'a.test.ts': PASSES + skipped('flags', PROXY_ALONE.flags),
-        'b.test.ts': LACKS + skipped('counts', 'NOT CHECKED: abacus is missing (its maker installs it)'),
-        'c.test.ts': LACKS,
+        'e2e/b.test.ts': LACKS + skipped('counts', 'NOT CHECKED: abacus is missing (its maker installs it)'),
+        'e2e/c.test.ts': LACKS,
       }),
       ...['--door', 'library', '.test.ts'],
     );
@@ -138,6 +138,7 @@ describe('a run of tests', () => {
       treeWith({
         'a.test.ts': `describe('a key', () => describe('of a client', () => it('is read', ${FAILS})));`,
         'b.test.ts': 'const;',
+        'e2e/b.test.ts': 'const;',
         'c.test.ts': '',
         'd.test.ts': `describe('keys', () => { after(${FAILS}); ${PASSES} });`,
         'e.test.ts': `${PASSES}it('counts', { todo: true }, () => {});`,
@@ -170,7 +171,7 @@ describe('a run of tests', () => {
       'applications/openai.test.ts: flags (skipped: the library has an option in place of the flag)',
       'applications/openai.test.ts: keys (skipped: about node:crypto alone: keys)',
       'applications/openai.test.ts: proxy node',
-      'b.test.ts: the process failed',
+      'b.test.ts: it cannot be loaded, or a hook failed',
       'c.test.ts: no test passed',
       'config/b.test.ts: it cannot be loaded, or a hook failed',
       'config/c.test.ts: no test passed',
@@ -178,12 +179,13 @@ describe('a run of tests', () => {
       'config/e.test.ts: it cannot be loaded, or a hook failed',
       'd.test.ts: keys',
       'e.test.ts: counts (skipped: true)',
+      'e2e/b.test.ts: the process failed',
       'session/client-keys.test.ts --engine portable: flags (skipped: the library has an option in place of the flag)',
       'session/client-keys.test.ts --engine portable: proxy portable',
       'session/client-keys.test.ts: flags (skipped: the library has an option in place of the flag)',
       'session/client-keys.test.ts: keys (skipped: about node:crypto alone: keys)',
       'session/client-keys.test.ts: proxy node',
-      '9 passed, 24 failed, 6 skipped',
+      '9 passed, 25 failed, 6 skipped',
     ]);
     assert.equal(status, 1);
   });

@@ -1,6 +1,6 @@
 /**
- * The memory of a whole process while requests of the Responses API are translated, sent, and waited for. What
- * is reserved for them is counted in response-memory.test.ts, upload-memory.test.ts and
+ * The memory of a whole process while requests of the Responses API are translated, sent, and waited for.
+ * What is reserved for them is counted in response-memory.test.ts, upload-memory.test.ts and
  * test/fuzz/responses-requests.test.ts.
  */
 import assert from 'node:assert/strict';
