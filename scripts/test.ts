@@ -32,7 +32,7 @@ const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
 const PATIENCE = 1_200_000;
 /** Files at a time: most wait for a child process, a connection or a timer. */
-const AT_ONCE = availableParallelism() + 3;
+const AT_ONCE = availableParallelism() + 5;
 
 /** Files, and the door and engine through which they run. */
 interface Pass extends Through {
@@ -54,13 +54,16 @@ function passesFor(words: readonly string[], all: boolean, through: Through): Pa
 /** Writes a module for each directory of tests that runs those of its files that can share a process. */
 function shards(files: readonly string[], directory: string): string[] {
   const rooms = Map.groupBy(files.filter(isTogether), (file) => file.split('/').slice(0, -1)[1] ?? 'test');
-  return [...rooms].map(([room, own]) => {
-    const path = join(directory, `${room}.mjs`);
-    const module = JSON.stringify(join(ROOT, 'test/together.ts'));
-    const text = `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${JSON.stringify(own)});\n`;
-    writeFileSync(path, text);
-    return path;
-  });
+  // The largest first, so that none is left for the end.
+  return [...rooms]
+    .sort(([, a], [, b]) => b.length - a.length)
+    .map(([room, own]) => {
+      const path = join(directory, `${room}.mjs`);
+      const module = JSON.stringify(join(ROOT, 'test/together.ts'));
+      const text = `import { together } from ${module};\ntogether(${JSON.stringify(ROOT)}, ${JSON.stringify(own)});\n`;
+      writeFileSync(path, text);
+      return path;
+    });
 }
 
 /** Runs files of a pass `concurrency` at a time, and prints what Node's own reporter says of them. */

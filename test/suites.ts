@@ -131,12 +131,8 @@ export const REPEATED: Readonly<Record<string, string>> = {
  * Memory is measured of a process of its own, so other processes do not change it.
  */
 export const ALONE: Readonly<Record<string, string>> = {
-  'test/applications/aborts.test.ts': 'how soon the service sees that a client left',
-  'test/attestation/verify-properties.test.ts': 'how long a verdict holds the event loop',
   'test/client-library/browser.test.ts': 'the pace of a stream in a browser',
   'test/e2e/browser.test.ts': 'the pace of a stream in a browser',
-  'test/gateway/shutdown.test.ts': 'how long the grace of a shutdown is, and how soon a drain ends',
-  'test/gateway/time-limits.test.ts': 'the time limits of an exchange',
 };
 
 /**
