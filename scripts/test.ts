@@ -32,7 +32,7 @@ const ROOT = join(import.meta.dirname, '..');
 /** ms for one file, on a busy machine. */
 const PATIENCE = 1_200_000;
 /** Files at a time: most wait for a child process, a connection or a timer. */
-const AT_ONCE = availableParallelism() + 5;
+const AT_ONCE = availableParallelism() + 3;
 
 /** Files, and the door and engine through which they run. */
 interface Pass extends Through {

@@ -113,6 +113,9 @@ export const RUNS: readonly Run[] = [
  * prove. CONTRIBUTING.md has the same rows.
  */
 export const REPEATED: Readonly<Record<string, string>> = {
+  'test/applications/sdk-settings.test.ts':
+    'the settings of docs/sdks.md as they stand there, with the JavaScript and the Python SDKs',
+  'test/e2e/demo.test.ts': 'the demo from its start to its end, by itself, with a signal, and with an agent',
   'test/limits/valkey.test.ts': 'limits shared by several replicas are counted in Valkey as in Redis',
   'test/faults/sdk.test.ts':
     'each fault of the matrix through both majors of the official clients: the whole answer, or an error that is raised',
