@@ -53,7 +53,7 @@ function passesFor(words: readonly string[], all: boolean, through: Through): Pa
 
 /** Writes a module for each directory of tests that runs those of its files that can share a process. */
 function shards(files: readonly string[], directory: string): string[] {
-  const rooms = Map.groupBy(files.filter(isTogether), (file) => file.split('/').slice(0, -1)[1] ?? 'test');
+  const rooms = Map.groupBy(files, (file) => file.split('/').slice(0, -1)[1] ?? 'test');
   // The largest first, so that none is left for the end.
   return [...rooms]
     .sort(([, a], [, b]) => b.length - a.length)
@@ -72,12 +72,14 @@ async function runFiles(pass: Pass, concurrency: number, report: TestReport): Pr
   const label = optionsOf(pass);
   if (files.length === 0) return;
   if (label !== '') console.log(`\n${files.length} files with ${label}`);
+  // The library's door replaces the global fetch of its process.
+  const shared = door === 'library' ? [] : files.filter(isTogether);
   const directory = mkdtempSync(join(tmpdir(), 'privatemode-tests-'));
   const tests = run({
     cwd: ROOT,
     files: [
-      ...shards(files, directory),
-      ...files.filter((file) => !isTogether(file)).map((file) => join(ROOT, file)),
+      ...shards(shared, directory),
+      ...files.filter((file) => !shared.includes(file)).map((file) => join(ROOT, file)),
     ],
     concurrency,
     timeout: PATIENCE,
