@@ -107,7 +107,9 @@ describe('npm package of the client library', { timeout: 900_000 }, () => {
       'types/client-library/privatemode-ai.d.ts',
       'types/client-library/remedies.d.ts',
       'types/client-library/verification.d.ts',
+      'types/clock.d.ts',
       'types/errors.d.ts',
+      'types/times.d.ts',
       'types/verdict/verdict.d.ts',
     ]);
     const licences = readFileSync(join(packed.unpacked, 'licences.txt'), 'utf8');
