@@ -230,7 +230,9 @@ describe('a client of the library', { timeout: 600_000 }, () => {
   /** A client that waits for short pauses between its attempts. */
   function quick({ network: _, ...options }: Partial<ReturnType<typeof clientOptions>> = {}): PrivatemodeAI {
     const { network: __, ...deployment } = base;
-    const client = new PrivatemodeAI({ maxRetries: 0, fetch: fetchWith({ ...deployment, ...options }) });
+    const pauses = { firstBackoff: 250, longestBackoff: 500 };
+    const fetch = fetchWith({ ...deployment, ...options }, pauses);
+    const client = new PrivatemodeAI({ maxRetries: 0, fetch });
     opened.push(client);
     return client;
   }
