@@ -133,7 +133,7 @@ export const TIMES = Object.freeze({
   wrongSchemePause: 60_000,
   certificateLook: 10_000,
   expiryLook: 3_600_000,
-  /** An expiry of a certificate is told this long before. */
+  /** The expiry of a certificate becomes a condition this long before it. */
   expirySoon: 14 * 86_400_000,
   /** For a message to the service manager. */
   managerTimeout: 10_000,
@@ -182,7 +182,7 @@ export const TIMES = Object.freeze({
   // Receipts
   /** Refused requests are summed up over this time. */
   refusalInterval: 60_000,
-  /** Until lost lines are told, so that one line tells of many. */
+  /** Lost lines are reported this long after the first of them, so that one report covers many. */
   lossDelay: 1_000,
 
   // Operators
