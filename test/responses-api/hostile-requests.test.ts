@@ -180,10 +180,11 @@ describe('a Responses request whose lists are long', () => {
   };
   for (const [what, item] of Object.entries(SHARED)) {
     it(`blocks other requests no longer if it has more items: ${what}`, () => {
-      const [few, many] = [50, 200].map((count) =>
-        longestTurn({ input: [...Array(count).fill(item), user] }),
-      );
-      assert.ok(many! < 1.5 * few!, `${few} steps, then ${many}`);
+      const turn = (count: number) => longestTurn({ input: [...Array(count).fill(item), user] });
+      // The engine loses a part of the counts in one run of twenty; it never adds any.
+      const few = Math.max(turn(50), turn(50), turn(50));
+      const many = turn(200);
+      assert.ok(many < 1.5 * few, `${few} steps, then ${many}`);
     });
   }
 
