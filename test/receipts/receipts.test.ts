@@ -682,10 +682,15 @@ describe('writing receipts', () => {
       console.log('ready');
       const receipt = ${JSON.stringify(receipt('r', { epoch: null }))};
       setInterval(() => { for (let i = 0; i < 50; i++) log.add(receipt); }, 1);`;
+    const written = (): number =>
+      readdirSync(directory)
+        .filter((file) => file.endsWith('.jsonl'))
+        .reduce((sum, file) => sum + statSync(join(directory, file)).size, 0);
     for (let round = 0; round < 3; round++) {
       const child = spawn(process.execPath, ['--input-type=module', '-e', writer, workspace]);
       await once(child.stdout, 'data');
-      await new Promise((resolve) => setTimeout(resolve, 20 + 30 * round));
+      const atStart = written();
+      await eventually('the writer to write', () => written() >= atStart + 20_000 * round);
       child.kill('SIGKILL');
       await once(child, 'close');
     }
