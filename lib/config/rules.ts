@@ -102,6 +102,46 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'since the admin listener serves the metrics too',
   },
   {
+    flags: ['reuse-port'],
+    applies: ({ reusePort }) => reusePort && process.platform !== 'linux',
+    message:
+      '--reuse-port needs Linux: other systems do not spread connections over the processes that share a port; drop it',
+  },
+  {
+    flags: ['reuse-port', 'api-key'],
+    applies: ({ reusePort, apiKey }) => reusePort && apiKey === undefined,
+    message:
+      '--reuse-port listens only once the service is verified, and without --api-key a request must bring the key for that: ' +
+      'add --api-key, or drop --reuse-port',
+  },
+  {
+    flags: ['reuse-port', 'listen-address'],
+    applies: ({ reusePort, listenAddress }) => reusePort && socketPath(listenAddress) !== undefined,
+    message:
+      '--reuse-port shares a TCP port, and --listen-address=unix:… is a file, which one process opens: drop one of the two',
+  },
+  {
+    flags: ['reuse-port'],
+    applies: ({ reusePort, inheritsSocket }) => reusePort && inheritsSocket,
+    message:
+      '--reuse-port needs a port that each instance opens itself, and systemd has opened this one: disable the socket unit, or ' +
+      'drop --reuse-port',
+  },
+  {
+    flags: ['reuse-port', 'port'],
+    applies: ({ reusePort, port }) => reusePort && port === 0,
+    message:
+      '--reuse-port shares one port, and with --port=0 each instance would get another one: give --port a number',
+  },
+  {
+    flags: ['reuse-port', 'prompt-cache-salt'],
+    applies: ({ reusePort, disablePromptCache, promptCacheSalt }) =>
+      reusePort && !disablePromptCache && promptCacheSalt === 'random',
+    message:
+      '--reuse-port with a shared prompt cache needs one salt in all instances, and each would make its own: give all the same ' +
+      '--prompt-cache-salt, or drop --disable-prompt-cache=false',
+  },
+  {
     flags: ['limits-store', 'clients'],
     applies: ({ limitsStore, clients }) => limitsStore !== undefined && clients === undefined,
     message:
@@ -159,6 +199,13 @@ export const CAUTIONS: readonly Rule[] = [
     message:
       '--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened: change ListenStream= ' +
       'and SocketMode= of the socket unit, or start the proxy without it',
+  },
+  {
+    applies: ({ reusePort, clients, limitsStore }) =>
+      reusePort && clients !== undefined && limitsStore === undefined,
+    message:
+      'With --reuse-port each instance counts the limits of --clients for itself, so a client has each limit once per instance: name a ' +
+      'store in which they count together with --limits-store',
   },
   {
     applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,

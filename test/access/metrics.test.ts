@@ -1,4 +1,4 @@
-/** What /metrics says of clients, with two workers; of one process in test/observe/metrics.test.ts. */
+/** What /metrics and /status of the program say of clients; each metric alone is in test/observe/metrics.test.ts. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ const samplesOf = (text: string, name: string): Map<string, number> =>
   );
 
 describe('/metrics with --clients', { timeout: 600_000 }, () => {
-  it('counts requests, tokens, durations and errors of both workers for each client', async () => {
+  it('counts requests, tokens, durations and errors of each client', async () => {
     await using opened = new AsyncDisposableStack();
     const remote = await startRemote();
     opened.defer(() => remote.close());
@@ -32,15 +32,14 @@ describe('/metrics with --clients', { timeout: 600_000 }, () => {
     ];
     writeFileSync(file, JSON.stringify({ clients }));
     const admin = `127.0.0.1:${await freePort()}`;
-    const more = ['--workers=2', `--admin-address=${admin}`, `--clients=${file}`, '--port=0'];
+    const more = [`--admin-address=${admin}`, `--clients=${file}`, '--port=0'];
     const proxy = await startProxyProcess([...remote.flags, ...more], remote.env);
     opened.defer(async () => void (await proxy.stop('SIGKILL')));
 
-    /** Each on a connection of its own, so that both workers get some. */
     const ask = async (token: string, path: string, body: object): Promise<number> => {
       const response = await fetch(proxy.url + path, {
         method: 'POST',
-        headers: { authorization: `Bearer ${token}`, connection: 'close' },
+        headers: { authorization: `Bearer ${token}` },
         body: JSON.stringify({
           ...{ model: 'sim-echo', max_tokens: 9, messages: [{ role: 'user', content: 'hello' }] },
           ...body,
