@@ -31,13 +31,15 @@ export function sharePort(
   function look(): void {
     cancelLook();
     const ends = hasEnded ? undefined : secretEnds();
+    // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
+    const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
+    if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
     if (ends === undefined) {
       if (listener.isOpen())
         log.info(hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');
       listener.shut();
       return;
     }
-    cancelLook = clock.after(ends - clock.monotonic(), look); // no event reports the end of a secret
     if (!listener.isOpen() && !isOpening) void open();
   }
 
