@@ -14,9 +14,9 @@ export interface SharedPortDeps {
 }
 
 /**
- * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it while none is:
- * the system spreads connections evenly over all processes that listen, also over one that could only refuse
- * their requests. The connections that are open stay.
+ * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it while none
+ * is: the system spreads connections evenly over all processes that listen, also over one that could only
+ * refuse their requests. The connections that are open stay.
  */
 export function sharePort(
   listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>,

@@ -90,8 +90,8 @@ export interface ChainEnd {
 /**
  * What a line records. `opened`: the first line of an instance; it names the ends of the chains that the
  * instance found. `closed`: the last line of an instance that ended in good order. `lost`: `count` receipts
- * could not be written between the line before and this one. `refused`: counts of the requests that were refused in these `durationMs` from `time`
- * on and that have no receipts of their own.
+ * could not be written between the line before and this one. `refused`: counts of the requests that were
+ * refused in these `durationMs` from `time` on and that have no receipts of their own.
  */
 export type ReceiptRecord =
   | {

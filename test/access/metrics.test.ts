@@ -1,4 +1,7 @@
-/** What /metrics and /status of the program say of clients; each metric alone is in test/observe/metrics.test.ts. */
+/**
+ * What /metrics and /status of the program say of clients; each metric alone is in
+ * test/observe/metrics.test.ts.
+ */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';

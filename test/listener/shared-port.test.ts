@@ -61,7 +61,7 @@ describe('a listener whose port is shared', () => {
 });
 
 describe('a shared port', () => {
-  /** A listener that opens one turn later, or never with `refused`, and a session of which `ends` is known. */
+  /** A listener that opens one turn later, or never with `refused`; `ends`: when the secret expires. */
   function scene(refused?: Error) {
     const clock = createFakeClock();
     const state = { isOpen: false, ends: undefined as number | undefined };

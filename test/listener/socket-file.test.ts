@@ -139,7 +139,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
     await waitFor('systemd', () => service.output().includes('Listening on'), service);
     assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
-    assert.match(service.output(), /endpoint=unix: /);
+    assert.match(service.output(), /endpoint=unix:\n/);
     await service.stop();
     assert.ok(statSync(path).isSocket());
     rmSync(path); // the next test begins without it
