@@ -115,6 +115,17 @@ describe('--clients without a key of the proxy', { timeout: 600_000 }, () => {
     assert.equal(clientsFile, sha256(readFileSync(here.file, 'utf8')));
   });
 
+  it('counts each client in /metrics and names it in /status, and shows no digest of a token in either', async () => {
+    const shown = async (path: string): Promise<string> => (await fetch(`http://${admin}/${path}`)).text();
+    const [metrics, status] = [await shown('metrics'), await shown('status')];
+    for (const name of ['privatemode_proxy_requests_total', 'privatemode_proxy_tokens_total'])
+      assert.match(metrics, new RegExp(`^${name}\\{.*client="ann".*\\} \\d`, 'm'));
+    assert.match(metrics, /^privatemode_proxy_errors_total\{client="",code="client_unknown"\} \d/m);
+    const { traffic } = JSON.parse(status) as StatusReport;
+    assert.deepEqual(new Set(traffic.finished.map(({ client: name }) => name)), new Set(['ann', 'bob']));
+    for (const token of [ANN, BOB]) assert.ok(!`${metrics}${status}`.includes(sha256(token)));
+  });
+
   it('names the client in the log and in receipts, and no token anywhere', async () => {
     assert.equal(await proxy.stop('SIGTERM'), 0);
     const folder = join(here.directory, 'workspace/receipts');

@@ -6,10 +6,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Simulator } from '../../simulator/simulator.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
 import { assertEveryView } from '../support/doors/every-view.ts';
-import { startStack } from '../support/doors/stack.ts';
+import { type Stack, startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
 
@@ -17,38 +16,16 @@ import { freePort } from '../support/processes/foreign-programs.ts';
 const AGREES_WITHIN = 1_000;
 const TIMES = { confirmAfter: 2 * AGREES_WITHIN };
 
-/** Where the proxy listens, and what it has logged. */
-interface Running {
-  readonly url: string;
-  readonly simulator: Simulator;
-  readonly log: () => string;
-  stop(): Promise<unknown>;
-}
-
-async function inThisProcess(admin: number): Promise<Running> {
-  const stack = await startStack({
-    flags: [`--admin-address=127.0.0.1:${admin}`],
-    times: TIMES,
-  });
-  return {
-    url: stack.url,
-    simulator: stack.simulator,
-    log: () => stack.logLines.join(''),
-    stop: () => stack.close(),
-  };
-}
-
 describe('a proxy whose service is redeployed and then rejected', { timeout: 600_000 }, () => {
-  let proxy: Running;
+  let proxy: Stack;
   let admin: number;
   before(async () => {
     admin = await freePort();
-    proxy = await inThisProcess(admin);
+    proxy = await startStack({ flags: [`--admin-address=127.0.0.1:${admin}`], times: TIMES });
   });
-  after(() => proxy.stop());
+  after(() => proxy.close());
 
   const ask = (): Promise<Response> => askChat(proxy);
-  const get = (url: string): Promise<Response> => fetch(url, { headers: { connection: 'close' } });
 
   it('says "verified" in every view while the service is verified', async () => {
     assert.equal((await ask()).status, 200);
@@ -76,9 +53,8 @@ describe('a proxy whose service is redeployed and then rejected', { timeout: 600
   it('says "verified" in every view again once the service is accepted', async () => {
     proxy.simulator.faults.clear();
     await eventually('an answer', async () => (await ask()).status === 200);
-    await eventually('the readiness', async () => (await get(`${proxy.url}/readyz`)).status === 204);
     await assertEveryView(proxy, admin, 'verified');
-    assert.match(proxy.log(), /INFO.*The service is no longer rejected/);
-    assert.doesNotMatch(proxy.log(), /Not verified yet/, 'a state of some milliseconds');
+    assert.match(proxy.logLines.join(''), /"INFO".*The service is no longer rejected/);
+    assert.doesNotMatch(proxy.logLines.join(''), /Not verified yet/, 'a state of some milliseconds');
   });
 });
