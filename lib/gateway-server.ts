@@ -58,7 +58,7 @@ export async function startGatewayServer(
   });
   const ownKeys = watchOwnKeys({
     conditions,
-    keyOf: (client) => (client === undefined ? key.value() : clients?.keys().get(client)),
+    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
     origin: key.origin,
   });
   const { upstream, connections } = connectUpstream(config, outbound, clock);
@@ -118,9 +118,7 @@ export async function startGatewayServer(
     },
     /** How many events of streams the running requests have sent so far. */
     events: gateway.events,
-    /**
-     * When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS.
-     */
+    /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
     certificateEnds: front.certificateEnds,
     /**
      * From now on each response ends its connection, so that clients go elsewhere; with --reuse-port the port

@@ -137,14 +137,16 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     writeFileSync(file, JSON.stringify({ clients: [entry] }));
     writeFileSync(key, 'key-of-ann');
     const proxy = await scene(t, [`--clients=${file}`]);
-    proxy.stack.simulator.setApiKeys(['another-key']);
     const headers = { authorization: 'Bearer token-of-ann' };
-    assert.equal((await fetch(`${proxy.stack.url}/v1/models`, { headers })).status, 400);
-    const [condition] = await eventually('the condition', async () => {
-      const listed = await proxy.listed();
-      return listed.length > 0 && listed;
-    });
-    assert.match(condition?.message ?? '', /401 for the key of the client ann in the file of --clients$/);
+    const ask = async (): Promise<number> =>
+      (await fetch(`${proxy.stack.url}/v1/models`, { headers })).status;
+    assert.equal(await ask(), 200);
+    proxy.stack.simulator.setApiKeys(['another-key']);
+    assert.equal(await ask(), 400);
+    const condition = await eventually('the condition', async () =>
+      (await proxy.listed()).find(({ id }) => id === 'own_key_rejected'),
+    );
+    assert.match(condition.message, /401 for the key of the client ann in the file of --clients$/);
     writeFileSync(key, 'another-key');
     proxy.stack.proxy.reload();
     await isOver(proxy, 'own_key_rejected');

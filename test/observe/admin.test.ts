@@ -53,7 +53,7 @@ describe('the probes of the proxy', () => {
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
     assert.ok(!('privatemode-proxy-state' in readyzResponse(standing('verified')).headers));
   });
-  it('/readyz answers 503 while no process accepts requests, and says first why the remote is not verified', () => {
+  it('/readyz answers 503 while the port for applications is closed, and says first why the remote is not verified', () => {
     for (const [found, body] of [
       [standing('verified'), 'verified: the port for applications is closed\n'],
       [standing('not-renewable', failure), 'not-renewable: the port for applications is closed\n'],
