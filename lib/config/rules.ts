@@ -115,23 +115,12 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'add --api-key, or drop --reuse-port',
   },
   {
-    flags: ['reuse-port', 'listen-address'],
-    applies: ({ reusePort, listenAddress }) => reusePort && socketPath(listenAddress) !== undefined,
+    flags: ['reuse-port', 'listen-address', 'port'],
+    applies: ({ reusePort, inheritsSocket, listenAddress, port }) =>
+      reusePort && (inheritsSocket || socketPath(listenAddress) !== undefined || port === 0),
     message:
-      '--reuse-port shares a TCP port, and --listen-address=unix:… is a file, which one process opens: drop one of the two',
-  },
-  {
-    flags: ['reuse-port'],
-    applies: ({ reusePort, inheritsSocket }) => reusePort && inheritsSocket,
-    message:
-      '--reuse-port needs a port that each instance opens itself, and systemd has opened this one: disable the socket unit, or ' +
-      'drop --reuse-port',
-  },
-  {
-    flags: ['reuse-port', 'port'],
-    applies: ({ reusePort, port }) => reusePort && port === 0,
-    message:
-      '--reuse-port shares one port, and with --port=0 each instance would get another one: give --port a number',
+      '--reuse-port needs one TCP port that each instance opens itself: give --port a number, --listen-address no socket file, ' +
+      'and disable the socket unit of systemd',
   },
   {
     flags: ['reuse-port', 'prompt-cache-salt'],
