@@ -4,6 +4,8 @@
  */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { encryptionOrder } from '../json/names.ts';
+import { scanInTurns } from '../json/scan.ts';
 import { MOST_SEARCHED } from '../network/client-too-old.ts';
 import { CollectedBytes } from './collected-bytes.ts';
 import {
@@ -14,8 +16,6 @@ import {
   type Opener,
   type RequestFacts,
 } from './decrypter.ts';
-import { createJsonIndex } from './json/json-index.ts';
-import { encryptionOrder } from './json/member-names.ts';
 import {
   fitsRow,
   type GrammarRow,
@@ -44,8 +44,8 @@ type Steps<T> = Generator<undefined, T, undefined>;
  * together.
  */
 const BATCH = { messages: 1024, bytes: 4 * 1024 * 1024 };
-/** Opened text is checked in steps of about this many bytes. */
-const STEP_BYTES = 1024 * 1024;
+/** Longer values are scanned in turns; shorter ones are parsed at once. */
+const STEP_BYTES = 512 * 1024;
 
 /** A body of the gateway; by the same index: its names and the texts of its values. */
 interface Body {
@@ -79,16 +79,10 @@ function* openValues(values: string[], sealed: readonly number[], cipher: Opener
   }
 }
 
-/** Throws response_not_authentic unless the text is one array or object of JSON. */
+/** Throws response_not_authentic, or as the scan does, unless the text is one value of JSON. */
 function* scan(text: string): Steps<void> {
-  const index = createJsonIndex({ arrays: 'any' });
-  index.feed(Buffer.from('['));
-  for (let at = 0; at < text.length; at += STEP_BYTES) {
-    if (at > 0) yield;
-    index.feed(Buffer.from(text.slice(at, at + STEP_BYTES), 'latin1'));
-  }
-  index.feed(Buffer.from(']'));
-  if (index.finish().length !== 1) throw notAuthentic('a value of the response is not JSON');
+  const { members } = yield* scanInTurns(Buffer.from(`[${text}]`, 'latin1'), { array: true });
+  if (members.length !== 1) throw notAuthentic('a value of the response is not JSON');
 }
 
 function parsed(text: string): unknown {

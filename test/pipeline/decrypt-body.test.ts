@@ -369,8 +369,8 @@ describe('the opener of whole responses', () => {
     ['1,024 messages', new Array(1_024).fill('1'), 1],
     ['1,025 messages', new Array(1_025).fill('1'), 2],
     ['4 MiB of messages, and one that is short', ['1'.repeat(2 * MIB), '1'], 2],
-    ['an array of 1 MiB', [arrayOf(MIB)], 1],
-    ['an array of two bytes more than 1 MiB', [arrayOf(MIB + 2)], 2],
+    ['an array of 512 KiB', [arrayOf(MIB / 2)], 1],
+    ['an array of 1 MiB', [arrayOf(MIB)], 3],
   ] as const) {
     it(`takes ${count} ${count === 1 ? 'turn' : 'turns'} for ${what}`, () => {
       const { turns, failure } = turnsOf(elementsOf(values.map((value) => Buffer.from(value))));
