@@ -189,19 +189,7 @@ export function gatewayDeps(
     },
     dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
     ...shared,
-    salt: { shared: sharedSalt, onSpoilt: spoilWarning() },
-  };
-}
-
-const SPOILT_CACHE =
-  'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
-
-/** Makes a function that warns once of prompts that spoil the shared prompt cache. */
-function spoilWarning(): (log: GatewayDeps['log']) => void {
-  let warned = false;
-  return (log) => {
-    if (!warned) log.warn(SPOILT_CACHE);
-    warned = true;
+    salt: { shared: sharedSalt },
   };
 }
 

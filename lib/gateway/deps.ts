@@ -52,14 +52,8 @@ export interface GatewayDeps {
   };
   /** Told how the service answers the keys of the operator: the configured one, and those of clients. */
   readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
-  /**
-   * `shared`: the salt of requests that bring none; undefined: each of them gets a random one. `onSpoilt`:
-   * called with the log of each request whose text keeps other requests from sharing its prompt cache.
-   */
-  readonly salt: {
-    readonly shared: string | undefined;
-    readonly onSpoilt?: ((log: Logger) => void) | undefined;
-  };
+  /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
+  readonly salt: { readonly shared: string | undefined };
   /** Other names for models; undefined without --model-alias. */
   readonly aliases?: AliasTable | undefined;
   /** Makes the translator of one exchange of the Responses API; undefined without --responses-api. */
