@@ -4,6 +4,7 @@
  */
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { encryptionOrder } from '../json/names.ts';
 import { MOST_SEARCHED } from '../network/client-too-old.ts';
 import {
   type Decrypter,
@@ -15,7 +16,6 @@ import {
 } from './decrypter.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonKind, type JsonMember } from './json/json-index.ts';
-import { encryptionOrder } from './json/member-names.ts';
 import {
   fitsRow,
   type GrammarRow,

@@ -6,8 +6,8 @@
 import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { encryptionOrder } from '../json/names.ts';
 import type { SaltedBody } from './inject-salt.ts';
-import { encryptionOrder } from './json/member-names.ts';
 import type { FormContent, JsonContent, MemberEdit } from './request-body.ts';
 
 /** A body on its way to the service. */

@@ -109,7 +109,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the encrypted members: the messages leave in clear',
-    file: 'lib/pipeline/json/member-names.ts',
+    file: 'lib/json/names.ts',
     edits: [
       {
         find: 'if (!plain.has(item.name)) keyed.push(',

@@ -5,8 +5,9 @@
  * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them
  * forward. So they count only after authenticated content has said that the response is complete.
  */
+
+import { encryptionOrder } from '../../json/names.ts';
 import { notAuthentic } from '../decrypter.ts';
-import { encryptionOrder } from '../json/member-names.ts';
 import {
   fitsRow,
   type GrammarRow,
