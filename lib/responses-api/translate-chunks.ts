@@ -3,8 +3,8 @@
  * begins and ends.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { scanJson } from '../json/scan.ts';
 import { malformed } from '../pipeline/decrypter.ts';
-import { createJsonIndex } from '../pipeline/json/json-index.ts';
 import { CustomInput, cutArguments } from './custom-input.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
@@ -153,14 +153,12 @@ function wholeArguments({ args, sent }: Call): { readonly input: string; readonl
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
-  // The text is put into a list, because the index restricts the names of members at the top level only.
-  const index = createJsonIndex({ arrays: 'any' });
   try {
-    index.feed(Buffer.from(`[${args}`));
+    // In a list, because the scan restricts the names of members at the top.
+    return scanJson(Buffer.from(`[${args}`), { array: true, partial: true }).members.length === 0;
   } catch {
     return false;
   }
-  return index.members.length === 0;
 }
 
 /**
