@@ -37,13 +37,8 @@ type Content = string | readonly object[];
 const textPart = (text: string) => ({ type: 'text', text });
 
 function imagePart(place: string, { image_url, file_id, detail }: PlainObject): object {
-  if (isSet(file_id)) {
-    throw unsupported(
-      `${place}.file_id`,
-      'the service stores no files',
-      'Send the image itself as image_url.',
-    );
-  }
+  const remedy = 'Send the image itself as image_url.';
+  if (isSet(file_id)) throw unsupported(`${place}.file_id`, 'the service stores no files', remedy);
   const url = stringAt(`${place}.image_url`, image_url);
   if (!isSet(detail)) return { type: 'image_url', image_url: { url } };
   const known = DETAILS.get(detail);
@@ -152,8 +147,7 @@ export class Messages {
   }
 
   call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
-    const { tools } = this;
-    const name = origin === undefined ? tools.nameOfSearch(place) : tools.nameOf(`${place}.name`, origin);
+    const name = this.tools.nameOf(origin === undefined ? place : `${place}.name`, origin);
     if (this.#last?.role !== 'assistant' || this.#reasoning.length > 0) this.#assistant({});
     const message = this.#last as Message;
     message.tool_calls ??= [];
@@ -214,12 +208,9 @@ function output(messages: Messages, place: string, item: PlainObject): void {
  * would have no `call_id`.
  */
 function demandClient(place: string, { execution }: PlainObject): void {
-  if (execution === 'client') return;
-  throw unsupported(
-    `${place}.execution`,
-    'the service runs no hosted tools',
-    'Send the searches of the application only.',
-  );
+  const remedy = 'Send the searches of the application only.';
+  if (execution !== 'client')
+    throw unsupported(`${place}.execution`, 'the service runs no hosted tools', remedy);
 }
 
 /**

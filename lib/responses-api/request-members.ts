@@ -30,16 +30,8 @@ const MEMBERS: ReadonlyMap<string, MemberRule> = new Map([
   ['max_output_tokens', { kind: 'number', chat: 'max_completion_tokens' }],
   ...here('string', 'instructions', 'prompt_cache_key', 'prompt_cache_retention', 'truncation'),
   ...here('boolean', 'store', 'background'),
-  ...here(
-    'object',
-    'text',
-    'reasoning',
-    'metadata',
-    'prompt_cache_options',
-    'client_metadata',
-    'stream_options',
-  ),
-  ...here('object', 'moderation'),
+  ...here('object', 'text', 'reasoning', 'metadata', 'client_metadata', 'moderation'),
+  ...here('object', 'stream_options', 'prompt_cache_options'),
   ...here('array', 'tools', 'include'),
 ]);
 
@@ -123,13 +115,6 @@ function formatOf(format: unknown): PlainObject | undefined {
   return { type, json_schema };
 }
 
-function effortOf(effort: unknown): string | undefined {
-  if (!isSet(effort)) return undefined;
-  const known = EFFORTS.get(effort);
-  if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
-  return known;
-}
-
 /** Members of the Response object that the request does not set, or that never repeat it (NOT_REPEATED). */
 const DEFAULTS = {
   access_programs: null,
@@ -204,7 +189,8 @@ export function chatOf(members: ReadonlyMap<string, unknown>, logprobs: boolean)
   if (logprobs) chat['logprobs'] = true;
   const responseFormat = formatOf(format);
   if (responseFormat !== undefined) chat['response_format'] = responseFormat;
-  const reasoningEffort = effortOf(effort);
-  if (reasoningEffort !== undefined) chat['reasoning_effort'] = reasoningEffort;
-  return chat;
+  if (!isSet(effort)) return chat;
+  const known = EFFORTS.get(effort);
+  if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
+  return { ...chat, reasoning_effort: known };
 }

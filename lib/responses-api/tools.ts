@@ -92,8 +92,9 @@ export class Tools {
       const name = stringAt(`${param}.name`, tool['name']);
       if (name === '') throw invalid(`${param}.name`, 'a name');
       const origin = { kind: type, name, namespace } as const;
-      const definition = type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool);
-      return [this.#push(`${param}.name`, origin, definition)];
+      if (type === 'custom') return [this.#push(`${param}.name`, origin, ofCustom(param, tool))];
+      if (isSet(tool['parameters'])) objectAt(`${param}.parameters`, tool['parameters']);
+      return [this.#push(`${param}.name`, origin, tool)];
     }
     if (namespace !== undefined) {
       throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
@@ -106,14 +107,11 @@ export class Tools {
       });
     }
     if (type === 'tool_search' && tool['execution'] === 'client') {
-      const { description, parameters } = tool;
-      return [this.#push(param, SEARCH, { description, parameters })];
+      return [this.#push(param, SEARCH, { ...tool, strict: undefined })];
     }
-    if (!this.hosted.has(type)) {
-      demandShort(`${param}.type`, type);
-      this.#demandRoom(param);
-      this.hosted.add(type);
-    }
+    demandShort(`${param}.type`, type);
+    if (!this.hosted.has(type)) this.#demandRoom(param);
+    this.hosted.add(type);
     return [];
   }
 
@@ -138,10 +136,10 @@ export class Tools {
   }
 
   /**
-   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names `param`
+   * The name of a tool in chat, by default of the search; the same tool gets the same name. Throws a RequestRefusal that names `param`
    * if the request has too many tools, if the name or namespace is too long, or if another tool has the name.
    */
-  nameOf(param: string, origin: ToolOrigin): string {
+  nameOf(param: string, origin: ToolOrigin = SEARCH): string {
     const { name, namespace } = origin;
     demandShort(param, name);
     if (namespace !== undefined) demandShort(param, namespace);
@@ -157,19 +155,13 @@ export class Tools {
     return chosen;
   }
 
-  nameOfSearch(param: string): string {
-    return this.nameOf(param, SEARCH);
-  }
-
   /** `tools` and `tool_choice` of the chat request. The caller asks once, when all tools have been added. */
   chosen(choice: unknown): ChosenTools {
     const { functions } = this;
     if (!isSet(choice) || CHOICES.has(choice)) {
-      if (functions.length === 0 && choice === 'required') {
-        throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
-      }
-      if (functions.length === 0) return {};
-      return { tools: functions, ...(typeof choice === 'string' && { tool_choice: choice }) };
+      if (functions.length > 0) return { tools: functions, ...(isSet(choice) && { tool_choice: choice }) };
+      if (choice !== 'required') return {};
+      throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
     }
     const wanted = objectAt('tool_choice', choice);
     if (wanted['type'] !== 'allowed_tools') {
@@ -228,11 +220,6 @@ export class Tools {
 function digested(plain: string, key: string): string {
   const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_LENGTH / 2);
   return `${plain.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
-}
-
-function ofFunction(param: string, { description, parameters, strict }: PlainObject): PlainObject {
-  if (isSet(parameters)) objectAt(`${param}.parameters`, parameters);
-  return { description, parameters, strict };
 }
 
 function ofCustom(param: string, { description, format }: PlainObject): PlainObject {

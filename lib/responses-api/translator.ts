@@ -115,7 +115,7 @@ export function translateBody(body: Uint8Array, context: ResponseContext): Buffe
   if (!isObject(chat) || !isObject(choice) || !isObject(choice['message'])) {
     throw malformed('the response has no message');
   }
-  const translation = new ChatTranslation(context, false);
+  const translation = new ChatTranslation(context);
   translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
   translation.accept();
   return translation.response;
