@@ -32,9 +32,22 @@ const HOSTED =
 
 const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 
+/** What is kept of a translated request until its response has ended. */
+type Asked = Omit<TranslatedRequest, 'chat'>;
+
+/** Feeds the translation of `body` to `chat`, and yields between the parts of the work. */
+function* feedTranslated(body: Buffer, chat: RequestBody): Generator<undefined, Asked> {
+  const { chat: text, ...asked } = yield* translateRequest(body);
+  for (const piece of piecesOf(text)) {
+    chat.feed(piece);
+    yield;
+  }
+  return asked;
+}
+
 /** Makes the translator of one exchange. Its request must be complete before any other member is used. */
 export function createTranslator(requestId: string) {
-  let request: Omit<TranslatedRequest, 'chat'> | undefined; // the chat request is needed no longer
+  let request: Asked | undefined;
   let stream: ResponseStream | undefined;
 
   const context = (): ResponseContext => request!.context;
@@ -57,15 +70,13 @@ export function createTranslator(requestId: string) {
         },
         async finish(hold) {
           hold?.(COPIES_OF_REQUEST * length);
-          const steps = translateRequest(Buffer.concat(chunks.splice(0)));
+          const steps = feedTranslated(Buffer.concat(chunks.splice(0)), chat);
           let step = steps.next();
-          for (; !step.done; step = steps.next()) await pause();
-          const { chat: text, ...rest } = step.value;
-          request = rest;
-          for (const piece of piecesOf(text)) {
-            chat.feed(piece);
-            await pause();
+          for (; !step.done; step = steps.next()) {
+            const turn = pause();
+            if (turn !== undefined) await turn;
           }
+          request = step.value;
           return chat.finish(hold);
         },
       };
