@@ -36,7 +36,8 @@ export function demandShort(bytes: number): void {
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   demandShort(body.length);
   const scanned = yield* scanInTurns(body);
-  if (!isParsable(scanned)) throw tooLarge('request', 'too many values, members of objects or levels');
+  if (!isParsable(scanned))
+    throw tooLarge('request', 'more than 200,000 values, 20,000 members of objects or 64 levels');
   const taken = new Map(scanned.members.filter(isTaken).map((member) => [member.name, member]));
   const numbers = new ExactNumbers();
   const members = new Map<string, unknown>();
@@ -73,12 +74,8 @@ export function* translateRequest(body: Buffer): Generator<undefined, Translated
   messages.end();
   yield* text.elements(messages.takeComplete());
   if (messages.count === 0) {
-    throw new RequestRefusal(
-      'missing_required_parameter',
-      'input',
-      'the request has no input',
-      'Send the conversation as input.',
-    );
+    const remedy = 'Send the conversation as input.';
+    throw new RequestRefusal('missing_required_parameter', 'input', 'the request has no input', remedy);
   }
   text.add(']');
   const { tools: functions = [], tool_choice } = tools.chosen(members.get('tool_choice'));
