@@ -29,7 +29,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   api: ['errors', 'text'],
   network: ['times', 'clock', 'errors', 'files'],
   pipeline: ['clock', 'errors', 'crypto', 'json', 'envelope', 'api', 'network'],
-  'responses-api': ['errors', 'crypto', 'pipeline'],
+  'responses-api': ['errors', 'json', 'crypto', 'pipeline'],
   verdict: ['errors', 'text', 'version', 'crypto', 'strict-json', 'attestation'],
   'manifest-log': ['errors', 'files', 'strict-json'],
   session: [

@@ -18,6 +18,7 @@ import {
   KINDS,
   nextState,
   OBJECT,
+  POWER,
   QUOTE,
   SCALAR,
   STRING,
@@ -43,6 +44,11 @@ export interface Member extends Counts {
   /** Positions of the first byte of the value, and after its last byte. */
   readonly start: number;
   readonly end: number;
+  /**
+   * Positions of the numbers in the value that are written with an exponent or with more than 15 bytes, the
+   * start and the end of each: a double may not hold them as they are written.
+   */
+  readonly numbers: number[];
 }
 
 /** The members in the order of the text, and how much is in the whole. */
@@ -105,12 +111,22 @@ function endOfTurn(bytes: Buffer, from: number): number {
   throw invalidJson(from, 'bytes that are not UTF-8, in the piece that begins');
 }
 
+export interface ScanOptions {
+  /** The text may also be an array. */
+  readonly array?: boolean;
+  /** The text may end too early; only the members that are complete are found. */
+  readonly partial?: boolean;
+}
+
 /**
- * Scans the whole text, and yields after each 512 KiB of it. With `array`, the text may also be an array.
- * Throws invalid_json, duplicate_member and unsupported_member_name (docs/protocol/inference.md 5.4). More
- * than 1,000 members, 100,000 elements or 10,000 levels are invalid_json, too.
+ * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, duplicate_member and
+ * unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members, 100,000 elements or 10,000
+ * levels are invalid_json, too.
  */
-export function* scanInTurns(bytes: Buffer, { array = false } = {}): Generator<undefined, Scanned> {
+export function* scanInTurns(
+  bytes: Buffer,
+  { array = false, partial = false }: ScanOptions = {},
+): Generator<undefined, Scanned> {
   if (bytes.length === 0) throw new PrivatemodeError('invalid_json', 'the body is empty');
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const takeName = createMemberNames();
@@ -122,6 +138,7 @@ export function* scanInTurns(bytes: Buffer, { array = false } = {}): Generator<u
   let objectMembers = 0;
   let depth = 1;
   let first = 0; // where the name of the next member begins
+  let from = 0; // where the number or literal begins
   let name = '';
   let member: Writable<Member> | undefined; // whose value is scanned; its counts are those before it
   let deepest = 1; // within this value
@@ -158,6 +175,7 @@ export function* scanInTurns(bytes: Buffer, { array = false } = {}): Generator<u
       const next = nextState(state, byte);
       if (next === 0) {
         if (state < COMPLETE) throw invalidJson(i, state < SCALAR ? 'unknown escape' : undefined);
+        if (state === POWER || i - from > 15) member?.numbers.push(from, i);
         state = ENDED;
         continue; // the byte belongs to what follows
       }
@@ -188,7 +206,7 @@ export function* scanInTurns(bytes: Buffer, { array = false } = {}): Generator<u
           name = String(members.length);
           first = i;
         }
-        member = { name, kind, first, start: i, end: i, values, objectMembers, depth };
+        member = { name, kind, first, start: i, end: i, values, objectMembers, depth, numbers: [] };
         deepest = 1;
       }
       values += 1;
@@ -200,16 +218,19 @@ export function* scanInTurns(bytes: Buffer, { array = false } = {}): Generator<u
         open.push(byte);
         deepest = Math.max(deepest, open.length);
         state = byte === OBJECT ? FIRST_KEY : FIRST_ELEMENT;
-      } else state = nextState(SCALAR, byte);
+      } else {
+        from = i;
+        state = nextState(SCALAR, byte);
+      }
     }
     i += 1;
   }
-  if (state !== DONE) throw invalidJson(bytes.length, 'unexpected end');
+  if (state !== DONE && !partial) throw invalidJson(bytes.length, 'unexpected end');
   return { members, values, objectMembers, depth };
 }
 
 /** Scans a text in one turn, which should be short. Otherwise as scanInTurns. */
-export function scanJson(bytes: Buffer, options?: { readonly array?: boolean }): Scanned {
+export function scanJson(bytes: Buffer, options?: ScanOptions): Scanned {
   const turns = scanInTurns(bytes, options);
   let step = turns.next();
   while (!step.done) step = turns.next();

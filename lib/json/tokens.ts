@@ -38,7 +38,8 @@ export const COMPLETE = 30;
 const ZERO = 30;
 const INTEGER = 31;
 const FRACTION = 32;
-const POWER = 33;
+/** In the digits of an exponent. */
+export const POWER = 33;
 const LITERAL = 34;
 
 const NONZERO = '123456789';

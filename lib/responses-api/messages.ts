@@ -1,22 +1,17 @@
 /** Translates the items of `input` into the messages of a chat completion. */
-import type { ByteChain } from '../pipeline/json/byte-chain.ts';
+import { scanInTurns } from '../json/scan.ts';
 import {
   invalid,
   isObject,
-  isPassedOn,
   isSet,
-  isString,
   listAt,
   objectAt,
   type PlainObject,
   stringAt,
   unsupported,
-  wordAt,
 } from './request-refusal.ts';
-import { type Hold, Joined, ObjectText, Quoted, RequestWriter, type Text } from './request-writer.ts';
 import { readReasoning } from './response-object.ts';
 import type { ToolOrigin, Tools } from './tools.ts';
-import { decoded, Span } from './value-reader.ts';
 
 const INSTEAD = 'Send what it held as text, as a call with its output, or as an image.';
 
@@ -36,16 +31,14 @@ const PARTS: ReadonlyMap<unknown, (place: string, part: PlainObject) => object> 
   ['input_image', imagePart],
 ]);
 
-const textPart = (text: Text) => ({ type: 'text', text });
+/** The content of a message in the form of chat. */
+type Content = string | readonly object[];
+
+const textPart = (text: string) => ({ type: 'text', text });
 
 function imagePart(place: string, { image_url, file_id, detail }: PlainObject): object {
-  if (isSet(file_id)) {
-    throw unsupported(
-      `${place}.file_id`,
-      'the service stores no files',
-      'Send the image itself as image_url.',
-    );
-  }
+  const remedy = 'Send the image itself as image_url.';
+  if (isSet(file_id)) throw unsupported(`${place}.file_id`, 'the service stores no files', remedy);
   const url = stringAt(`${place}.image_url`, image_url);
   if (!isSet(detail)) return { type: 'image_url', image_url: { url } };
   const known = DETAILS.get(detail);
@@ -54,8 +47,8 @@ function imagePart(place: string, { image_url, file_id, detail }: PlainObject): 
 }
 
 /** Content in the form of chat. A single text becomes a string, and no parts at all an empty one. */
-function contentAt(place: string, value: unknown): Text | object[] {
-  if (isString(value)) return value;
+function contentAt(place: string, value: unknown): Content {
+  if (typeof value === 'string') return value;
   const parts = listAt(place, value).map((part, at) => {
     const where = `${place}[${at}]`;
     const object = objectAt(where, part);
@@ -67,148 +60,126 @@ function contentAt(place: string, value: unknown): Text | object[] {
   });
   const [only] = parts;
   if (only === undefined) return '';
-  return parts.length === 1 && 'text' in only ? (only.text as Text) : parts;
+  return parts.length === 1 && 'text' in only ? (only.text as string) : parts;
 }
 
 /**
  * The text of content, its parts joined by line ends. Throws a RequestRefusal if the content holds an image.
  */
-function textAt(place: string, value: unknown): Text {
+function textAt(place: string, value: unknown): string {
   const content = contentAt(place, value);
-  if (!Array.isArray(content)) return content;
+  if (typeof content === 'string') return content;
   const texts = content.map((part, at) => {
-    if ('text' in part) return part.text as Text;
+    if ('text' in part) return part.text as string;
     throw unsupported(`${place}[${at}]`, 'instructions are text', 'Send the image in a message of the user.');
   });
-  return new Joined(texts.flatMap((text, at) => (at === 0 ? [text] : ['\n', text])));
+  return texts.join('\n');
 }
 
 /**
  * Marks instructions that come in the middle of a conversation, for a message of the user. Several model
  * templates fail at a system message there, or drop it.
  */
-function asApplication(content: Text | object[]): Text | object[] {
+function asApplication(content: Content): Content {
   const [before, after] = ['<application_instructions>\n', '\n</application_instructions>'];
-  if (!Array.isArray(content)) return new Joined([before, content, after]);
+  if (typeof content === 'string') return before + content + after;
   return [textPart(before), ...content, textPart(after)];
 }
 
+/** A message of chat that later items may extend. */
+interface Message {
+  readonly role: string;
+  content?: Content;
+  reasoning?: string;
+  reasoning_content?: string;
+  tool_call_id?: string;
+  tool_calls?: object[];
+}
+
 /**
- * Writes the messages into `output` as their items come. Neighbouring items can share one message of the
- * assistant, and the leading instructions share one of the system. Such a message is never kept in memory: it
- * stays open in `output`, and later items extend it.
+ * Makes the messages of the items, which are added in their order. Neighbouring items can share one message of
+ * the assistant, and the leading instructions share one of the system.
  */
 export class Messages {
   /** Messages so far. */
   count = 0;
-  readonly #chain: ByteChain;
-  readonly #hold: Hold;
-  readonly #output: RequestWriter;
-  readonly #tools: Tools;
-  #open: 'system' | 'assistant' | undefined;
-  #calls = 0; // tool calls in the open message
-  #reasoning: RequestWriter | undefined; // for the next message of the assistant, without its quotes
+  readonly tools: Tools;
+  #complete: Message[] = []; // nothing can extend them any more
+  #last: Message | undefined;
+  #reasoning: string[] = []; // for the next message of the assistant
 
-  /** `hold` reserves memory for reasoning, which is kept until the message after it is written. */
-  constructor(output: RequestWriter, tools: Tools, { chain, hold }: { chain: ByteChain; hold: Hold }) {
-    this.#output = output;
-    this.#tools = tools;
-    this.#chain = chain;
-    this.#hold = hold;
+  constructor(tools: Tools) {
+    this.tools = tools;
   }
 
-  instruct(text: Text): void {
-    if (this.#open === 'system') this.#output.raw('\\n\\n');
-    else this.#begin('{"role":"system","content":"', 'system');
-    this.#output.inside(text);
+  instruct(text: string): void {
+    const last = this.#last;
+    if (last?.role === 'system') last.content += `\n\n${text}`;
+    else this.#begin({ role: 'system', content: text });
   }
 
-  add(place: string, item: PlainObject): void {
+  /**
+   * Adds the item at `place`. Yields between the parts of long arguments. Throws a RequestRefusal if the item
+   * cannot be translated.
+   */
+  *add(place: string, item: PlainObject): Generator<undefined, void> {
     const type = item['type'] ?? (typeof item['role'] === 'string' ? 'message' : undefined);
     const translate = typeof type === 'string' ? ITEMS.get(type) : undefined;
     if (translate === undefined)
       throw unsupported(`${place}.type`, 'an item of this type cannot be translated', INSTEAD);
-    translate(this, place, item, this.#tools);
+    const args = yield* argumentsOf(item['arguments']);
+    translate(this, place, item, args);
   }
 
   message(place: string, { role, content }: PlainObject): void {
-    const leads = (this.count === 0 || this.#open === 'system') && this.#reasoning === undefined;
-    if (role === 'user') this.#whole({ role, content: contentAt(`${place}.content`, content) });
-    else if (role === 'assistant') this.#assistant(contentAt(`${place}.content`, content));
+    const where = `${place}.content`;
+    const leads = (this.count === 0 || this.#last?.role === 'system') && this.#reasoning.length === 0;
+    if (role === 'user') this.#begin({ role, content: contentAt(where, content) });
+    else if (role === 'assistant') this.#assistant({ content: contentAt(where, content) });
     else if (role !== 'system' && role !== 'developer') {
       throw invalid(`${place}.role`, '"user", "assistant", "system" or "developer"');
-    } else if (leads) this.instruct(textAt(`${place}.content`, content));
-    else this.#whole({ role: 'user', content: asApplication(contentAt(`${place}.content`, content)) });
+    } else if (leads) this.instruct(textAt(where, content));
+    else this.#begin({ role: 'user', content: asApplication(contentAt(where, content)) });
   }
 
-  reason(texts: readonly Text[]): void {
-    const isFirst = this.#reasoning === undefined;
-    this.#reasoning ??= new RequestWriter(this.#chain, this.#hold);
-    for (const [at, text] of texts.entries()) {
-      if (at > 0 || !isFirst) this.#reasoning.raw('\\n');
-      this.#reasoning.inside(text);
-    }
+  reason(text: string): void {
+    this.#reasoning.push(text);
   }
 
-  /**
-   * Adds reasoning from `encrypted_content` that this translation wrote (readReasoning). Content that others
-   * wrote is left out.
-   */
-  reasonSealed(sealed: string | Span): void {
-    if (typeof sealed !== 'string') this.#hold(sealed.end - sealed.start);
-    const text = readReasoning(
-      typeof sealed === 'string' ? sealed : decoded(this.#chain, sealed.start, sealed.end),
-    );
-    if (text !== undefined) this.reason([text]);
+  call(place: string, id: string, origin: ToolOrigin | undefined, args: string): void {
+    const name = this.tools.nameOf(origin === undefined ? place : `${place}.name`, origin);
+    if (this.#last?.role !== 'assistant' || this.#reasoning.length > 0) this.#assistant({});
+    const message = this.#last as Message;
+    message.tool_calls ??= [];
+    message.tool_calls.push({ id, type: 'function', function: { name, arguments: args } });
   }
 
-  call(place: string, id: Text, origin: ToolOrigin | undefined, args: Arguments): void {
-    const tools = this.#tools;
-    const name = origin === undefined ? tools.nameOfSearch(place) : tools.nameOf(`${place}.name`, origin);
-    if (this.#open !== 'assistant' || this.#reasoning !== undefined) this.#assistant();
-    this.#output.raw(this.#calls === 0 ? ',"tool_calls":[' : ',');
-    this.#calls += 1;
-    this.#output.value({ id, type: 'function', function: { name, arguments: args } });
+  output(id: string, content: Content): void {
+    this.#begin({ role: 'tool', tool_call_id: id, content });
   }
 
-  output(id: Text, content: Text | object[]): void {
-    this.#whole({ role: 'tool', tool_call_id: id, content });
+  /** Returns the messages that no later item extends, each once. */
+  takeComplete(): readonly object[] {
+    return this.#complete.splice(0);
   }
 
-  /** Ends the open message. The caller of `add` calls it once, after the last item. */
+  /** Completes the last message. The caller calls it once, after the last item. */
   end(): void {
-    if (this.#open === 'system') this.#output.raw('"}');
-    else if (this.#open === 'assistant') this.#output.raw(this.#calls === 0 ? '}' : ']}');
-    this.#open = undefined;
+    if (this.#last !== undefined) this.#complete.push(this.#last);
+    this.#last = undefined;
   }
 
-  #begin(text: string, open: 'system' | 'assistant' | undefined): void {
+  #begin(message: Message): void {
     this.end();
-    this.#output.raw(this.count === 0 ? text : `,${text}`);
+    this.#last = message;
     this.count += 1;
-    this.#open = open;
-    this.#calls = 0;
+    this.#reasoning = [];
   }
 
-  #whole(message: object): void {
-    this.#begin('', undefined);
-    this.#output.value(message);
-    this.#reasoning = undefined;
-  }
-
-  #assistant(content?: Text | object[]): void {
-    const output = this.#output;
-    const reasoning = this.#reasoning;
-    this.#reasoning = undefined;
-    this.#begin('{"role":"assistant"', 'assistant');
-    for (const name of reasoning === undefined ? [] : ['reasoning', 'reasoning_content']) {
-      output.raw(`,"${name}":"`);
-      output.append(reasoning as RequestWriter);
-      output.raw('"');
-    }
-    if (content === undefined) return;
-    output.raw(',"content":');
-    output.value(content);
+  #assistant(said: { readonly content?: Content }): void {
+    const text = this.#reasoning.join('\n');
+    const reasoning = this.#reasoning.length > 0 && { reasoning: text, reasoning_content: text };
+    this.#begin({ role: 'assistant', ...reasoning, ...said });
   }
 }
 
@@ -218,11 +189,11 @@ const originOf = (
   { name, namespace }: PlainObject,
 ): ToolOrigin => ({
   kind,
-  name: wordAt(`${place}.name`, name),
-  namespace: isSet(namespace) ? wordAt(`${place}.namespace`, namespace) : undefined,
+  name: stringAt(`${place}.name`, name),
+  namespace: isSet(namespace) ? stringAt(`${place}.namespace`, namespace) : undefined,
 });
 
-function callIdAt(place: string, { call_id }: PlainObject): Text {
+function callIdAt(place: string, { call_id }: PlainObject): string {
   const id = stringAt(`${place}.call_id`, call_id);
   if (id === '') throw invalid(`${place}.call_id`, 'the id of the call');
   return id;
@@ -237,102 +208,85 @@ function output(messages: Messages, place: string, item: PlainObject): void {
  * would have no `call_id`.
  */
 function demandClient(place: string, { execution }: PlainObject): void {
-  if (execution === 'client') return;
-  throw unsupported(
-    `${place}.execution`,
-    'the service runs no hosted tools',
-    'Send the searches of the application only.',
-  );
+  const remedy = 'Send the searches of the application only.';
+  if (execution !== 'client')
+    throw unsupported(`${place}.execution`, 'the service runs no hosted tools', remedy);
 }
 
-type Arguments = string | Quoted | ObjectText;
-
-/** Arguments whose only member is `name`. Its value is one that the value reader does not look into. */
-const argumentsOf = (name: string, value: unknown): string | Quoted =>
-  value instanceof Span ? new Quoted(`{"${name}":`, value, '}') : JSON.stringify({ [name]: value });
-
 /**
- * Arguments that are not a JSON object. The service parses those of each earlier call, and refuses the whole
- * conversation if it cannot. The model still reads what it wrote, above what the tool said of it.
+ * The arguments of an earlier call. The service parses them, and refuses the whole conversation if they are
+ * neither empty nor a JSON object. So others are put into one: the model still reads what it wrote, above what
+ * the tool said of it.
  */
-const invalidArguments = (args: unknown) => argumentsOf('invalid_arguments', args);
+function* argumentsOf(args: unknown): Generator<undefined, string> {
+  if (!isSet(args)) return '{}';
+  if (isObject(args)) return JSON.stringify(args);
+  if (typeof args === 'string' && (args === '' || (yield* isObjectText(args)))) return args;
+  return JSON.stringify({ invalid_arguments: args });
+}
 
-function isObjectText(text: string): boolean {
+function* isObjectText(text: string): Generator<undefined, boolean> {
   try {
-    return isObject(JSON.parse(text));
+    // In a list, because the scan restricts the names of members at the top.
+    const { members } = yield* scanInTurns(Buffer.from(`[${text}]`), { array: true });
+    return members.length === 1 && members[0]?.kind === 'object';
   } catch {
     return false;
   }
 }
 
-/** The arguments of an earlier call. Empty ones pass: the service takes them for an empty object. */
-function givenArguments(args: string | Span): Arguments {
-  if (typeof args === 'string') return args === '' || isObjectText(args) ? args : invalidArguments(args);
-  return new ObjectText(args, invalidArguments(args) as Quoted);
+function functionCall(messages: Messages, place: string, item: PlainObject, args: string): void {
+  stringAt(`${place}.arguments`, item['arguments']);
+  const id = callIdAt(place, item);
+  messages.call(place, id, originOf('function', place, item), args);
 }
 
-function searchArguments(args: unknown): Arguments {
-  if (isString(args)) return givenArguments(args);
-  if (isPassedOn(args)) return new Quoted('', args, '');
-  return isSet(args) ? invalidArguments(args) : '{}';
+function customCall(messages: Messages, place: string, item: PlainObject): void {
+  const input = stringAt(`${place}.input`, item['input']);
+  const id = callIdAt(place, item);
+  messages.call(place, id, originOf('custom', place, item), JSON.stringify({ input }));
 }
 
-type ItemRule = (messages: Messages, place: string, item: PlainObject, tools: Tools) => void;
+function searchCall(messages: Messages, place: string, item: PlainObject, args: string): void {
+  demandClient(place, item);
+  messages.call(place, callIdAt(place, item), undefined, args);
+}
+
+function searchOutput(messages: Messages, place: string, item: PlainObject): void {
+  demandClient(place, item);
+  const found = messages.tools.add(`${place}.tools`, item['tools']);
+  messages.output(callIdAt(place, item), JSON.stringify({ tools: found }));
+}
+
+function additionalTools({ tools }: Messages, place: string, item: PlainObject): void {
+  tools.add(`${place}.tools`, item['tools']);
+}
+
+/** The text of reasoning that this translation sealed counts only without `content`; others' is left out. */
+function reasoning(messages: Messages, place: string, { content, encrypted_content }: PlainObject): void {
+  if (isSet(content) && !(Array.isArray(content) && content.length === 0)) {
+    for (const [at, part] of listAt(`${place}.content`, content).entries()) {
+      const where = `${place}.content[${at}]`;
+      messages.reason(isObject(part) ? stringAt(`${where}.text`, part['text']) : stringAt(where, part));
+    }
+    return;
+  }
+  const text = typeof encrypted_content === 'string' ? readReasoning(encrypted_content) : undefined;
+  if (text !== undefined) messages.reason(text);
+}
+
+/** `args`: the `arguments` of the item, in the form that the service accepts. */
+type ItemRule = (messages: Messages, place: string, item: PlainObject, args: string) => void;
 
 /** Translates an item, by its type. Items of other types are refused. */
 const ITEMS: ReadonlyMap<string, ItemRule> = new Map<string, ItemRule>([
   ['message', (messages, place, item) => messages.message(place, item)],
-  [
-    'function_call',
-    (messages, place, item) => {
-      const args = stringAt(`${place}.arguments`, item['arguments']);
-      messages.call(place, callIdAt(place, item), originOf('function', place, item), givenArguments(args));
-    },
-  ],
-  [
-    'custom_tool_call',
-    (messages, place, item) => {
-      const input = stringAt(`${place}.input`, item['input']);
-      messages.call(
-        place,
-        callIdAt(place, item),
-        originOf('custom', place, item),
-        argumentsOf('input', input),
-      );
-    },
-  ],
-  [
-    'tool_search_call',
-    (messages, place, item) => {
-      demandClient(place, item);
-      messages.call(place, callIdAt(place, item), undefined, searchArguments(item['arguments']));
-    },
-  ],
+  ['function_call', functionCall],
+  ['custom_tool_call', customCall],
+  ['tool_search_call', searchCall],
   ['function_call_output', output],
   ['custom_tool_call_output', output],
-  [
-    'tool_search_output',
-    (messages, place, item, tools) => {
-      demandClient(place, item);
-      const found = tools.add(`${place}.tools`, item['tools']);
-      messages.output(callIdAt(place, item), JSON.stringify({ tools: found }));
-    },
-  ],
-  ['additional_tools', (_messages, place, item, tools) => void tools.add(`${place}.tools`, item['tools'])],
-  [
-    'reasoning',
-    (messages, place, item) => {
-      const { content, encrypted_content: sealed } = item;
-      if (isSet(content) && !(Array.isArray(content) && content.length === 0)) {
-        const texts = listAt(`${place}.content`, content).map((part, at) =>
-          isObject(part)
-            ? stringAt(`${place}.content[${at}].text`, part['text'])
-            : stringAt(`${place}.content[${at}]`, part),
-        );
-        messages.reason(texts);
-        return;
-      }
-      if (isString(sealed)) messages.reasonSealed(sealed);
-    },
-  ],
+  ['tool_search_output', searchOutput],
+  ['additional_tools', additionalTools],
+  ['reasoning', reasoning],
 ]);

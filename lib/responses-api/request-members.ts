@@ -2,19 +2,9 @@
  * Which members of a Responses request are taken, and what becomes of each in the chat request and in the
  * Response object.
  */
-import type { ByteChain } from '../pipeline/json/byte-chain.ts';
-import type { JsonKind } from '../pipeline/json/json-index.ts';
-import {
-  invalid,
-  isSet,
-  isString,
-  objectAt,
-  type PlainObject,
-  passedOnAt,
-  stringAt,
-  unsupported,
-} from './request-refusal.ts';
-import { type Span, tooLarge } from './value-reader.ts';
+import type { Member } from '../json/scan.ts';
+import type { JsonKind } from '../json/tokens.ts';
+import { invalid, isSet, objectAt, type PlainObject, stringAt, unsupported } from './request-refusal.ts';
 
 type Kind = 'string' | 'number' | 'boolean' | 'object' | 'array';
 
@@ -40,27 +30,13 @@ const MEMBERS: ReadonlyMap<string, MemberRule> = new Map([
   ['max_output_tokens', { kind: 'number', chat: 'max_completion_tokens' }],
   ...here('string', 'instructions', 'prompt_cache_key', 'prompt_cache_retention', 'truncation'),
   ...here('boolean', 'store', 'background'),
-  ...here(
-    'object',
-    'text',
-    'reasoning',
-    'metadata',
-    'prompt_cache_options',
-    'client_metadata',
-    'stream_options',
-  ),
-  ...here('object', 'moderation'),
+  ...here('object', 'text', 'reasoning', 'metadata', 'client_metadata', 'moderation'),
+  ...here('object', 'stream_options', 'prompt_cache_options'),
   ...here('array', 'tools', 'include'),
 ]);
 
 /** Members whose values may be of more than one kind; translate-request.ts translates them. */
 const OTHERS = new Set(['input', 'tool_choice']);
-
-/** The names of all members that are taken. */
-export const NAMES: readonly string[] = [...MEMBERS.keys(), ...OTHERS];
-
-/** Members whose objects and lists are read. Not `input`: translate-request.ts reads that item by item. */
-export const READ: ReadonlySet<string> = new Set(['text', 'reasoning', 'tools', 'include', 'tool_choice']);
 
 const KEEP_ALL = 'Send the whole conversation as input; the service keeps nothing.';
 
@@ -105,7 +81,7 @@ const kindOf = (kind: JsonKind): string => (kind === 'true' || kind === 'false' 
  * Whether the member is set; null counts as absent. Throws a RequestRefusal if the member is not taken, or if
  * its value is of another kind.
  */
-export function isTaken(name: string, kind: JsonKind): boolean {
+export function isTaken({ name, kind }: Member): boolean {
   const rule = MEMBERS.get(name);
   const isNull = kind === 'null';
   if (rule === undefined && !OTHERS.has(name) && !(isNull && REFUSED.has(name))) throw refused(name);
@@ -132,18 +108,11 @@ function formatOf(format: unknown): PlainObject | undefined {
   if (type !== 'json_schema') throw invalid('text.format.type', '"text", "json_object" or "json_schema"');
   const json_schema = {
     name: stringAt('text.format.name', name),
-    ...(isString(description) && { description }),
-    schema: passedOnAt('text.format.schema', schema),
+    ...(typeof description === 'string' && { description }),
+    schema: objectAt('text.format.schema', schema),
     ...(typeof strict === 'boolean' && { strict }),
   };
   return { type, json_schema };
-}
-
-function effortOf(effort: unknown): string | undefined {
-  if (!isSet(effort)) return undefined;
-  const known = EFFORTS.get(effort);
-  if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
-  return known;
 }
 
 /** Members of the Response object that the request does not set, or that never repeat it (NOT_REPEATED). */
@@ -178,77 +147,34 @@ const DEFAULTS = {
  * and what `moderation` asks for is not done.
  */
 const NOT_REPEATED = new Set(['store', 'background', 'moderation']);
-const BLANK = 0x20;
-/**
- * Bytes that the Response object may repeat of the request. Each event with this object writes all of them at
- * once.
- */
-const MOST_REPEATED = 32 * 1024 * 1024;
-/** Bytes. echoOf yields after a part of this length; shorter parts are copied together. */
-const WORTH_A_TURN = 4 * 1024;
 
 /**
  * The members of the Response object that repeat the request or have defaults, as JSON text without the
- * braces, on one line. It is a copy, because the request is freed before its response has ended. `hold`
- * reserves memory for it first, or throws. Yields after each part of 4 KiB or more. Throws body_too_large
- * beyond 32 MiB.
+ * braces, on one line: an event may hold no line ends. They are the bytes that came in `body`.
  */
-export function* echoOf(
-  chain: ByteChain,
-  spans: ReadonlyMap<string, Span>,
-  hold: (bytes: number) => void,
-): Generator<void, Buffer> {
-  const parts: Uint8Array[] = [];
+export function echoOf(body: Buffer, taken: ReadonlyMap<string, Member>): Buffer {
+  const parts: string[] = [];
   for (const [name, value] of [...Object.entries(DEFAULTS), ['user', undefined] as const]) {
-    const span = NOT_REPEATED.has(name) ? undefined : spans.get(name);
-    const text = span === undefined ? JSON.stringify(value) : '';
-    if (text === undefined) continue;
-    parts.push(Buffer.from(`${parts.length === 0 ? '' : ','}"${name}":${text}`));
-    if (span !== undefined) parts.push(...chain.slices(span.start, span.end));
+    const member = NOT_REPEATED.has(name) ? undefined : taken.get(name);
+    // In JSON, line ends stand between values only.
+    const text = member
+      ? body.toString('utf8', member.start, member.end).replace(/[\r\n]/g, ' ')
+      : JSON.stringify(value);
+    if (text !== undefined) parts.push(`"${name}":${text}`);
   }
-  const length = parts.reduce((sum, part) => sum + part.length, 0);
-  if (length > MOST_REPEATED) throw tooLarge('request', `more than ${MOST_REPEATED} bytes beside its input`);
-  hold(length);
-  const echo = Buffer.allocUnsafe(length);
-  let at = 0;
-  for (const part of parts) {
-    echo.set(part, at);
-    // An event may hold no line ends. Here they stand between values only, because JSON strings have none.
-    for (const end of ['\n', '\r']) {
-      for (let i = part.indexOf(end.charCodeAt(0)); i >= 0; i = part.indexOf(end.charCodeAt(0), i + 1)) {
-        echo[at + i] = BLANK;
-      }
-    }
-    at += part.length;
-    if (part.length >= WORTH_A_TURN) yield;
-  }
-  return echo;
-}
-
-/** Digits of a number, without sign, point, leading zeros and exponent. */
-const digitsOf = (text: string): string => text.replace(/e.*/i, '').replace(/[-.]/g, '').replace(/^0+/, '');
-const MOST_DIGITS = 100;
-
-/**
- * Whether every reader gets the same value from this JSON number: it is finite, has at most 100 digits, and
- * its double has the digits that are written.
- */
-function isKept(text: string): boolean {
-  const digits = digitsOf(text);
-  const value = Number(text);
-  if (!Number.isFinite(value) || digits.length > MOST_DIGITS) return false;
-  return digits === '' || digits === digitsOf(value.toPrecision(digits.length));
+  return Buffer.from(parts.join(','));
 }
 
 /**
- * Throws a RequestRefusal if the number `text`, the value of the member `name`, is not finite, or if some
- * readers would read another value; also for a limit of tokens that is not an integer from 0.
+ * Throws a RequestRefusal for a number that JSON readers do not all read alike, which is not finite or an
+ * integer beyond 2^53, and for a limit of tokens that is not an integer from 0.
  */
-export function demandKept(name: string, text: string): void {
-  if (!isKept(text))
-    throw invalid(name, 'a number that has an exact place among 64-bit floating-point numbers');
-  const isCount = Number.isSafeInteger(Number(text)) && Number(text) >= 0;
-  if (name === 'max_output_tokens' && !isCount) throw invalid(name, 'an integer from 0');
+export function demandExact(name: string, value: unknown): void {
+  if (typeof value !== 'number') return;
+  const isExact = Number.isFinite(value) && (Number.isSafeInteger(value) || !Number.isInteger(value));
+  if (!isExact) throw invalid(name, 'a number that has an exact place among 64-bit floating-point numbers');
+  if (name === 'max_output_tokens' && !(Number.isInteger(value) && value >= 0))
+    throw invalid(name, 'an integer from 0');
 }
 
 /** The members of the chat request, except messages, tools and `tool_choice`. */
@@ -263,7 +189,8 @@ export function chatOf(members: ReadonlyMap<string, unknown>, logprobs: boolean)
   if (logprobs) chat['logprobs'] = true;
   const responseFormat = formatOf(format);
   if (responseFormat !== undefined) chat['response_format'] = responseFormat;
-  const reasoningEffort = effortOf(effort);
-  if (reasoningEffort !== undefined) chat['reasoning_effort'] = reasoningEffort;
-  return chat;
+  if (!isSet(effort)) return chat;
+  const known = EFFORTS.get(effort);
+  if (known === undefined) throw invalid('reasoning.effort', '"low", "medium" or "high"');
+  return { ...chat, reasoning_effort: known };
 }

@@ -3,7 +3,6 @@
  * functions below check one value, and throw such an error.
  */
 import { PrivatemodeError } from '../errors.ts';
-import { Span } from './value-reader.ts';
 
 /** `code` of the error object, as the API names it. */
 export type RefusalCode = 'unsupported_parameter' | 'invalid_value' | 'missing_required_parameter';
@@ -27,17 +26,17 @@ export const invalid = (param: string, expected: string) =>
     `Send ${expected}.`,
   );
 
+/** A 413. `what` completes the sentence "… has". */
+export const tooLarge = (param: string, what: string) =>
+  new PrivatemodeError('body_too_large', `the ${param} has ${what}`, {
+    remedy: 'Send smaller texts and images, and fewer items.',
+    api: { param, code: 'invalid_value' },
+  });
+
 export type PlainObject = Readonly<Record<string, unknown>>;
 
 export const isObject = (value: unknown): value is PlainObject =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Span);
-
-/** Whether the value is a string, decoded or as a Span. */
-export const isString = (value: unknown): value is string | Span =>
-  typeof value === 'string' || (value instanceof Span && value.kind === 'string');
-
-/** Whether the value is an object that is passed on as it came. */
-export const isPassedOn = (value: unknown): value is Span => value instanceof Span && value.kind === 'object';
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** Whether a member counts as set: null counts as absent. */
 export const isSet = (value: unknown): boolean => value !== undefined && value !== null;
@@ -48,22 +47,8 @@ export function objectAt(param: string, value: unknown): PlainObject {
   return value;
 }
 
-export function stringAt(param: string, value: unknown): string | Span {
-  if (!isString(value)) throw invalid(param, 'a string');
-  return value;
-}
-
-/**
- * Returns the value as a name, or as a word that the API knows. Throws a RequestRefusal for anything else,
- * also for a string too long to be decoded.
- */
-export function wordAt(param: string, value: unknown): string {
-  if (typeof value !== 'string') throw invalid(param, isString(value) ? 'a shorter string' : 'a string');
-  return value;
-}
-
-export function passedOnAt(param: string, value: unknown): Span {
-  if (!isPassedOn(value)) throw invalid(param, 'an object');
+export function stringAt(param: string, value: unknown): string {
+  if (typeof value !== 'string') throw invalid(param, 'a string');
   return value;
 }
 

@@ -3,20 +3,17 @@
  * the tools.
  */
 
+import { sha256 } from '#crypto/digest';
 import {
   invalid,
-  isPassedOn,
+  isObject,
   isSet,
-  isString,
   listAt,
   objectAt,
   type PlainObject,
-  passedOnAt,
   stringAt,
   unsupported,
-  wordAt,
 } from './request-refusal.ts';
-import { Joined } from './request-writer.ts';
 
 /** A tool of the application, as its calls name it. */
 export interface ToolOrigin {
@@ -27,8 +24,9 @@ export interface ToolOrigin {
 
 /** Names that the service accepts. */
 const VALID_NAME = /^[\w-]{1,64}$/;
-const LONGEST_NAME = 64;
-const DIGEST_LENGTH = 8;
+/** Characters of such a name that come from the tool's own, and from a digest. */
+const READABLE_LENGTH = 47;
+const DIGEST_LENGTH = 16;
 
 /**
  * Tools of one request, including the types of hosted tools and the tools that only earlier calls name. Each
@@ -37,8 +35,6 @@ const DIGEST_LENGTH = 8;
 const MOST_TOOLS = 1024;
 /** Bytes of a namespace, and of a name; both are hashed and compared. */
 const MOST_NAME_BYTES = 256;
-/** Characters of the number that tells equal names apart: `_1024`. */
-const NUMBER_LENGTH = 5;
 
 /** The one parameter of a custom tool. */
 const CUSTOM_PARAMETERS = {
@@ -60,14 +56,10 @@ function demandShort(param: string, word: string): void {
   if (Buffer.byteLength(word) > MOST_NAME_BYTES) throw invalid(param, `at most ${MOST_NAME_BYTES} bytes`);
 }
 
-/**
- * FNV-1a, in hexadecimal. The same tool needs the same name in every request, or the prompt cache of the
- * service misses. The digest protects no secret.
- */
-function digest(text: string): string {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return (hash >>> 0).toString(16).padStart(DIGEST_LENGTH, '0');
+/** Members of the chat request; absent if no tool runs on the side of the application. */
+interface ChosenTools {
+  readonly tools?: readonly PlainObject[];
+  readonly tool_choice?: unknown;
 }
 
 export class Tools {
@@ -79,7 +71,6 @@ export class Tools {
   readonly hosted = new Set<string>();
   readonly #names = new Map<string, string>(); // by keyOf
   readonly #added = new Set<string>(); // by their names in chat
-  readonly #numbers = new Map<string, number>(); // the next number, by the beginning of a name and its digest
 
   /**
    * Adds the tools at `param`, and returns their names in chat. If a tool is defined twice, the first
@@ -96,33 +87,31 @@ export class Tools {
   }
 
   #addOne(param: string, tool: PlainObject, namespace?: string): string[] {
-    const type = wordAt(`${param}.type`, tool['type']);
+    const type = stringAt(`${param}.type`, tool['type']);
     if (type === 'function' || type === 'custom') {
-      const name = wordAt(`${param}.name`, tool['name']);
+      const name = stringAt(`${param}.name`, tool['name']);
       if (name === '') throw invalid(`${param}.name`, 'a name');
       const origin = { kind: type, name, namespace } as const;
-      const definition = type === 'function' ? ofFunction(param, tool) : ofCustom(param, tool);
-      return [this.#push(`${param}.name`, origin, definition)];
+      if (type === 'custom') return [this.#push(`${param}.name`, origin, ofCustom(param, tool))];
+      if (isSet(tool['parameters'])) objectAt(`${param}.parameters`, tool['parameters']);
+      return [this.#push(`${param}.name`, origin, tool)];
     }
     if (namespace !== undefined) {
       throw unsupported(param, 'a namespace holds functions and custom tools only', 'Leave this tool out.');
     }
     if (type === 'namespace') {
-      const name = wordAt(`${param}.name`, tool['name']);
+      const name = stringAt(`${param}.name`, tool['name']);
       return listAt(`${param}.tools`, tool['tools']).flatMap((inner, at) => {
         const place = `${param}.tools[${at}]`;
         return this.#addOne(place, objectAt(place, inner), name);
       });
     }
     if (type === 'tool_search' && tool['execution'] === 'client') {
-      const { description, parameters } = tool;
-      return [this.#push(param, SEARCH, { description, parameters })];
+      return [this.#push(param, SEARCH, { ...tool, strict: undefined })];
     }
-    if (!this.hosted.has(type)) {
-      demandShort(`${param}.type`, type);
-      this.#demandRoom(param);
-      this.hosted.add(type);
-    }
+    demandShort(`${param}.type`, type);
+    if (!this.hosted.has(type)) this.#demandRoom(param);
+    this.hosted.add(type);
     return [];
   }
 
@@ -132,8 +121,8 @@ export class Tools {
     this.#added.add(name);
     const definition = {
       name,
-      ...((isString(description) || description instanceof Joined) && { description }),
-      ...((isPassedOn(parameters) || parameters === CUSTOM_PARAMETERS) && { parameters }),
+      ...(typeof description === 'string' && { description }),
+      ...(isObject(parameters) && { parameters }),
       ...(typeof strict === 'boolean' && { strict }),
     };
     this.functions.push({ type: 'function', function: definition });
@@ -147,10 +136,10 @@ export class Tools {
   }
 
   /**
-   * The name of a tool in chat; the same tool gets the same name. Throws a RequestRefusal that names `param`
-   * if the request has too many tools, or if the name or namespace is too long.
+   * The name of a tool in chat, by default of the search; the same tool gets the same name. Throws a RequestRefusal that names `param`
+   * if the request has too many tools, if the name or namespace is too long, or if another tool has the name.
    */
-  nameOf(param: string, origin: ToolOrigin): string {
+  nameOf(param: string, origin: ToolOrigin = SEARCH): string {
     const { name, namespace } = origin;
     demandShort(param, name);
     if (namespace !== undefined) demandShort(param, namespace);
@@ -159,42 +148,20 @@ export class Tools {
     if (known !== undefined) return known;
     this.#demandRoom(param);
     const plain = namespace === undefined ? name : `${namespace}__${name}`;
-    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : this.#digested(plain, key);
+    const chosen = VALID_NAME.test(plain) && !this.origins.has(plain) ? plain : digested(plain, key);
+    if (this.origins.has(chosen)) throw invalid(param, 'another name: a tool of the request has it');
     this.#names.set(key, chosen);
     this.origins.set(chosen, origin);
     return chosen;
   }
 
-  /**
-   * A name that no tool has: the beginning of `plain`, a digest and, if that name is taken, a number. A
-   * client can make many names with the same digest. So the numbers continue where they ended the last time,
-   * and no name is tried twice.
-   */
-  #digested(plain: string, key: string): string {
-    const readable = plain.slice(0, LONGEST_NAME - DIGEST_LENGTH - 1).replace(/[^\w-]/g, '_');
-    const behind = `_${digest(`0${key}`)}`;
-    const first = readable + behind;
-    if (!this.origins.has(first)) return first;
-    const stem = readable.slice(0, LONGEST_NAME - behind.length - NUMBER_LENGTH) + behind;
-    let number = this.#numbers.get(stem) ?? 2;
-    while (this.origins.has(`${stem}_${number}`)) number += 1;
-    this.#numbers.set(stem, number + 1);
-    return `${stem}_${number}`;
-  }
-
-  nameOfSearch(param: string): string {
-    return this.nameOf(param, SEARCH);
-  }
-
   /** `tools` and `tool_choice` of the chat request. The caller asks once, when all tools have been added. */
-  chosen(choice: unknown): PlainObject {
+  chosen(choice: unknown): ChosenTools {
     const { functions } = this;
     if (!isSet(choice) || CHOICES.has(choice)) {
-      if (functions.length === 0 && choice === 'required') {
-        throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
-      }
-      if (functions.length === 0) return {};
-      return { tools: functions, ...(typeof choice === 'string' && { tool_choice: choice }) };
+      if (functions.length > 0) return { tools: functions, ...(isSet(choice) && { tool_choice: choice }) };
+      if (choice !== 'required') return {};
+      throw invalid('tool_choice', '"auto": no tool of the request runs on your side');
     }
     const wanted = objectAt('tool_choice', choice);
     if (wanted['type'] !== 'allowed_tools') {
@@ -210,7 +177,7 @@ export class Tools {
     for (const [at, tool] of listAt('tool_choice.tools', wanted['tools']).entries()) {
       const place = `tool_choice.tools[${at}]`;
       const named = objectAt(place, tool);
-      if (named['type'] === 'namespace') namespaces.add(wordAt(`${place}.name`, named['name']));
+      if (named['type'] === 'namespace') namespaces.add(stringAt(`${place}.name`, named['name']));
       else names.add(this.#find(place, named));
     }
     const allowed = functions.filter((tool) => {
@@ -239,7 +206,7 @@ export class Tools {
         ? SEARCH
         : {
             kind: type,
-            name: wordAt(`${param}.name`, name),
+            name: stringAt(`${param}.name`, name),
             namespace: typeof namespace === 'string' ? namespace : undefined,
           };
     const found = this.#names.get(keyOf(origin));
@@ -249,21 +216,21 @@ export class Tools {
   }
 }
 
-function ofFunction(param: string, { description, parameters, strict }: PlainObject): PlainObject {
-  if (isSet(parameters)) passedOnAt(`${param}.parameters`, parameters);
-  return { description, parameters, strict };
+/** The beginning of `plain` and a digest of the tool: the same in every request, or prompt caches miss. */
+function digested(plain: string, key: string): string {
+  const digest = Buffer.from(sha256(Buffer.from(key))).toString('hex', 0, DIGEST_LENGTH / 2);
+  return `${plain.slice(0, READABLE_LENGTH).replace(/[^\w-]/g, '_')}_${digest}`;
 }
 
 function ofCustom(param: string, { description, format }: PlainObject): PlainObject {
-  const texts = isString(description) ? [description] : [];
+  const texts = typeof description === 'string' ? [description] : [];
   if (isSet(format)) {
     const { type, syntax, definition } = objectAt(`${param}.format`, format);
     if (type === 'grammar') {
       const language = stringAt(`${param}.format.syntax`, syntax);
       const grammar = stringAt(`${param}.format.definition`, definition);
-      if (texts.length > 0) texts.push('\n\n');
-      texts.push('The input has to match this ', language, ' grammar:\n', grammar);
+      texts.push(`The input has to match this ${language} grammar:\n${grammar}`);
     } else if (type !== 'text') throw invalid(`${param}.format.type`, '"text" or "grammar"');
   }
-  return { description: new Joined(texts), parameters: CUSTOM_PARAMETERS, strict: undefined };
+  return { description: texts.join('\n\n'), parameters: CUSTOM_PARAMETERS };
 }

@@ -3,9 +3,9 @@
  * begins and ends.
  */
 import { PrivatemodeError } from '../errors.ts';
+import { scanJson } from '../json/scan.ts';
 import { malformed } from '../pipeline/decrypter.ts';
-import { createJsonIndex } from '../pipeline/json/json-index.ts';
-import { CustomInput, cutArguments } from './custom-input.ts';
+import { cutArguments, inputIn } from './custom-input.ts';
 import { isObject, type PlainObject } from './request-refusal.ts';
 import {
   type CallHead,
@@ -102,7 +102,6 @@ interface Call {
   /** Characters of `args` that deltas have sent. */
   sent: number;
   item: (CallHead & { readonly index: number }) | undefined;
-  custom: CustomInput | undefined;
 }
 
 /** How the types of a call's delta and done events begin. A tool search has only the events of its item. */
@@ -128,21 +127,26 @@ const NONE = 'null';
 
 /**
  * Returns the arguments that no delta has sent yet, and counts them as sent: all arguments before the first
- * delta, then `piece` alone. Returns nothing while the arguments may still become NONE. After the first delta
+ * delta, then `piece` alone. Returns nothing while the arguments may still become NONE, and for a custom tool,
+ * whose input is read when its arguments are complete. After the first delta
  * it does not read `args`, because V8 would join all its pieces anew for each reading.
  */
 function unsent(call: Call, piece: string): string {
-  if (call.sent === 0 && NONE.startsWith(call.args)) return '';
+  if (call.item?.origin.kind === 'custom' || (call.sent === 0 && NONE.startsWith(call.args))) return '';
   const rest = call.sent === 0 ? call.args : piece;
   call.sent += rest.length;
   return rest;
 }
 
 /**
- * The arguments of a function, and the `rest` that no delta has sent. Some models send none, or NONE, where
- * they mean an object without members.
+ * The arguments of a function, or the input of a custom tool, and the `rest` that no delta has sent. Some
+ * models send no arguments, or NONE, where they mean an object without members.
  */
-function wholeArguments({ args, sent }: Call): { readonly input: string; readonly rest: string } {
+function wholeArguments({ args, sent, item }: Call): { readonly input: string; readonly rest: string } {
+  if (item?.origin.kind === 'custom') {
+    const input = inputIn(args);
+    return { input, rest: input };
+  }
   const input = args === '' || args === NONE ? '{}' : args;
   return { input, rest: input.slice(sent) };
 }
@@ -153,14 +157,12 @@ function wholeArguments({ args, sent }: Call): { readonly input: string; readonl
  */
 function isCut(args: string): boolean {
   if (!/^\s*\{/.test(args)) return false;
-  // The text is put into a list, because the index restricts the names of members at the top level only.
-  const index = createJsonIndex({ arrays: 'any' });
   try {
-    index.feed(Buffer.from(`[${args}`));
+    // In a list, because the scan restricts the names of members at the top.
+    return scanJson(Buffer.from(`[${args}`), { array: true, partial: true }).members.length === 0;
   } catch {
     return false;
   }
-  return index.members.length === 0;
 }
 
 /**
@@ -183,14 +185,11 @@ export class ChatTranslation {
   #usage: unknown;
   readonly #context: ResponseContext;
   readonly #callHead: ReturnType<typeof createCallHeads>;
-  readonly #isStream: boolean;
   readonly #maxHeld: number;
 
-  /** `isStream`: the client gets the events as they are written, not only the last Response object. */
-  constructor(context: ResponseContext, isStream: boolean, maxHeld = MAX_HELD) {
+  constructor(context: ResponseContext, maxHeld = MAX_HELD) {
     this.#context = context;
     this.#callHead = createCallHeads(context);
-    this.#isStream = isStream;
     this.#maxHeld = maxHeld;
   }
 
@@ -290,7 +289,7 @@ export class ChatTranslation {
     this.#hold(text.length);
     let call = this.#calls.get(index);
     if (call === undefined) {
-      call = { id, args: '', sent: 0, item: undefined, custom: undefined };
+      call = { id, args: '', sent: 0, item: undefined };
       this.#calls.set(index, call);
     }
     call.id ??= id;
@@ -298,12 +297,11 @@ export class ChatTranslation {
     if (call.item !== undefined) {
       if (isText(name) && name !== call.item.chatName)
         throw malformed('a call of the response changes its name');
-      this.#callDelta(call, call.custom?.feed(text) ?? unsent(call, text));
+      this.#callDelta(call, unsent(call, text));
     } else if (isText(name)) {
       call.item = { ...this.#callHead(name, call.id), index: this.#items.length };
-      if (call.item.origin.kind === 'custom') call.custom = new CustomInput();
       this.#add(call, callItem(call.item, 'in_progress', ''));
-      this.#callDelta(call, call.custom?.feed(call.args) ?? unsent(call, text));
+      this.#callDelta(call, unsent(call, text));
     }
   }
 
@@ -376,7 +374,7 @@ export class ChatTranslation {
     for (const call of status === 'completed' ? this.#calls.values() : []) {
       if (call.item === undefined) throw malformed('a call of the response has no name');
       if (isCut(call.args)) throw cutArguments();
-      ends.set(call, call.custom?.finish(this.#isStream) ?? wholeArguments(call));
+      ends.set(call, wholeArguments(call));
     }
     const head = this.#begin();
     this.#endReasoning();

@@ -49,7 +49,7 @@ export class ResponseStream implements Decrypter {
   /** `maxHeld` is for tests only. */
   constructor(chat: Decrypter, context: ResponseContext, requestId: string, maxHeld?: number) {
     this.#chat = chat;
-    this.#translation = new ChatTranslation(context, true, maxHeld);
+    this.#translation = new ChatTranslation(context, maxHeld);
     this.#requestId = requestId;
   }
 

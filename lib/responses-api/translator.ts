@@ -4,11 +4,12 @@
  */
 import type { PrivatemodeError } from '../errors.ts';
 import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
+import { piecesOf } from '../pipeline/pieces.ts';
 import type { RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
-import { RequestTranslation, type TranslatedRequest } from './translate-request.ts';
+import { demandShort, type TranslatedRequest, translateRequest } from './translate-request.ts';
 import { ResponseStream } from './translate-stream.ts';
 
 export type Translator = ReturnType<typeof createTranslator>;
@@ -19,6 +20,9 @@ export type Translator = ReturnType<typeof createTranslator>;
  */
 const COPIES = { echo: 3, text: 5 };
 
+/** The most bytes that the translation takes, in bytes of the request. */
+const COPIES_OF_REQUEST = 4;
+
 /**
  * Types of hosted tools that may be named to the client. Any other type is the client's own word, and is not
  * repeated.
@@ -28,36 +32,52 @@ const HOSTED =
 
 const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 
+/** What is kept of a translated request until its response has ended. */
+type Asked = Omit<TranslatedRequest, 'chat'>;
+
+/** Feeds the translation of `body` to `chat`, and yields between the parts of the work. */
+function* feedTranslated(body: Buffer, chat: RequestBody): Generator<undefined, Asked> {
+  const { chat: text, ...asked } = yield* translateRequest(body);
+  for (const piece of piecesOf(text)) {
+    chat.feed(piece);
+    yield;
+  }
+  return asked;
+}
+
 /** Makes the translator of one exchange. Its request must be complete before any other member is used. */
 export function createTranslator(requestId: string) {
-  let request: TranslatedRequest | undefined;
+  let request: Asked | undefined;
   let stream: ResponseStream | undefined;
 
-  const context = (): ResponseContext => (request as TranslatedRequest).context;
+  const context = (): ResponseContext => request!.context;
 
   return {
     /**
-     * Returns a body that scans the request while it arrives and, once it is complete, translates it into
-     * `chat` piece by piece. It calls `pause` between two pieces and waits for it, so that other exchanges
-     * can run. Throws as RequestTranslation does. The translated request stays in memory until it is sealed;
-     * the texts and schemas that are passed on are in memory once.
+     * Returns a body that collects the request and, once it is complete, feeds its translation to `chat`. It
+     * calls `pause` between the parts of the work and waits for it, so that other exchanges can run. Throws as
+     * translateRequest does. Memory is reserved once for all that the translation makes: the request is in
+     * memory as it came, parsed, and as a chat request at the same time.
      */
     request(chat: RequestBody, pause: () => Promise<void> | undefined = () => undefined): RequestBody {
-      const translation = new RequestTranslation();
+      const chunks: Uint8Array[] = [];
+      let length = 0;
       return {
-        feed: (chunk) => translation.feed(chunk),
+        feed(chunk) {
+          length += chunk.length;
+          demandShort(length);
+          chunks.push(chunk);
+        },
         async finish(hold) {
-          const pieces = translation.pieces(hold);
-          for (;;) {
-            const { done, value } = pieces.next();
-            if (done) {
-              request = value;
-              return chat.finish(hold);
-            }
-            chat.feed(value);
+          hold?.(COPIES_OF_REQUEST * length);
+          const steps = feedTranslated(Buffer.concat(chunks.splice(0)), chat);
+          let step = steps.next();
+          for (; !step.done; step = steps.next()) {
             const turn = pause();
             if (turn !== undefined) await turn;
           }
+          request = step.value;
+          return chat.finish(hold);
         },
       };
     },
@@ -65,8 +85,7 @@ export function createTranslator(requestId: string) {
      * For a header of the response: the kinds of hosted tools that were left out, `other` for those that
      * HOSTED lacks. Undefined if none was left out.
      */
-    leftOut: (): string | undefined =>
-      [...new Set((request as TranslatedRequest).hosted.map(knownWord))].join(', ') || undefined,
+    leftOut: (): string | undefined => [...new Set(request!.hosted.map(knownWord))].join(', ') || undefined,
     /** Returns a decrypter that takes the place of the event stream's own. */
     decrypter(chat: Decrypter): Decrypter {
       stream = new ResponseStream(chat, context(), requestId);
@@ -107,7 +126,7 @@ export function translateBody(body: Uint8Array, context: ResponseContext): Buffe
   if (!isObject(chat) || !isObject(choice) || !isObject(choice['message'])) {
     throw malformed('the response has no message');
   }
-  const translation = new ChatTranslation(context, false);
+  const translation = new ChatTranslation(context);
   translation.chunk({ ...chat, choices: [{ ...choice, delta: choice['message'] }] });
   translation.accept();
   return translation.response;

@@ -44,8 +44,8 @@ export const RESPONSES_API: readonly Mutation[] = [
     file: 'lib/responses-api/custom-input.ts',
     edits: [
       {
-        find: "if (this.#state === 'within' || (end && end[1] === undefined)) throw cutArguments();",
-        replace: "if (this.#state === 'within') return this.#given;",
+        find: '(end >= args.length || (rest && rest[1] === undefined))) throw',
+        replace: 'Date.now() < 0) throw',
       },
     ],
     tests: [
@@ -67,8 +67,8 @@ export const RESPONSES_API: readonly Mutation[] = [
       {
         file: 'test/responses-api/stream.test.ts',
         names: [
-          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"rm "x" y"}',
-          'a Responses stream ends in response.failed if the rest of a custom call contradicts the input that was delivered: {"input":"f({a:"}")"}',
+          'a Responses stream has the whole arguments of a custom call as its input if their first string is not all of it: {"input":"rm "x" y"}',
+          'a Responses stream has the whole arguments of a custom call as its input if their first string is not all of it: {"input":"f({a:"}")"}',
         ],
       },
     ],
@@ -92,25 +92,29 @@ export const RESPONSES_API: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the Responses API: an item has any number of values',
-    file: 'lib/responses-api/value-reader.ts',
-    edits: [{ find: 'if (values > MOST_VALUES) throw', replace: 'if (Date.now() < 0) throw' }],
+    defence: 'the Responses API: JSON.parse sees a request of any number of values, members and levels',
+    file: 'lib/responses-api/translate-request.ts',
+    edits: [{ find: 'if (!isParsable(scanned))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
-        file: 'test/responses-api/request.test.ts',
-        names: ['the translator of Responses requests accepts an item of 100,000 numbers, and refuses more'],
+        file: 'test/responses-api/hostile-requests.test.ts',
+        names: [
+          'a Responses request is refused with 413 beyond 200,000 values',
+          'a Responses request is refused with 413 beyond 20,000 members of objects',
+          'a Responses request is refused with 413 beyond 64 levels',
+        ],
       },
     ],
   },
   {
     defence: 'the Responses API: what is made of a request is reserved by nobody',
-    file: 'lib/responses-api/request-writer.ts',
-    edits: [{ find: 'this.#hold(Buffer.byteLength(this.#text));', replace: '' }],
+    file: 'lib/responses-api/translator.ts',
+    edits: [{ find: 'hold?.(COPIES_OF_REQUEST * length);', replace: '' }],
     tests: [
       {
         file: 'test/responses-api/request.test.ts',
         names: [
-          'the translator of Responses requests reserves memory for bytes before it creates them, and none for bytes that it passes on',
+          'the body of a translated request reserves memory for four times its bytes before it is translated',
         ],
       },
     ],
@@ -118,9 +122,7 @@ export const RESPONSES_API: readonly Mutation[] = [
   {
     defence: 'the Responses API: metadata of the client leaves',
     file: 'lib/responses-api/request-members.ts',
-    edits: [
-      { find: "...here(\n    'object',\n    'text',", replace: "...same(\n    'object',\n    'text'," },
-    ],
+    edits: [{ find: "...here('object', 'text',", replace: "...same('object', 'text'," }],
     tests: [
       {
         file: 'test/responses-api/request.test.ts',

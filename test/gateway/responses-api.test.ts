@@ -202,24 +202,20 @@ describe('POST /v1/responses', { timeout: 600_000 }, () => {
     assert.equal(stack.simulator.counts['inference'], before);
   });
 
-  it('refuses an item that is too large to be translated, but not a request of many smaller items', async () => {
+  it('refuses a request of more than 16 MiB, and takes a smaller one', async () => {
     const before = stack.simulator.counts['inference'];
-    const image = (bytes: number) => [
-      { type: 'input_image', image_url: `data:image/png;base64,${'A'.repeat(bytes)}` },
-    ];
-    const large = await post({
-      model: 'sim-echo',
-      input: [{ role: 'user', content: image(8 * 1024 * 1024) }],
-    });
+    const image = { type: 'input_image', image_url: `data:image/png;base64,${'A'.repeat(1024 * 1024)}` };
+    const images = (count: number) =>
+      Array.from({ length: count }, () => ({ role: 'user', content: [image] }));
+    const large = await post({ model: 'sim-echo', input: images(16) });
     assert.equal(large.status, 413);
     assert.equal(large.headers.get('privatemode-proxy-error'), 'body_too_large');
     assert.match(
       await large.text(),
-      /input\[0\] has a string of more than 8388608 bytes\. Send smaller.*"param":"input\[0\]"/,
+      /the request has more than 16777216 bytes\. Send smaller.*"param":"request"/,
     );
     assert.equal(stack.simulator.counts['inference'], before);
-    const input = Array.from({ length: 12 }, () => ({ role: 'user', content: image(1024 * 1024) }));
-    const whole = await post({ model: 'sim-echo', input });
+    const whole = await post({ model: 'sim-echo', input: images(15) });
     assert.equal(whole.status, 200, await whole.text());
     assert.equal(stack.simulator.counts['inference'], (before ?? 0) + 1);
   });

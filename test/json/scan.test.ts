@@ -85,6 +85,28 @@ describe('JSON scan, members', () => {
   });
 });
 
+describe('JSON scan, a text that may end too early', () => {
+  const complete = (text: string) => scan(text, { array: true, partial: true }).members.length;
+
+  it('gives the members that are complete, and refuses all the same what can be no JSON', () => {
+    assert.deepEqual(['[', '[{"a":1', '["x"', '["x",{}', '[1,2'].map(complete), [0, 0, 1, 2, 1]);
+    assert.throws(() => complete('[{"a":1]'), { code: 'invalid_json' });
+  });
+});
+
+describe('JSON scan, numbers that a double may not hold', () => {
+  it('gives those with an exponent and those of more than 15 bytes, by member', () => {
+    const text =
+      '{"a":[1,18446744073709551615,{"b":1e400}],"c":-0.5E-7,"d":123456789012345,"e":0.12345678901234}';
+    const numbers = scan(text).members.map((member) =>
+      Array.from({ length: member.numbers.length / 2 }, (_, i) =>
+        text.slice(member.numbers[2 * i], member.numbers[2 * i + 1]),
+      ),
+    );
+    assert.deepEqual(numbers, [['18446744073709551615', '1e400'], ['-0.5E-7'], [], ['0.12345678901234']]);
+  });
+});
+
 describe('JSON scan, counts', () => {
   const countsOf = ({ values, objectMembers, depth }: ReturnType<typeof scan>) => [
     values,

@@ -2,29 +2,30 @@
 
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { Decrypter } from '../../lib/pipeline/decrypter.ts';
-import { RequestTranslation, type TranslatedRequest } from '../../lib/responses-api/translate-request.ts';
+import {
+  type TranslatedRequest,
+  translateRequest as translateInTurns,
+} from '../../lib/responses-api/translate-request.ts';
 import { ResponseStream } from '../../lib/responses-api/translate-stream.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: what was read back is compared, not used
 export type Json = Record<string, any>;
 
-/** Translates a body that is there, at once: the chat request as JSON, and what is said of it. */
-export function translateRequest(body: Uint8Array): TranslatedRequest & { readonly body: Buffer } {
-  const translation = new RequestTranslation();
-  translation.feed(body);
-  const pieces = translation.pieces();
-  const written: Uint8Array[] = [];
+/** Translates a body at once. */
+export function translateRequest(body: Buffer): TranslatedRequest & { readonly turns: number } {
+  const steps = translateInTurns(body);
+  let turns = 1;
   for (;;) {
-    const { done, value } = pieces.next();
-    if (done) return { ...value, body: Buffer.concat(written) };
-    written.push(value);
+    const { done, value } = steps.next();
+    if (done) return { ...value, turns };
+    turns += 1;
   }
 }
 
 export const translated = (request: object): ReturnType<typeof translateRequest> =>
   translateRequest(Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request })));
 
-export const chatOf = (request: object): Json => JSON.parse(translated(request).body.toString());
+export const chatOf = (request: object): Json => JSON.parse(translated(request).chat.toString());
 
 const HEAD = { id: 'chat-1', object: 'chat.completion.chunk', created: 1_700_000_000, model: 'real-model' };
 export const USAGE = {

@@ -1,60 +1,9 @@
-/**
- * Requests that are made to cost more than their bytes: lists of every kind, with names that collide. Steps
- * are counted, not time.
- */
+/** Requests that are made to cost more than their bytes: what bounds them, and where others have their turn. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RequestRefusal } from '../../lib/responses-api/request-refusal.ts';
-import { RequestTranslation } from '../../lib/responses-api/translate-request.ts';
-import { countSteps } from '../support/processes/count-steps.ts'; // before what it counts
+import { translateRequest } from '../../lib/responses-api/translate-request.ts';
 import { type Json, translated } from './chat-side.ts';
-
-const fnv = (text: string, from = 0x811c9dc5): number => {
-  let hash = from;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return hash >>> 0;
-};
-
-/** Two pairs of characters after which the hash is the same, whichever came. */
-function collidingPairs(from: number): readonly [string, string] {
-  const seen = new Map<number, number>();
-  for (let code = 0x100; code < 0xd800; code++) {
-    const high = Math.imul(from ^ code, 0x01000193) >>> 16;
-    const other = seen.get(high);
-    seen.set(high, code);
-    if (other === undefined) continue;
-    const first = fnv(String.fromCharCode(other), from);
-    const low = (first ^ fnv(String.fromCharCode(code), from)) & 0xffff;
-    // The second characters differ as the lower halves do; neither may be a surrogate or need an escape.
-    for (let second = 0x100; second < 0xd800; second++) {
-      const twin = second ^ low;
-      if (twin < 0x100 || twin >= 0xd800) continue;
-      return [String.fromCharCode(other, second), String.fromCharCode(code, twin)];
-    }
-  }
-  throw new Error('no pair');
-}
-
-/** 1024 names that have one digest, where the key begins like that. */
-function namesOfOneDigest(kind: string, namespace: string | null): string[] {
-  const prefix = JSON.stringify([kind, namespace, '']).slice(0, -2);
-  let hash = fnv(`0${prefix}`);
-  let names = [''];
-  for (let stage = 0; stage < 10; stage++) {
-    const pairs = collidingPairs(hash);
-    names = names.flatMap((name) => pairs.map((pair) => name + pair));
-    hash = fnv(pairs[0], hash);
-  }
-  return names;
-}
-
-const NAMES: Readonly<Record<string, (kind: string, namespace: string | null) => readonly string[]>> = {
-  'share one digest': namesOfOneDigest,
-  'share one beginning': () => Array.from({ length: 1024 }, (_, i) => `${'x'.repeat(80)}${i}`),
-  'contain dots': () => Array.from({ length: 1024 }, (_, i) => `a.${i}`),
-  'are plain': () => Array.from({ length: 1024 }, (_, i) => `f${i}`),
-  'are all the same': () => Array(1024).fill('f'),
-};
 
 const fn = (name: string) => ({ type: 'function', name, parameters: {} });
 const custom = (name: string) => ({ type: 'custom', name });
@@ -62,172 +11,115 @@ const user = { role: 'user', content: 'x' };
 const call = (name: string) => ({ type: 'function_call', call_id: 'c', name, arguments: '{}' });
 const namespaced = (tools: readonly object[]) => ({ type: 'namespace', name: 'n', tools });
 
-interface List {
-  readonly kind: string;
-  readonly namespace?: string;
-  readonly request: (names: readonly string[]) => Json;
-}
-const LISTS: Readonly<Record<string, List>> = {
-  tools: { kind: 'function', request: (names) => ({ tools: names.map(fn) }) },
-  'custom tools': { kind: 'custom', request: (names) => ({ tools: names.map(custom) }) },
-  'tools of a namespace': {
-    kind: 'function',
-    namespace: 'n',
-    request: (names) => ({ tools: [namespaced(names.map(fn))] }),
-  },
-  namespaces: {
-    kind: 'function',
-    request: (names) => ({ tools: names.map((name) => ({ ...namespaced([fn('f')]), name })) }),
-  },
-  'hosted tools': { kind: '', request: (names) => ({ tools: names.map((type) => ({ type })) }) },
-  'additional tools': {
-    kind: 'function',
-    request: (names) => ({ input: [{ type: 'additional_tools', tools: names.map(fn) }, user] }),
-  },
-  'tools that a search found': {
-    kind: 'function',
-    request: (names) => ({
-      input: [{ type: 'tool_search_output', execution: 'client', call_id: 'c', tools: names.map(fn) }],
-    }),
-  },
-  'earlier calls': { kind: 'function', request: (names) => ({ input: names.map(call) }) },
-  'earlier custom calls': {
-    kind: 'custom',
-    request: (names) => ({
-      input: names.map((name) => ({ type: 'custom_tool_call', call_id: 'c', name, input: '"' })),
-    }),
-  },
-  'tools that are allowed': {
-    kind: 'function',
-    request: (names) => ({
-      tools: names.map(fn),
-      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: names.map(fn) },
-    }),
-  },
-  'namespaces that are allowed': {
-    kind: 'function',
-    namespace: 'n',
-    request: (names) => ({
-      tools: [namespaced(names.map(fn))],
-      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: names.map(() => namespaced([])) },
-    }),
-  },
-  'parts of a message': {
-    kind: '',
-    request: (names) => ({
-      input: [{ role: 'user', content: names.map((text) => ({ type: 'input_text', text })) }],
-    }),
-  },
-  'instructions that lead': {
-    kind: '',
-    request: (names) => ({ input: names.map((content) => ({ role: 'developer', content })) }),
-  },
-  reasoning: {
-    kind: '',
-    request: (names) => ({
-      input: [
-        ...names.map((text) => ({ type: 'reasoning', content: [{ type: 'reasoning_text', text }] })),
-        user,
-      ],
-    }),
-  },
-  'outputs to include': { kind: '', request: (names) => ({ include: names }) },
-};
+const MIB = 1024 * 1024;
 
-const stepsOf = (work: () => void): number =>
-  countSteps((file) => /^lib\/(?:responses-api|pipeline\/json)\//.test(file), work);
-
-/**
- * The most steps between two pieces of the chat request. The body comes in one piece: nothing may depend on
- * how it is cut.
- */
-function longestTurn(request: Json): number {
-  const translation = new RequestTranslation();
-  translation.feed(Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request })));
-  let longest = 0;
-  const pieces = translation.pieces();
-  for (let done = false; !done; ) {
-    const steps = stepsOf(() => {
-      done = pieces.next().done === true;
-    });
-    longest = Math.max(longest, steps);
-  }
-  return longest;
-}
-
-describe('a Responses request whose lists are long', () => {
-  for (const [what, { kind, namespace = null, request }] of Object.entries(LISTS)) {
-    // Names are made for all lists by one function, so names of every kind in one of them are enough.
-    const kinds = what === 'tools' ? Object.entries(NAMES) : Object.entries(NAMES).slice(0, 1);
-    for (const [which, make] of kinds) {
-      it(`costs steps in proportion to its bytes for a list of ${what} whose names or texts ${which}`, () => {
-        const names = make(kind, namespace);
-        const [few, many] = [128, 500].map((count) => {
-          const asked = request(names.slice(0, count));
-          return stepsOf(() => translated(asked)) / JSON.stringify(asked).length;
-        });
-        assert.ok(many! < 1.5 * few!, `${few} steps a byte, then ${many}`);
-      });
-    }
-  }
-
-  const text = 'x'.repeat(1_000);
-  const SHARED: Readonly<Record<string, object>> = {
-    'calls in one message': { ...call('f'), arguments: text },
-    'instructions in one message': { role: 'developer', content: text },
-    'reasoning of one message': { type: 'reasoning', content: [text] },
-    'tools in many items': { type: 'additional_tools', tools: [{ ...fn('f'), description: text }] },
+describe('a Responses request is refused with 413 beyond', () => {
+  const values = (count: number) => ({ metadata: { a: Array(count).fill(0) } });
+  const members = (count: number) => ({
+    metadata: Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, 0])),
+  });
+  const levels = (count: number) => {
+    let parameters: object = {};
+    for (let level = 1; level < count; level++) parameters = { a: parameters };
+    return { tools: [{ ...fn('f'), parameters }] };
   };
-  for (const [what, item] of Object.entries(SHARED)) {
-    it(`blocks other requests no longer if it has more items: ${what}`, () => {
-      const turn = (count: number) => longestTurn({ input: [...Array(count).fill(item), user] });
-      // The engine loses a part of the counts in one run of twenty; it never adds any.
-      const few = Math.max(turn(50), turn(50), turn(50));
-      const many = turn(200);
-      assert.ok(many < 1.5 * few, `${few} steps, then ${many}`);
+  const bytes = (count: number) => ({ metadata: { a: 'x'.repeat(count) } });
+  const numbers = (count: number) =>
+    `{"model":"m","input":"x","metadata":{"a":[${Array(count).fill('1e400').join(',')}]}}`;
+  const sizeOf = (request: Json) => JSON.stringify({ model: 'm', input: 'hi', ...request }).length;
+
+  // The request itself, its other members and `a` count, too.
+  const MOST: readonly [what: string, accepted: Json, refused: Json][] = [
+    ['200,000 values', values(200_000 - 5), values(200_000 - 4)],
+    ['20,000 members of objects', members(20_000 - 3), members(20_000 - 2)],
+    ['64 levels', levels(64 - 3), levels(64 - 2)],
+    ['16 MiB', bytes(16 * MIB - sizeOf(bytes(0))), bytes(16 * MIB - sizeOf(bytes(0)) + 1)],
+  ];
+  const tooLarge = { code: 'body_too_large', status: 413, api: { param: 'request', code: 'invalid_value' } };
+  for (const [what, accepted, refused] of MOST) {
+    it(what, () => {
+      assert.doesNotThrow(() => translated(accepted));
+      assert.throws(() => translated(refused), tooLarge);
     });
   }
 
-  const PARTS = Array(33_000).fill({ type: 'input_text', text: '' });
-  const LARGEST: Readonly<Record<string, Json>> = {
-    'a message of many parts': { input: [{ role: 'user', content: PARTS }] },
-    'instructions of many parts': { input: [{ role: 'system', content: PARTS }, user] },
-    'reasoning of many texts': { input: [{ type: 'reasoning', content: Array(99_000).fill('') }, user] },
-    'many tools of one name': { tools: Array(24_000).fill(fn('f')) },
-    'many choices of one tool': {
-      tools: [fn('f')],
-      tool_choice: { type: 'allowed_tools', mode: 'auto', tools: Array(24_000).fill(fn('f')) },
-    },
-    'a custom call that is all quotes': {
-      input: [{ type: 'custom_tool_call', call_id: 'c', name: 'f', input: '"'.repeat(250_000) }],
-    },
-    'arguments of many numbers': {
-      input: [{ ...call('f'), arguments: JSON.stringify({ a: Array(500_000).fill(0) }) }],
-    },
-    'a schema of many numbers': { tools: [{ ...fn('f'), parameters: { enum: Array(99_000).fill(0) } }] },
-    'a text of 2 MiB': { input: 'x'.repeat(2 * 1024 * 1024) },
-  };
-  for (const [what, request] of Object.entries(LARGEST)) {
-    it(`blocks other requests for 3 million steps at most: ${what}`, () => {
-      const steps = longestTurn(request);
-      assert.ok(steps < 3_000_000, String(steps));
-    });
-  }
-
-  it('has a unique chat name for each tool, even if digests collide and numbered names are taken', () => {
-    const names = namesOfOneDigest('function', null).slice(0, 500);
-    const first = translated({ tools: names.slice(0, 2).map(fn) });
-    const [, second = ''] = [...first.context.origins.keys()];
-    const numbered = Array.from({ length: 500 }, (_, i) => second.replace(/\d+$/, String(i + 2)));
-    const { context } = translated({ tools: [...names, ...numbered].map(fn) });
-    assert.deepEqual(
-      [...context.origins.values()].map(({ name }) => name).sort(),
-      [...names, ...numbered].sort(),
-    );
-    for (const name of context.origins.keys()) assert.match(name, /^[\w-]{1,64}$/);
+  it('20,000 numbers that no double holds', () => {
+    const translate = (count: number) => () => [...translateRequest(Buffer.from(numbers(count)))];
+    assert.doesNotThrow(translate(20_000));
+    assert.throws(translate(20_001), tooLarge);
   });
 
-  const names = NAMES['are plain']!('', null);
+  it('those limits before any of it is parsed', (t) => {
+    const parse = t.mock.method(JSON, 'parse');
+    for (const [, , refused] of MOST) assert.throws(() => translated(refused), tooLarge);
+    assert.equal(parse.mock.callCount(), 0);
+  });
+});
+
+describe('a Responses request leaves others their turn', () => {
+  /** The longest text that is parsed or written in one turn, and the turns. */
+  function longestOf(t: import('node:test').TestContext, request: Json) {
+    const body = Buffer.from(JSON.stringify({ model: 'm', input: 'hi', ...request }));
+    const { parse, stringify } = JSON;
+    let now = 0;
+    t.mock.method(JSON, 'parse', (text: string) => {
+      now += text.length;
+      return parse(text);
+    });
+    t.mock.method(JSON, 'stringify', (value: unknown) => {
+      const text = stringify(value);
+      now += text?.length ?? 0;
+      return text;
+    });
+    let longest = 0;
+    let turns = 0;
+    const steps = translateRequest(body);
+    for (let done = false; !done; turns++) {
+      now = 0;
+      done = steps.next().done === true;
+      longest = Math.max(longest, now);
+    }
+    t.mock.restoreAll();
+    return { longest, turns };
+  }
+
+  const text = 'x'.repeat(50_000);
+  const SPLIT: readonly [what: string, request: (count: number) => Json][] = [
+    ['message', (count) => ({ input: Array(count).fill({ role: 'user', content: text }) })],
+    [
+      'output',
+      (count) => ({ input: Array(count).fill({ type: 'function_call_output', call_id: 'c', output: text }) }),
+    ],
+    [
+      'tool in an item of its own',
+      (count) => ({
+        input: [
+          ...Array.from({ length: count }, (_, i) => ({
+            type: 'additional_tools',
+            tools: [{ ...fn(`f${i}`), description: text }],
+          })),
+          user,
+        ],
+      }),
+    ],
+  ];
+  for (const [what, request] of SPLIT) {
+    it(`after each ${what}`, (t) => {
+      const { longest, turns } = longestOf(t, request(50));
+      assert.ok(turns > 50, String(turns));
+      assert.ok(longest < 3 * text.length, String(longest));
+    });
+  }
+
+  it('within the arguments of one call, which are scanned and not parsed', (t) => {
+    const args = `{"a":[${'0,'.repeat(MIB)}0]}`;
+    const { turns } = longestOf(t, { input: [{ ...call('f'), arguments: args }] });
+    assert.ok(turns >= 2 * 4, String(turns)); // 2 MiB of the body, of the input and of the arguments
+  });
+});
+
+describe('a Responses request whose lists are long', () => {
+  const names = Array.from({ length: 1024 }, (_, i) => `f${i}`);
   const many = (count: number) => Array.from({ length: count }, (_, i) => `g${i}`);
   const MOST: Readonly<Record<string, (count: number) => Json>> = {
     tools: (count) => ({ tools: many(count).map(fn) }),
@@ -245,6 +137,19 @@ describe('a Responses request whose lists are long', () => {
       assert.throws(() => translated(request(1_025)), RequestRefusal);
     });
   }
+
+  it('has a unique chat name for each tool, whatever the tools are called', () => {
+    const origins = ['a.b', 'a_b', 'a b', 'x'.repeat(80), `${'x'.repeat(80)}y`];
+    const { context } = translated({ tools: [...origins.map(fn), ...origins.map(custom)] });
+    assert.equal(context.origins.size, 2 * origins.length);
+    for (const name of context.origins.keys()) assert.match(name, /^[\w-]{1,64}$/);
+  });
+
+  it('is refused if a tool is called as another one would be in chat', () => {
+    const [name = ''] = translated({ tools: [fn('a.b')] }).context.origins.keys();
+    assert.match(name, /^a_b_[0-9a-f]{16}$/);
+    assert.throws(() => translated({ tools: [fn(name), fn('a.b')] }), RequestRefusal);
+  });
 
   it('may name the same tools as often as it likes', () => {
     const again = Array.from({ length: 5 }, () => ({ type: 'additional_tools', tools: names.map(fn) }));

@@ -108,8 +108,8 @@ describe('a conversation that goes from Responses to chat and back', () => {
                 .map(toolOf),
             }),
           };
-          const { body, context } = translated(request);
-          const { messages } = JSON.parse(body.toString()) as { messages: Json[] };
+          const { chat, context } = translated(request);
+          const { messages } = JSON.parse(chat.toString()) as { messages: Json[] };
 
           assert.deepEqual(
             messages.filter(({ role }) => role === 'user').map(({ content }) => content),
