@@ -123,12 +123,12 @@ async function exchange(
   const timeoutMs = config.verificationTimeout;
   const verified = (): Promise<Epoch> => opened.acquire({ timeoutMs, signal });
   const salt = config.promptCacheSalt;
-  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined, salt);
+  const chat = createRequestBody(endpoint, request.headers.get('content-type') ?? undefined);
   const translator = endpoint.translatedTo === undefined ? undefined : createTranslator(requestId);
   const incoming = chat && (translator?.request(chat) ?? chat);
 
   const [body] = await Promise.all([
-    incoming && takeIn(given, incoming).then((taken) => injectSalt(taken, salt)),
+    incoming && takeIn(given, incoming).then((taken) => injectSalt(taken, { shared: salt })),
     verified(),
   ]);
 
@@ -168,8 +168,7 @@ async function takeIn<T>(given: Incoming, incoming: RequestBody<T>): Promise<T> 
   for (;;) {
     const chunk = await nextChunk(given);
     if (chunk === undefined) return incoming.finish();
-    // `incoming` keeps the chunk. A stream of the application may reuse its memory, so it keeps a copy.
-    incoming.feed(given.isText ? chunk : new Uint8Array(chunk));
+    incoming.feed(chunk);
   }
 }
 

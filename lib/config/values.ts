@@ -218,7 +218,7 @@ export function parseMode(flag: string, text: string): number {
 }
 
 /**
- * A model name as lib/pipeline/json/unencrypted-members.ts accepts it, but without the characters that
+ * A model name as lib/pipeline/plain-members.ts accepts it, but without the characters that
  * separate names here.
  */
 const MODEL_NAME = /^[^\0-\x1f\x7f,=*]{1,256}$/;

@@ -70,7 +70,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   let body: (ReceivedBody & SaltedBody) | undefined;
   const [requested] = await Promise.all([
     takeIn(exchange).then(({ requested, body: taken }) => {
-      body = taken && injectSalt(taken, saltOf(exchange).shared);
+      body = taken && injectSalt(taken, saltOf(exchange));
       return requested;
     }),
     verified().then(() => accounts.stage('epoch')),

@@ -5,9 +5,11 @@ import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
+import type { SaltRule } from '../pipeline/inject-salt.ts';
 import {
   createRequestBody,
   type ParsedBody,
+  type Pause,
   type Rename,
   type RequestBody,
 } from '../pipeline/request-body.ts';
@@ -34,9 +36,10 @@ export const SHORT_PIECE = 4 * 1024;
  * latest when the response is closed.
  */
 export async function receive<T extends object>(
-  { deps, req, res, life, accounts }: Exchange,
+  exchange: Exchange,
   incoming: RequestBody<T>,
 ): Promise<ReceivedBody<T>> {
+  const { deps, req, res, life, accounts } = exchange;
   const { maxBodyBytes, minUploadRate } = deps.settings;
   const { signal } = life;
   const { bytes } = accounts.stats;
@@ -58,16 +61,21 @@ export async function receive<T extends object>(
 
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  const chunks: Uint8Array[] = []; // those worth releasing; short pieces are copied
   let failed = false;
 
   const settle = (): void => {
+    free();
     stopLooking();
     signal.removeEventListener('abort', interrupted);
   };
   const release = (): void => {
-    for (const chunk of chunks.splice(0)) releaseMemory(chunk);
+    incoming.release();
     reservation.release();
+  };
+  let spent: Uint8Array | undefined; // the last chunk: the parser of HTTP may not have done with it
+  const free = (): void => {
+    if (spent !== undefined) releaseMemory(spent);
+    spent = undefined;
   };
   const fail = (error: Error): void => {
     if (failed) return;
@@ -92,8 +100,9 @@ export async function receive<T extends object>(
     try {
       if (bytes.fromClient > maxBodyBytes) throw tooLarge(maxBodyBytes);
       if (!announced) reservation.grow(chunk.length);
-      if (chunk.length >= SHORT_PIECE) chunks.push(chunk);
       incoming.feed(chunk);
+      free();
+      if (deps.dumper === undefined) spent = chunk; // a dump is still being written
     } catch (thrown) {
       fail(asPrivatemodeError(thrown));
     }
@@ -110,10 +119,8 @@ export async function receive<T extends object>(
     settle();
     if (failed) return;
     accounts.uploaded();
-    new Promise<T>((done) => done(incoming.finish(reservation.grow))).then(
-      (prepared) => resolve({ ...prepared, release }),
-      fail,
-    );
+    const finish = () => incoming.finish(reservation.grow, turnsOf(exchange));
+    new Promise<T>((done) => done(finish())).then((prepared) => resolve({ ...prepared, release }), fail);
   });
   return promise;
 }
@@ -138,10 +145,9 @@ export interface TakenIn {
 export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   const { deps, req, res, match, caller, accounts } = exchange;
   const { client } = caller;
-  const { shared, mix } = saltOf(exchange);
   const rename = deps.aliases && renaming(exchange, deps.aliases);
   const contentType = req.headers['content-type'];
-  const incoming = createRequestBody(match.endpoint, contentType, shared, mix, rename);
+  const incoming = createRequestBody(match.endpoint, contentType, rename);
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();
@@ -150,7 +156,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   }
   const translator =
     match.endpoint.translatedTo === undefined ? undefined : deps.createTranslator?.(caller.requestId);
-  const body = await receive(exchange, translator?.request(incoming, turnsOf(exchange)) ?? incoming);
+  const body = await receive(exchange, translator?.request(incoming) ?? incoming);
   const repeated = translator && (await roomForRepeated(exchange, translator).catch(refusedAfter(body)));
   accounts.note({ toolsLeftOut: translator?.leftOut() });
   accounts.stage('received');
@@ -169,14 +175,9 @@ const refusedAfter =
     throw reason;
   };
 
-/**
- * `shared`: the salt of requests that bring none. `mix`: makes the salt that replaces the one that a request
- * brings; undefined: it keeps its own. With --clients, both are those of the client.
- */
-export const saltOf = ({ deps, caller: { client } }: Exchange) =>
-  client === undefined
-    ? { shared: deps.salt.shared, mix: undefined }
-    : { shared: client.sharedSalt, mix: client.mixSalt };
+/** Which salts requests get; with --clients, those of the client. */
+export const saltOf = ({ deps, caller: { client } }: Exchange): SaltRule =>
+  client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
 
 /** The model that the path names, if that is an alias. */
 function aliasAskedAbout({ deps, match, accounts }: ForwardedExchange): string | undefined {
@@ -199,7 +200,7 @@ const renaming =
  * Otherwise it returns a promise that resolves when others have had their turn, and rejects if the exchange
  * is over.
  */
-function turnsOf({ deps: { clock }, life: { signal } }: Exchange): () => Promise<void> | undefined {
+function turnsOf({ deps: { clock }, life: { signal } }: Exchange): Pause {
   let since = clock.monotonic();
   return () => {
     if (clock.monotonic() - since < clock.times.turn) return undefined;

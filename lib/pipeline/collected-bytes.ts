@@ -1,4 +1,5 @@
 /** The bytes of a body that arrives in chunks, in one piece of memory. */
+import { releaseMemory } from '../envelope/message-cipher.ts';
 
 const FIRST_BYTES = 4096;
 
@@ -10,9 +11,10 @@ export class CollectedBytes {
   push(chunk: Uint8Array): void {
     const needed = this.length + chunk.length;
     if (needed > this.#memory.length) {
-      const larger = Buffer.allocUnsafeSlow(Math.max(needed, 2 * this.#memory.length, FIRST_BYTES));
-      larger.set(this.bytes());
-      this.#memory = larger;
+      const outgrown = this.#memory;
+      this.#memory = Buffer.allocUnsafeSlow(Math.max(needed, 2 * outgrown.length, FIRST_BYTES));
+      this.#memory.set(outgrown.subarray(0, this.length));
+      releaseMemory(outgrown);
     }
     this.#memory.set(chunk, this.length);
     this.length = needed;
@@ -21,5 +23,12 @@ export class CollectedBytes {
   /** All bytes so far; not a copy. */
   bytes(): Buffer {
     return this.#memory.subarray(0, this.length);
+  }
+
+  /** Frees the memory at once; nobody may read the bytes afterwards. */
+  release(): void {
+    releaseMemory(this.#memory);
+    this.#memory = Buffer.alloc(0);
+    this.length = 0;
   }
 }

@@ -25,7 +25,7 @@ export interface EncryptedBody {
 
 /** A stretch of the body: bytes as they are or, with a sealer, the plaintext of one message. */
 export interface Piece {
-  readonly bytes: readonly Uint8Array[];
+  readonly bytes: Uint8Array;
   readonly sealer?: MessageSealer;
 }
 
@@ -47,15 +47,14 @@ export function encryptBody(
       return { ...encrypted(formPieces(content, cipher, drawn), cipher), contentType };
     }
     case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
-      return encrypted([{ bytes: [content.bytes], sealer: cipher.seal() }], cipher);
+      return encrypted([{ bytes: content.bytes, sealer: cipher.seal() }], cipher);
   }
 }
 
 function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBody {
   let contentLength = 0;
   for (const { bytes, sealer } of pieces) {
-    const length = bytes.reduce((total, each) => total + each.length, 0);
-    contentLength += sealer === undefined ? length : cipher.sealedLength(length);
+    contentLength += sealer === undefined ? bytes.length : cipher.sealedLength(bytes.length);
   }
   return { contentLength, pieces };
 }
@@ -65,29 +64,30 @@ function encrypted(pieces: readonly Piece[], cipher: RequestCipher): EncryptedBo
  * are sealed.
  */
 function memberPieces(
-  { chain, members, plain, modelEdit }: JsonContent,
+  { bytes, members, plain, modelEdit }: JsonContent,
   edit: MemberEdit | undefined,
   cipher: RequestCipher,
 ): readonly Piece[] {
   const values: MemberEdit[] = members
     .filter(({ name }) => name !== edit?.name)
-    .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: chain.slices(start, end) }));
+    .map(({ name, start, end }) => ({ name, start, end, prefix: '', value: bytes.subarray(start, end) }));
   if (edit !== undefined) values.push(edit);
   const ordered = encryptionOrder(values, plain);
   const messages = cipher.sealAll(ordered.map(({ value }) => value));
   const changed: [MemberEdit, Piece][] = ordered.map((each, i) => {
     const message = messages[i]!;
-    return [each, 'head' in message ? { bytes: each.value, sealer: message } : { bytes: [message] }];
+    return [each, 'head' in message ? { bytes: each.value, sealer: message } : { bytes: message }];
   });
   if (modelEdit !== undefined) changed.push([modelEdit, { bytes: modelEdit.value }]);
   const pieces: Piece[] = [];
   let position = 0;
   for (const [{ start, end, prefix }, piece] of changed.sort(([a], [b]) => a.start - b.start)) {
-    pieces.push({ bytes: [...chain.slices(position, start), Buffer.from(prefix)] });
+    pieces.push({ bytes: bytes.subarray(position, start) });
+    if (prefix !== '') pieces.push({ bytes: Buffer.from(prefix) });
     pieces.push(piece);
     position = end;
   }
-  pieces.push({ bytes: chain.slices(position, chain.length) });
+  pieces.push({ bytes: bytes.subarray(position) });
   return pieces;
 }
 
@@ -111,8 +111,8 @@ function formPieces(
   const pieces: Piece[] = [];
   const part = (headers: string, bytes: Uint8Array, sealed: boolean): void => {
     const before = pieces.length === 0 ? '' : '\r\n';
-    pieces.push({ bytes: [Buffer.from(`${before}--${boundary}\r\n${headers}\r\n\r\n`)] });
-    pieces.push(sealed ? { bytes: [bytes], sealer: cipher.seal() } : { bytes: [bytes] });
+    pieces.push({ bytes: Buffer.from(`${before}--${boundary}\r\n${headers}\r\n\r\n`) });
+    pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
   };
   for (const [name, bytes] of byName(parts.values)) {
     part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));
@@ -121,7 +121,7 @@ function formPieces(
     const disposition = `Content-Disposition: form-data; name=${quoted(name)}; filename=${quoted(name)}`;
     part(`${disposition}\r\nContent-Type: application/octet-stream`, bytes, true);
   }
-  pieces.push({ bytes: [Buffer.from(`\r\n--${boundary}--\r\n`)] });
+  pieces.push({ bytes: Buffer.from(`\r\n--${boundary}--\r\n`) });
   return pieces;
 }
 
@@ -134,9 +134,7 @@ const STEP_BYTES = 32 * 1024;
 function* stepsOf(pieces: readonly Piece[]): Generator<[Uint8Array, MessageSealer | undefined]> {
   for (const { bytes, sealer } of pieces) {
     if (sealer !== undefined) yield [sealer.head(), undefined];
-    for (const each of bytes) {
-      for (let i = 0; i < each.length; i += STEP_BYTES) yield [each.subarray(i, i + STEP_BYTES), sealer];
-    }
+    for (let i = 0; i < bytes.length; i += STEP_BYTES) yield [bytes.subarray(i, i + STEP_BYTES), sealer];
     if (sealer !== undefined) yield [sealer.final(), undefined];
   }
 }

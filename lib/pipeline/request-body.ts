@@ -1,37 +1,51 @@
 /**
- * Takes in the body of a request, and checks it while it arrives. The next stages are inject-salt.ts and
- * encrypt-body.ts.
+ * Takes in the body of a request, and checks it once it is complete: nothing of it can leave before. The next
+ * stages are inject-salt.ts and encrypt-body.ts.
  */
-
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { type Member, scanInTurns } from '../json/scan.ts';
 import { CollectedBytes } from './collected-bytes.ts';
 import { boundaryOf, type FormParts, readForm } from './form.ts';
-import { type ByteChain, createByteChain } from './json/byte-chain.ts';
-import { createJsonIndex, type JsonMember } from './json/json-index.ts';
+import { checkMediaUrls } from './media-urls.ts';
+import { parsedElements } from './parsed-elements.ts';
 import {
   askedInForm,
   askedInJson,
-  createPromptCounts,
+  countPrompts,
   demandRules,
   MAX_DECODED_BYTES,
   type UsageWanted,
-} from './json/unencrypted-members.ts';
-import { createMediaScan } from './media-scan.ts';
-import { createShardKeyScan, type MixSalt, type ShardKeyScan } from './shard-key.ts';
-import { createWebToolScan } from './web-tools.ts';
+} from './plain-members.ts';
 
 export type { UsageWanted };
 
+/**
+ * Called between the parts of long work: undefined if the work may go on, else a promise that resolves when
+ * others have had their turn.
+ */
+export type Pause = () => Promise<void> | undefined;
+
 /** A request body on its way in: fed as it arrives, ready when it is complete. */
 export interface RequestBody<T = ParsedBody> {
-  /** Takes the next chunk, by reference. Throws a typed 400 as soon as the body cannot become valid. */
+  /** Takes the next chunk, and keeps nothing of it. Throws a typed 400 if the body cannot become valid. */
   feed(chunk: Uint8Array): void;
   /**
    * Call it once, after the last chunk. Throws, or rejects with, a typed 400. `hold` reserves memory for what
    * is kept beside the body, or throws.
    */
-  finish(hold?: (bytes: number) => void): T | Promise<T>;
+  finish(hold?: (bytes: number) => void, pause?: Pause): T | Promise<T>;
+  /** Frees the memory of the body. Nobody may read what `finish` gave afterwards. */
+  release(): void;
+}
+
+/** Does the work, with a pause between its steps where one is due; without any, the result is no promise. */
+export function inTurns<T>(steps: Generator<undefined, T>, pause?: Pause): T | Promise<T> {
+  for (let step = steps.next(); ; step = steps.next()) {
+    if (step.done) return step.value;
+    const turn = pause?.();
+    if (turn !== undefined) return turn.then(() => inTurns(steps, pause));
+  }
 }
 
 /** A complete, valid request body in plaintext. */
@@ -60,8 +74,8 @@ export interface MemberEdit {
   readonly end: number;
   /** What goes before the value: nothing, or a comma, the name and a colon. */
   readonly prefix: string;
-  /** JSON text of the value, in pieces. */
-  readonly value: readonly Uint8Array[];
+  /** JSON text of the value. */
+  readonly value: Uint8Array;
 }
 
 /** The model to which a request for `model` goes instead; undefined if it goes to `model` itself. */
@@ -70,16 +84,14 @@ export type Rename = (model: string) => string | undefined;
 /** A JSON object, and where its members stand in it. */
 export interface JsonContent {
   readonly kind: 'json';
-  readonly chain: ByteChain;
-  readonly members: readonly JsonMember[];
-  /** Position of the first byte inside the object. */
-  readonly bodyStart: number;
+  readonly bytes: Buffer;
+  readonly members: readonly Member[];
   /** The members that are not encrypted. */
   readonly plain: ReadonlySet<string>;
   /** What replaces the value of `model`; undefined: it stays. */
   readonly modelEdit?: MemberEdit | undefined;
-  /** Undefined if the endpoint has no salt. */
-  readonly shardKeyScan?: ShardKeyScan | undefined;
+  /** Whether the endpoint has a salt. */
+  readonly salted: boolean;
 }
 
 /** A form, taken apart. */
@@ -94,154 +106,139 @@ export interface FormContent {
 type BodyRules = Pick<Endpoint, 'id' | 'codec' | 'requestPlain' | 'salted'>;
 
 /**
- * Begins to take in a request body of that endpoint; returns undefined if the endpoint takes none.
- * `sharedSalt` must be the same salt that injectSalt gets afterwards, because the shard key of a prompt is
- * hashed under this salt while the body arrives. `mixSalt` replaces a salt that the body brings, and `rename`
+ * Begins to take in a request body of that endpoint; returns undefined if the endpoint takes none. `rename`
  * replaces the model. Throws invalid_multipart if the endpoint takes a form and the content type is not one.
  */
 export function createRequestBody(
   endpoint: BodyRules,
   contentType: string | undefined,
-  sharedSalt: string | undefined,
-  mixSalt?: MixSalt,
   rename?: Rename,
 ): RequestBody | undefined {
   switch (endpoint.codec) {
-    case 'json': {
-      const body = createJsonBody(endpoint, sharedSalt, mixSalt, rename);
-      const type = NO_JSON.exec(contentType ?? '')?.[0].toLowerCase();
-      return type === undefined ? body : notJson(body, type);
+    case 'json':
+      demandRules('json', endpoint.requestPlain);
+      return createBody((body) => readJson(body, endpoint, contentType, rename));
+    case 'multipart': {
+      demandRules('multipart', endpoint.requestPlain);
+      const boundary = boundaryOf(contentType);
+      return createBody((body) => readFields(readForm(body, boundary), endpoint, rename));
     }
-    case 'multipart':
-      return createFormBody(endpoint, contentType, rename);
     case 'raw':
-      return createRawBody();
+      return createBody(readRaw);
     case 'none':
       return undefined;
   }
+}
+
+type Reading = Generator<undefined, ParsedBody>;
+
+/** Collects a body, which `read` then reads in turns. */
+function createBody(read: (body: Buffer) => Reading): RequestBody {
+  const body = new CollectedBytes();
+  return {
+    feed: (chunk) => body.push(chunk),
+    finish: (_hold, pause) => inTurns(read(body.bytes()), pause),
+    release: () => body.release(),
+  };
 }
 
 /** Content types that are not JSON. Some clients send JSON under them, so it is accepted. */
 const NO_JSON =
   /^(?:multipart\/form-data|text\/(?:plain|html|xml|csv)|application\/(?:x-www-form-urlencoded|octet-stream|xml))/i;
 
-/** The same body, but the message of an invalid_json names the content type. */
-function notJson({ feed, finish }: RequestBody, type: string): RequestBody {
-  const named = <T>(step: () => T): T => {
-    try {
-      return step();
-    } catch (thrown) {
-      if (!(thrown instanceof PrivatemodeError) || thrown.code !== 'invalid_json') throw thrown;
-      throw new PrivatemodeError(
-        'invalid_json',
-        `the body is ${type}, and this endpoint takes JSON (Content-Type: application/json)`,
-      );
-    }
-  };
-  return { feed: (chunk) => named(() => feed(chunk)), finish: (hold) => named(() => finish(hold)) };
+/** Scans the body. The message of an invalid_json names the content type if that is not JSON. */
+function* scanned(body: Buffer, contentType: string | undefined): Generator<undefined, readonly Member[]> {
+  try {
+    return (yield* scanInTurns(body)).members;
+  } catch (thrown) {
+    const type = NO_JSON.exec(contentType ?? '')?.[0].toLowerCase();
+    const isNoJson = thrown instanceof PrivatemodeError && thrown.code === 'invalid_json';
+    if (type === undefined || !isNoJson) throw thrown;
+    const message = `the body is ${type}, and this endpoint takes JSON (Content-Type: application/json)`;
+    throw new PrivatemodeError('invalid_json', message);
+  }
 }
 
 /**
- * Indexes a JSON object as it arrives. `feed` throws invalid_json, duplicate_member, unsupported_member_name,
- * salt_too_short and context_too_large; `finish` throws invalid_json, missing_model, invalid_model,
- * invalid_plain_member, media_url_refused and hosted_tool_refused.
+ * Reads a JSON object. Throws invalid_json, duplicate_member, unsupported_member_name, missing_model,
+ * invalid_model, invalid_plain_member, media_url_refused, hosted_tool_refused and body_too_large.
  */
-function createJsonBody(
+function* readJson(
+  bytes: Buffer,
   { id, requestPlain: plain, salted }: BodyRules,
-  sharedSalt?: string,
-  mixSalt?: MixSalt,
-  rename?: Rename,
-): RequestBody {
-  demandRules('json', plain);
-  const chain = createByteChain();
+  contentType: string | undefined,
+  rename: Rename | undefined,
+): Reading {
+  const members = yield* scanned(bytes, contentType);
+  const prompts = id === 'completions' ? yield* countPrompts(bytes, members) : 0;
+  const asked = askedInJson(bytes, members, plain, prompts);
   // An endpoint with a salt may take messages, and the service inspects the media URLs in them.
-  const media = salted ? createMediaScan() : undefined;
-  const prompts = id === 'completions' ? createPromptCounts() : [];
-  const webTools = id === 'messages' ? createWebToolScan() : undefined;
-  const visitors = [media, webTools, ...prompts].filter((visitor) => visitor !== undefined);
-  const index = createJsonIndex({ visitors });
-  const shardKeyScan = salted ? createShardKeyScan(chain, index, sharedSalt, mixSalt) : undefined;
+  const messages = salted ? members.find(({ name }) => name === 'messages') : undefined;
+  if (messages !== undefined) yield* checkMediaUrls(bytes, messages);
+  const tools = id === 'messages' ? members.find(({ name }) => name === 'tools') : undefined;
+  if (tools !== undefined) yield* checkHostedTools(bytes, tools);
+  const model = rename?.(asked.model);
+  const modelEdit = model === undefined ? undefined : valueEdit(members, 'model', model);
+  const content = { kind: 'json', bytes, members, plain, modelEdit, salted } as const;
+  return { ...asked, model: model ?? asked.model, format: undefined, content };
+}
 
-  return {
-    feed(chunk) {
-      chain.push(chunk);
-      index.feed(chunk);
-      shardKeyScan?.advance();
-    },
-    finish() {
-      const members = index.finish();
-      const asked = askedInJson(chain, members, plain, prompts);
-      media?.check();
-      webTools?.check();
-      const { bodyStart } = index;
-      const model = rename?.(asked.model);
-      const modelEdit = model === undefined ? undefined : valueEdit(members, 'model', model);
-      const content = { kind: 'json', chain, members, bodyStart, plain, modelEdit, shardKeyScan } as const;
-      return { ...asked, model: model ?? asked.model, format: undefined, content };
-    },
-  };
+const WEB_SEARCH = 'web_search_';
+
+/**
+ * Throws hosted_tool_refused if a tool is Anthropic's web search. Anthropic's own service would search; the
+ * model server behind this proxy has no such tool, and its error says only that a member is missing. Names do
+ * not count, since clients may give such a name to a tool of their own.
+ */
+function* checkHostedTools(body: Buffer, tools: Member): Generator<undefined, void> {
+  for (const tool of yield* parsedElements(body, tools, [`"${WEB_SEARCH}`])) {
+    const type = (tool as { readonly type?: unknown } | null)?.type;
+    if (typeof type !== 'string' || !type.startsWith(WEB_SEARCH)) continue;
+    const shown = /^\d{8}$/.test(type.slice(WEB_SEARCH.length)) ? type : `${WEB_SEARCH}…`;
+    throw new PrivatemodeError('hosted_tool_refused', `the service has no tool ${shown}: it searches no web`);
+  }
 }
 
 /** The edit that gives the member `name` the value `text`; undefined if there is no such member. */
-export function valueEdit(
-  members: readonly JsonMember[],
-  name: string,
-  text: string,
-): MemberEdit | undefined {
+export function valueEdit(members: readonly Member[], name: string, text: string): MemberEdit | undefined {
   const present = members.find((member) => member.name === name);
-  return present && { ...present, prefix: '', value: [Buffer.from(JSON.stringify(text), 'utf8')] };
+  return present && { ...present, prefix: '', value: Buffer.from(JSON.stringify(text), 'utf8') };
 }
 
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
 const JSON_FORMAT = /json$/;
 
 /**
- * Takes a transcription form apart once it is complete. Throws invalid_multipart if the content type is no
- * form; `finish` throws as readForm does (the service keeps only the first of repeated fields), and
- * unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
+ * Reads a transcription form. Throws unsupported_response_format, missing_model, invalid_model and
+ * invalid_plain_member.
  */
-function createFormBody(
-  { requestPlain: plain }: BodyRules,
-  contentType: string | undefined,
-  rename?: Rename,
-): RequestBody {
-  demandRules('multipart', plain);
-  const boundary = boundaryOf(contentType);
-  const form = new CollectedBytes();
-  return {
-    feed: (chunk) => form.push(chunk),
-    finish() {
-      const parts = readForm(form.bytes(), boundary);
-      const text = (name: string): string | null | undefined => {
-        const bytes = parts.values.get(name);
-        if (bytes === undefined) return undefined;
-        return bytes.length > MAX_DECODED_BYTES ? null : Buffer.from(bytes).toString('utf8');
-      };
-      const format = text('response_format');
-      if (format === null || (format && !JSON_FORMAT.test(format))) {
-        throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
-      }
-      const asked = askedInForm(text);
-      const model = rename?.(asked.model);
-      if (model === undefined) return { ...asked, format, content: { kind: 'form', parts, plain } };
-      const values = new Map(parts.values).set('model', Buffer.from(model));
-      return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
-    },
+// biome-ignore lint/correctness/useYield: a form is read in one turn
+function* readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename?: Rename): Reading {
+  const text = (name: string): string | null | undefined => {
+    const bytes = parts.values.get(name);
+    if (bytes === undefined) return undefined;
+    return bytes.length > MAX_DECODED_BYTES ? null : Buffer.from(bytes).toString('utf8');
   };
+  const format = text('response_format');
+  if (format === null || (format && !JSON_FORMAT.test(format))) {
+    throw new PrivatemodeError('unsupported_response_format', 'only JSON answers can be encrypted');
+  }
+  const asked = askedInForm(text);
+  const model = rename?.(asked.model);
+  if (model === undefined) return { ...asked, format, content: { kind: 'form', parts, plain } };
+  const values = new Map(parts.values).set('model', Buffer.from(model));
+  return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
 }
 
-/** Collects a body of any kind, which names no model. */
-function createRawBody(): RequestBody {
-  const body = new CollectedBytes();
-  return {
-    feed: (chunk) => body.push(chunk),
-    finish: () => ({
-      model: undefined,
-      streaming: false,
-      choices: 1,
-      format: undefined,
-      usage: 'every',
-      content: { kind: 'raw', bytes: body.bytes() },
-    }),
-  };
+/** Reads a body of any kind, which names no model. */
+// biome-ignore lint/correctness/useYield: there is nothing to read
+function* readRaw(bytes: Buffer): Reading {
+  const asked = {
+    model: undefined,
+    streaming: false,
+    choices: 1,
+    format: undefined,
+    usage: 'every',
+  } as const;
+  return { ...asked, content: { kind: 'raw', bytes } };
 }

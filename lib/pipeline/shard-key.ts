@@ -1,11 +1,10 @@
 /**
- * Computes the shard key while the body arrives. The key is a fingerprint of the salted prompt, link by link:
- * by it the service finds the machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
+ * Computes the shard key: a fingerprint of the salted prompt, link by link. By it the service finds the
+ * machine that has the prompt's prefix cached (docs/protocol/inference.md 8).
  */
 import { sha256, sha256Latin1 } from '#crypto/digest';
 import { PrivatemodeError } from '../errors.ts';
-import type { ByteChain } from './json/byte-chain.ts';
-import type { JsonIndex, JsonMember } from './json/json-index.ts';
+import type { Member } from '../json/scan.ts';
 
 export const SALT_MEMBER = 'cache_salt';
 /** Bytes of the shortest salt. */
@@ -30,33 +29,33 @@ function numberText(written: string): string {
 }
 
 /**
- * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in pieces of UTF-8:
- * a string decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number
- * is longer than 24 MiB.
+ * The text of a member as the service reads it (docs/protocol/inference.md 8, "text()"), in UTF-8: a string
+ * decoded, arrays and objects raw, null empty. Throws context_too_large where a string or a number is longer
+ * than 24 MiB.
  */
-function memberText(chain: ByteChain, { kind, start, end }: JsonMember): readonly Uint8Array[] {
-  if (kind === 'object' || kind === 'array') return chain.slices(start, end);
-  if (kind === 'null') return [];
-  if (end - start > MAX_TEXT_BYTES) {
+function memberText(body: Buffer, { kind, start, end }: Member): Buffer {
+  const raw = body.subarray(start, end);
+  if (kind === 'object' || kind === 'array') return raw;
+  if (kind === 'null') return Buffer.alloc(0);
+  if (raw.length > MAX_TEXT_BYTES) {
     const message = `a text of the request is longer than ${MAX_TEXT_BYTES} bytes`;
     throw new PrivatemodeError('context_too_large', message);
   }
-  const raw = chain.bytes(start, end);
-  if (kind === 'number') return [Buffer.from(numberText(raw.toString('latin1')), 'latin1')];
-  if (kind !== 'string') return [raw];
-  return [raw.includes(0x5c) ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1)];
+  if (kind === 'number') return Buffer.from(numberText(raw.toString('latin1')), 'latin1');
+  if (kind !== 'string') return raw;
+  return raw.includes(0x5c) ? Buffer.from(JSON.parse(raw.toString('utf8')), 'utf8') : raw.subarray(1, -1);
 }
 
 /**
- * The text of the body's own salt; empty if the member is null or an empty string. Throws salt_too_short if
- * it has 1 to 31 bytes, and context_too_large.
+ * The text of the body's own salt; undefined if it has none, or one that is null or an empty string. Throws
+ * salt_too_short if it has 1 to 31 bytes, and context_too_large.
  */
-function saltText(chain: ByteChain, member: JsonMember): Buffer {
-  const text = Buffer.concat(memberText(chain, member));
-  if (text.length > 0 && text.length < SALT_BYTES) {
-    throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
-  }
-  return text;
+export function ownSalt(body: Buffer, members: readonly Member[]): Buffer | undefined {
+  const member = members.find(({ name }) => name === SALT_MEMBER);
+  const text = member && memberText(body, member);
+  if (text === undefined || text.length === 0) return undefined;
+  if (text.length >= SALT_BYTES) return text;
+  throw new PrivatemodeError('salt_too_short', 'cache_salt must be at least 32 bytes long');
 }
 
 /** The members whose texts are hashed, in this order. */
@@ -117,83 +116,12 @@ export function createShardKeyHash(salt: Uint8Array) {
   };
 }
 
-/** Makes the salt that replaces the one of a body. `own`: the text of the body's salt, in UTF-8. */
-export type MixSalt = (own: Uint8Array) => string;
-
-export type ShardKeyScan = ReturnType<typeof createShardKeyScan>;
-
-/**
- * Hashes the shard key of a body while it arrives, as long as its members come in the order of
- * CONTENT_MEMBERS and no other salt turns up. Otherwise `finish` hashes the complete body from the start.
- * `sharedSalt` counts if the body has no salt of its own. `mixSalt` makes the salt that replaces the body's
- * own. `advance` and `finish` throw context_too_large and salt_too_short.
- */
-export function createShardKeyScan(
-  chain: ByteChain,
-  index: JsonIndex,
-  sharedSalt: string | undefined,
-  mixSalt?: MixSalt,
-) {
-  let salt: Buffer | undefined = sharedSalt === undefined ? undefined : Buffer.from(sharedSalt, 'utf8');
-  let early: ReturnType<typeof createShardKeyHash> | undefined;
-  let possible = true; // to hash while the body arrives
-  let done = 0; // members dealt with
-  let rank = -1; // of the last content member hashed
-  let fed = 0; // absolute position up to which the arriving member is hashed
-
-  const takeSalt = (member: JsonMember): void => {
-    const own = saltText(chain, member);
-    if (own.length === 0) return;
-    scan.hasOwnSalt = true;
-    scan.mixedSalt = mixSalt?.(own);
-    const next = scan.mixedSalt === undefined ? own : Buffer.from(scan.mixedSalt, 'utf8');
-    if (early !== undefined && !next.equals(salt!)) possible = false;
-    salt = next;
-  };
-
-  /** Hashes a content member. Of an array or an object that is still arriving, it hashes what has arrived. */
-  const take = (member: JsonMember, complete: boolean): void => {
-    const at = CONTENT_MEMBERS.indexOf(member.name);
-    if (at < 0) return;
-    if (at < rank || salt === undefined) possible = false;
-    if (!possible || salt === undefined) return;
-    rank = at;
-    early ??= createShardKeyHash(salt);
-    if (member.kind === 'array' || member.kind === 'object') {
-      chain.slices(Math.max(fed, member.start), member.end).forEach(early.update);
-      fed = member.end;
-    } else if (complete) memberText(chain, member).forEach(early.update);
-  };
-
-  const scan = {
-    /** Whether the body has a salt of its own; final once it is complete. */
-    hasOwnSalt: false,
-    /** The salt that replaces the body's own; undefined if the body keeps its own. */
-    mixedSalt: undefined as string | undefined,
-    /** Call it after the index has taken a chunk: it hashes what can be hashed already. */
-    advance(): void {
-      for (; done < index.members.length; done++) {
-        const member = index.members[done]!;
-        if (member.name === SALT_MEMBER) takeSalt(member);
-        else take(member, true);
-      }
-      if (index.current !== undefined) take({ ...index.current, end: chain.length }, false);
-    },
-    /**
-     * Call it when the index is complete. Returns the key, or undefined if neither the body nor `sharedSalt`
-     * gives a salt.
-     */
-    finish(): string | undefined {
-      scan.advance();
-      if (salt === undefined) return undefined;
-      if (possible && early !== undefined) return early.digest();
-      const late = createShardKeyHash(salt);
-      for (const wanted of CONTENT_MEMBERS) {
-        const member = index.members.find(({ name }) => name === wanted);
-        if (member !== undefined) memberText(chain, member).forEach(late.update);
-      }
-      return late.digest();
-    },
-  };
-  return scan;
+/** The shard key of a prompt under that salt (UTF-8 bytes). Throws context_too_large. */
+export function shardKeyOf(body: Buffer, members: readonly Member[], salt: Uint8Array): string {
+  const hash = createShardKeyHash(salt);
+  for (const wanted of CONTENT_MEMBERS) {
+    const member = members.find(({ name }) => name === wanted);
+    if (member !== undefined) hash.update(memberText(body, member));
+  }
+  return hash.digest();
 }

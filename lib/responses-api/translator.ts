@@ -3,9 +3,9 @@
  * request.
  */
 import type { PrivatemodeError } from '../errors.ts';
+import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
-import { piecesOf } from '../pipeline/pieces.ts';
-import type { RequestBody } from '../pipeline/request-body.ts';
+import { inTurns, type RequestBody } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
@@ -35,16 +35,6 @@ const knownWord = (type: string): string => HOSTED.exec(type)?.[0] ?? 'other';
 /** What is kept of a translated request until its response has ended. */
 type Asked = Omit<TranslatedRequest, 'chat'>;
 
-/** Feeds the translation of `body` to `chat`, and yields between the parts of the work. */
-function* feedTranslated(body: Buffer, chat: RequestBody): Generator<undefined, Asked> {
-  const { chat: text, ...asked } = yield* translateRequest(body);
-  for (const piece of piecesOf(text)) {
-    chat.feed(piece);
-    yield;
-  }
-  return asked;
-}
-
 /** Makes the translator of one exchange. Its request must be complete before any other member is used. */
 export function createTranslator(requestId: string) {
   let request: Asked | undefined;
@@ -54,30 +44,29 @@ export function createTranslator(requestId: string) {
 
   return {
     /**
-     * Returns a body that collects the request and, once it is complete, feeds its translation to `chat`. It
-     * calls `pause` between the parts of the work and waits for it, so that other exchanges can run. Throws as
-     * translateRequest does. Memory is reserved once for all that the translation makes: the request is in
-     * memory as it came, parsed, and as a chat request at the same time.
+     * Returns a body that collects the request and, once it is complete, gives its translation to `chat`.
+     * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the request
+     * is in memory as it came, parsed, and as a chat request at the same time.
      */
-    request(chat: RequestBody, pause: () => Promise<void> | undefined = () => undefined): RequestBody {
-      const chunks: Uint8Array[] = [];
-      let length = 0;
+    request(chat: RequestBody): RequestBody {
+      const body = new CollectedBytes();
       return {
         feed(chunk) {
-          length += chunk.length;
-          demandShort(length);
-          chunks.push(chunk);
+          demandShort(body.length + chunk.length);
+          body.push(chunk);
         },
-        async finish(hold) {
-          hold?.(COPIES_OF_REQUEST * length);
-          const steps = feedTranslated(Buffer.concat(chunks.splice(0)), chat);
-          let step = steps.next();
-          for (; !step.done; step = steps.next()) {
-            const turn = pause();
-            if (turn !== undefined) await turn;
-          }
-          request = step.value;
-          return chat.finish(hold);
+        async finish(hold, pause) {
+          hold?.(COPIES_OF_REQUEST * body.length);
+          const translated = inTurns(translateRequest(body.bytes()), pause);
+          const { chat: text, ...asked } = translated instanceof Promise ? await translated : translated;
+          body.release();
+          chat.feed(text);
+          request = asked;
+          return chat.finish(hold, pause);
+        },
+        release() {
+          body.release();
+          chat.release();
         },
       };
     },

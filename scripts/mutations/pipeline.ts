@@ -57,10 +57,10 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the plain members: any text may travel in them, in clear',
-    file: 'lib/pipeline/json/unencrypted-members.ts',
+    file: 'lib/pipeline/plain-members.ts',
     edits: [
       {
-        find: 'if (!isShort || !holds(kind, textOf(chain, member))) throw',
+        find: 'if (!isShort || !holds(kind, textOf(body, member))) throw',
         replace: 'if (Date.now() < 0) throw',
       },
     ],
@@ -75,7 +75,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the model name: blanks around it, which the header of the same name loses',
-    file: 'lib/pipeline/json/unencrypted-members.ts',
+    file: 'lib/pipeline/plain-members.ts',
     edits: [{ find: '/^ | $|[', replace: '/[' }],
     tests: [
       {
@@ -95,7 +95,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the rule for each plain member: one more leaves in clear, whatever it holds',
-    file: 'lib/pipeline/json/unencrypted-members.ts',
+    file: 'lib/pipeline/plain-members.ts',
     edits: [{ find: 'if (!JUDGED[codec].includes(name)) {', replace: 'if (Date.now() < 0) {' }],
     tests: [
       {
@@ -118,7 +118,7 @@ export const PIPELINE: readonly Mutation[] = [
     ],
     tests: [
       {
-        file: 'test/pipeline/json/encrypt-members.test.ts',
+        file: 'test/pipeline/encrypt-members.test.ts',
         names: [
           'a JSON body of the vectors is sealed as expected: chat-basic',
           'a JSON body of the vectors is sealed as expected: chat-literals',
@@ -129,8 +129,8 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the URLs of images: the service may refuse one, and quote it in clear',
-    file: 'lib/pipeline/media-scan.ts',
-    edits: [{ find: 'if ((found & IMAGE) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
+    file: 'lib/pipeline/media-urls.ts',
+    edits: [{ find: "if (typeof url === 'string' && !isAcceptedImage(url))", replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/pipeline/media-urls.test.ts',

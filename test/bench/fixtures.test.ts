@@ -84,7 +84,7 @@ describe('fixtures of the benchmark', () => {
     const contentType = `multipart/form-data; boundary=${FORM_BOUNDARY}`;
     const stage = formBodyOf(contentType);
     for (const piece of audioForm({ unary: true }, 1_000_000)) stage.feed(piece);
-    const prepared = injectSalt(await stage.finish(), undefined);
+    const prepared = injectSalt(await stage.finish(), { shared: undefined });
     assert.equal(prepared.model, modelOf({ unary: true }));
     assert.ok(encryptStream(prepared, cipher()).contentLength > 2_000_000);
   });

@@ -255,7 +255,7 @@ function openTranslated(
 ): Opened {
   const translator = createTranslator('r-1');
   const isStream = exchange.events !== undefined;
-  const asking = translator.request({ feed() {}, finish: () => ({}) as never });
+  const asking = translator.request({ feed() {}, finish: () => ({}) as never, release() {} });
   asking.feed(Buffer.from(JSON.stringify({ model: 'm', input: 'asked', stream: isStream })));
   void asking.finish();
   if (isStream) {

@@ -144,13 +144,6 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     await eventually('an end before a second was over', async () => (await refused()) < 700);
   });
 
-  it('bad JSON gets 400 before the rest of the body has arrived', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t);
-    const asking = sending(post('{"model":}', { headers: ['Content-Length: 100000'] }));
-    assertError(await answerTo(asking), 400, 'invalid_json');
-    assert.equal(upstream.connections.total, 0);
-  });
-
   it('a request to a service that is not verified gets 503 not_ready before the rest of the body has arrived', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, {
       session: fakeSession({

@@ -44,8 +44,8 @@ describe('an encrypted body', () => {
     [11, 'a sealed body fell short of its length'],
   ] as const) {
     it(`fails if it has 10 bytes instead of the announced ${announced}, before its last byte is sent`, () => {
-      const halves = [Buffer.from('12345'), Buffer.from('67890')];
-      const body = { pieces: [{ bytes: halves }], contentLength: announced };
+      const pieces = [{ bytes: Buffer.from('12345') }, { bytes: Buffer.from('67890') }];
+      const body = { pieces, contentLength: announced };
       const sent: Uint8Array[] = [];
       const send = (): void => {
         for (const slice of sealedSlices(body)) sent.push(slice);
@@ -129,9 +129,10 @@ describe('an encrypted body', () => {
   ] as const) {
     it(`is not held in memory by its stream once the stream is ${how}, so that the prompt can be freed`, async () => {
       const { encrypted, prompt } = (() => {
-        const chunk = Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`);
-        const body = prepare(jsonBody(), [chunk]);
-        return { encrypted: encryptStream(body, fixedCipher()), prompt: new WeakRef(chunk.buffer) };
+        const body = prepare(jsonBody(), [Buffer.from(`{"model":"m","messages":"${'x'.repeat(1 << 20)}"}`)]);
+        assert.ok(body.content.kind === 'json');
+        const prompt = new WeakRef(body.content.bytes.buffer);
+        return { encrypted: encryptStream(body, fixedCipher()), prompt };
       })();
       encrypted.stream.read(0);
       const closed = once(encrypted.stream, 'close');

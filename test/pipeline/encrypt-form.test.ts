@@ -46,7 +46,7 @@ const FORM = [field('model', 'm'), file('file', 'RIFF')];
 async function prepareForm(chunks: Iterable<Uint8Array>, type = contentType): Promise<SaltedBody> {
   const form = formBodyOf(type);
   for (const chunk of chunks) form.feed(chunk);
-  return injectSalt(await form.finish(), undefined);
+  return injectSalt(await form.finish(), { shared: undefined });
 }
 
 /** The form as it goes to the service. */

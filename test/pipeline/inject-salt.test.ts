@@ -20,9 +20,9 @@ const plain = PLAIN_MEMBERS.C;
 
 /** The body as the service reads it after sealing. */
 async function received(text: string, configured: string | undefined): Promise<unknown> {
-  const body = takeIn(jsonBody({ salted: true }, configured), [Buffer.from(text)]);
+  const body = takeIn(jsonBody({ salted: true }), [Buffer.from(text)]);
   const sealed = await sealText(
-    injectSalt(body, configured, () => SALT),
+    injectSalt(body, { shared: configured }, () => SALT),
     fixedCipher(),
   );
   const opened = literalUnsealObject(EXCHANGE, sealed, [...plain]);
@@ -81,7 +81,7 @@ describe('cache salt injection', () => {
 
   it('keeps every other byte of the body', async () => {
     const text = '{ "n" : 1e+1 , "model":"m" }';
-    const prepared = prepare(jsonBody({ salted: true }, SALT), [Buffer.from(text)], SALT);
+    const prepared = prepare(jsonBody({ salted: true }), [Buffer.from(text)], SALT);
     const sealed = await sealText(prepared, fixedCipher());
     assert.match(sealed, /^\{ "n" : 1e\+1 , "model":"m","cache_salt":"[^"]+" \}$/);
   });
@@ -91,7 +91,7 @@ describe('cache salt injection', () => {
     const [first, second] = [salted(), salted()].map(({ content, shardKey, edit }) => {
       assert.equal(shardKey, undefined);
       assert.ok(content.kind === 'json');
-      return JSON.parse(edit!.value.toString()) as string;
+      return JSON.parse(Buffer.from(edit!.value).toString()) as string;
     });
     assert.equal(Buffer.from(first!, 'base64').length, 32);
     assert.notEqual(first, second);

@@ -6,31 +6,22 @@ import { checkAdmission } from '../../simulator/inference/admission.ts';
 import { isAcceptedImageUrl } from '../../simulator/inference/media-url.ts';
 import { Rejection } from '../../simulator/inference/rejection.ts';
 import type { OpenedRequest } from '../../simulator/inference/request.ts';
-import { countSteps } from '../support/processes/count-steps.ts'; // before what it counts
-import { byteByByte, cutAnywhere } from '../support/remote/chunkings.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import { jsonBody, takeIn } from '../support/remote/sealing.ts';
 
 const SECRET = 'geheimer-ort.example';
 
-type Chunked = (bytes: Buffer) => Uint8Array[];
-const whole: Chunked = (bytes) => [bytes];
-const cutBy =
-  (cuts: readonly number[]): Chunked =>
-  (bytes) =>
-    cutAnywhere(bytes, cuts);
-
 /** Seals a body with these messages, given as JSON text. */
-function checkText(messages: string, chunked: Chunked = whole): void {
+function checkText(messages: string): void {
   const stage = jsonBody({ salted: true });
-  takeIn(stage, chunked(Buffer.from(`{"model":"m","messages":${messages}}`)));
+  takeIn(stage, [Buffer.from(`{"model":"m","messages":${messages}}`)]);
 }
-const check = (messages: unknown, chunked?: Chunked): void => checkText(JSON.stringify(messages), chunked);
+const check = (messages: unknown): void => checkText(JSON.stringify(messages));
 
 /** Whether the sealer refuses the messages, for the URLs in them. */
-function refuses(messages: string, chunked: Chunked = whole): boolean {
+function refuses(messages: string): boolean {
   try {
-    checkText(messages, chunked);
+    checkText(messages);
     return false;
   } catch (error) {
     assert.equal((error as { code?: string }).code, 'media_url_refused', messages);
@@ -170,18 +161,6 @@ const refused: Record<string, unknown> = {
 
 const GOOD = '"https://h/"';
 const BAD = `"http://${SECRET}"`;
-/** Parts with a repeated key: the server reads the first value. */
-const repeated: Record<string, readonly [first: string, second: string]> = {
-  image_url: [`"image_url":${BAD}`, `"image_url":${GOOD}`],
-  'image_url as an object': [`"image_url":{"url":${BAD}}`, `"image_url":{"url":${GOOD}}`],
-  'image_url, once null': [`"image_url":{"url":${BAD}}`, '"image_url":null'],
-  source: [`"source":{"url":${BAD}}`, `"source":{"type":"base64","data":""}`],
-  audio_url: ['"audio_url":{"url":"https://h"}', '"audio_url":null'],
-  video_url: ['"video_url":"https://h"', '"video_url":1'],
-  content: [`"content":[{"image_url":${BAD}}]`, '"content":[]'],
-  'content, once a string': [`"content":[{"image_url":${BAD}}]`, '"content":"x"'],
-};
-
 interface Verdicts {
   readonly go: string;
   readonly accepted: readonly string[];
@@ -244,20 +223,17 @@ describe('the check of media URLs', () => {
   for (const [name, messages] of Object.entries(accepted)) {
     it(`passes ${name}`, () => {
       check(messages);
-      check(messages, byteByByte);
       assert.equal(serverRefuses(JSON.stringify(messages)), false);
     });
   }
 
   for (const [name, messages] of Object.entries(refused)) {
     it(`refuses ${name}, without quoting it`, () => {
-      for (const chunked of [whole, byteByByte, cutBy([60, 61, 90])]) {
-        assert.throws(
-          () => check(messages, chunked),
-          (error: { code: string; status: number; message: string }) =>
-            error.code === 'media_url_refused' && error.status === 400 && !error.message.includes(SECRET),
-        );
-      }
+      assert.throws(
+        () => check(messages),
+        (error: { code: string; status: number; message: string }) =>
+          error.code === 'media_url_refused' && error.status === 400 && !error.message.includes(SECRET),
+      );
     });
   }
 
@@ -269,44 +245,27 @@ describe('the check of media URLs', () => {
     );
   });
 
-  it('finds a URL wherever the chunks are cut', () => {
-    for (const name of ['an http image', 'a bad escape after a # in data', 'a line break in base64']) {
-      const messages = JSON.stringify(refused[name]);
-      for (let i = 1; i < messages.length + 23; i++) assert.ok(refuses(messages, cutBy([i])), `${name} ${i}`);
-    }
-  });
-
   it('is not made for embeddings, of which the service inspects no messages', () => {
     const stage = jsonBody({ plain: PLAIN_MEMBERS.E });
     takeIn(stage, [Buffer.from(JSON.stringify({ model: 'm', messages: refused['an http image'] }))]);
   });
 
-  for (const [name, [bad, good]] of Object.entries(repeated)) {
-    it(`refuses a part whose ${name} is repeated, whichever value is the bad one`, () => {
-      const messages = (members: string) => `[{"role":"user","content":[{${members}}]}]`;
-      assert.ok(refuses(messages(`${bad},${good}`)));
-      assert.ok(refuses(messages(`${good},${bad}`)));
-      assert.ok(!refuses(messages(good)));
-      assert.ok(serverRefuses(messages(`${bad},${good}`)));
-      assert.ok(!serverRefuses(messages(`${good},${bad}`)));
-    });
-  }
-
-  it('refuses a repeated url, whichever is the bad one', () => {
-    for (const holder of ['image_url', 'source']) {
-      for (const urls of [`"url":${BAD},"url":${GOOD}`, `"url":${GOOD},"\\u0075rl":${BAD}`]) {
-        assert.ok(refuses(`[{"content":[{"${holder}":{${urls}}}]}]`), urls);
-      }
-    }
+  it('takes the last value of a repeated key, of which the service reads the first: only the sender can write it', () => {
+    const messages = (...urls: string[]) =>
+      `[{"content":[{${urls.map((url) => `"image_url":{"url":${url}}`).join()}}]}]`;
+    assert.ok(refuses(messages(GOOD, BAD)));
+    assert.ok(!refuses(messages(BAD, GOOD)));
+    assert.ok(serverRefuses(messages(BAD, GOOD)));
   });
 
-  it('refuses a surrogate before another escape, which parsers read as one character or as two', () => {
-    // One reading is a host with a blank, the other a path with a blank.
-    assert.ok(refuses(imagesText('"https://h\\ud800\\u002f /"')));
-    assert.ok(refuses(imagesText('"data:,\\ud800\\u0023%zz"'))); // a fragment, or none
-    assert.ok(!refuses(imagesText('"https://h\\ud83d\\ude00\\u002f /"')));
-    assert.ok(!refuses(imagesText('"https://h\\ud800/\\u002f /"')));
-    assert.ok(!refuses(imagesText('"data:,\\ud800,\\u002f"')));
+  it('refuses with 413 a message with a URL that holds too much to be looked at in one go', () => {
+    const many = (count: number) => Array.from({ length: count }, (_, i) => `"k${i}":1`).join();
+    const message = (count: number) => `[{"content":[{"image_url":${BAD},${many(count)}}]}]`;
+    assert.ok(refuses(message(19_000)));
+    assert.throws(() => checkText(message(20_001)), { code: 'body_too_large', status: 413 });
+    const deep = `${'['.repeat(70)}${']'.repeat(70)}`;
+    assert.throws(() => checkText(`[{"image_url":${GOOD},"x":${deep}}]`), { code: 'body_too_large' });
+    checkText(`[{"image":${GOOD},"x":${deep}}]`);
   });
 
   it('gives the same verdict as Go, in any spelling of the URL', () => {
@@ -320,16 +279,8 @@ describe('the check of media URLs', () => {
       for (const url of urls) {
         assert.equal(isAcceptedImageUrl(url), !bad, `simulator: ${JSON.stringify(url)}`);
         assert.equal(refuses(imagesText(JSON.stringify(url))), bad, JSON.stringify(url));
-        assert.equal(
-          refuses(imagesText(spelled(url, 1)), byteByByte),
-          bad,
-          `escaped: ${JSON.stringify(url)}`,
-        );
-        assert.equal(
-          refuses(imagesText(spelled(url, 3)), cutBy([80, 83])),
-          bad,
-          `mixed: ${JSON.stringify(url)}`,
-        );
+        assert.equal(refuses(imagesText(spelled(url, 1))), bad, `escaped: ${JSON.stringify(url)}`);
+        assert.equal(refuses(imagesText(spelled(url, 3))), bad, `mixed: ${JSON.stringify(url)}`);
       }
     }
   });
@@ -375,7 +326,7 @@ describe('the check of media URLs', () => {
     }
   });
 
-  it('gives the verdict of the server on any URL, in any chunks and spellings', () => {
+  it('gives the verdict of the server on any URL, in any spelling', () => {
     const piece = fc.oneof(
       fc.constantFrom(
         '/',
@@ -419,24 +370,19 @@ describe('the check of media URLs', () => {
       .map(([scheme, pieces]) => scheme + pieces.join(''));
     const verdicts = { true: 0, false: 0 };
     fc.assert(
-      fc.property(
-        url,
-        fc.integer({ min: 1, max: 20 }),
-        fc.array(fc.nat(), { maxLength: 5 }),
-        (each, every, cuts) => {
-          const asWritten = spelled(each, every);
-          fc.pre(!asWritten.includes('\\ud800\\u')); // parsers disagree about it, see above
-          const bad = !isAcceptedImageUrl(each);
-          verdicts[`${bad}`] += 1;
-          assert.equal(refuses(imagesText(GOOD, asWritten), cutBy(cuts)), bad, each);
-        },
-      ),
+      fc.property(url, fc.integer({ min: 1, max: 20 }), (each, every) => {
+        const asWritten = spelled(each, every);
+        fc.pre(!asWritten.includes('\\ud800\\u')); // parsers disagree about it
+        const bad = !isAcceptedImageUrl(each);
+        verdicts[`${bad}`] += 1;
+        assert.equal(refuses(imagesText(GOOD, asWritten)), bad, each);
+      }),
       { seed: 20261122, numRuns: 2000 },
     );
     assert.ok(verdicts.true > 400 && verdicts.false > 400, JSON.stringify(verdicts));
   });
 
-  it('judges every value of a repeated key, in any messages, chunks and spellings', () => {
+  it('judges the last value of a repeated key, in any messages and spelling', () => {
     const key = fc.constantFrom(
       ...[
         'type',
@@ -462,58 +408,27 @@ describe('the check of media URLs', () => {
       list: fc.array(fc.oneof(tie('object'), tie('value')), { maxLength: 3 }).map((list) => ({ list })),
       object: fc.array(fc.tuple(key, tie('value')), { maxLength: 5 }).map((members) => ({ members })),
     }));
-    const counts = { both: 0, neither: 0, onlyHere: 0 };
+    const counts = { both: 0, neither: 0, one: 0 };
     fc.assert(
       fc.property(
         fc.array(value, { minLength: 1, maxLength: 3 }),
         fc.integer({ min: 1, max: 30 }),
         fc.constantFrom('', '', ' ', '\n\t'),
-        fc.array(fc.nat(), { maxLength: 5 }),
-        (list, every, blank, cuts) => {
+        (list, every, blank) => {
           const messages = written({ list }, every, blank);
-          const here = literallyRefused({ list }, (values) => values);
+          const here = literallyRefused({ list }, (values) => values.slice(-1));
           const there = literallyRefused({ list }, (values) => values.slice(0, 1));
-          counts[here ? (there ? 'both' : 'onlyHere') : 'neither'] += 1;
-          assert.equal(refuses(messages, cutBy(cuts)), here, messages);
+          counts[here && there ? 'both' : here || there ? 'one' : 'neither'] += 1;
+          assert.equal(refuses(messages), here, messages);
           assert.equal(serverRefuses(messages), there, messages);
         },
       ),
       { seed: 20261122, numRuns: 1200 },
     );
-    assert.ok(counts.both > 50 && counts.neither > 100 && counts.onlyHere > 5, JSON.stringify(counts));
+    assert.ok(counts.both > 50 && counts.neither > 100 && counts.one > 5, JSON.stringify(counts));
   });
 
-  for (const [name, many] of [
-    ['short strings', '"",'.repeat(100_000)],
-    ['short keys', `{${'"a":1,'.repeat(50_000)}"a":1},`],
-    ['parts', '{"image_url":"data:"},'.repeat(15_000)],
-    ['escapes', `"${'\\n'.repeat(150_000)}",`],
-    ['an image that escapes its slashes', `{"image_url":"data:,${'AAAA\\/'.repeat(50_000)}"},`],
-    ['an image of escapes', `{"image_url":"data:,${'\\u0041'.repeat(50_000)}"},`],
-  ] as const) {
-    it(`runs chunk by chunk, not all at the end: 300 kB of ${name}`, (t) => {
-      const parse = t.mock.method(JSON, 'parse');
-      const stage = jsonBody({ salted: true });
-      const body = Buffer.from(`{"model":"m","messages":[{"content":[${many}{"video_url":"x"}]}]}`);
-      const half = body.length >> 1;
-      const [first, second, end] = [
-        () => stage.feed(body.subarray(0, half)),
-        () => stage.feed(body.subarray(half)),
-        () => assert.throws(() => stage.finish(), { code: 'media_url_refused' }),
-      ].map((work) => countSteps((file) => file.startsWith('lib/pipeline/'), work)) as [
-        number,
-        number,
-        number,
-      ];
-      assert.ok(second < 2 * first, `${first}, then ${second} steps`);
-      assert.ok(end < 1_000, `${end} steps at the end`);
-      // To parse a text is one step, however long it is.
-      const longest = Math.max(...parse.mock.calls.map(({ arguments: [text] }) => text.length));
-      assert.ok(longest < 100, `${longest} characters parsed at once`);
-    });
-  }
-
-  it('decides the same beside any text, in any chunks', () => {
+  it('decides the same beside any text', () => {
     const odd = fc.string({
       unit: fc.constantFrom('a', '"', '\\', '\\u00', 'é', '\n', '_url"', '😀', '0'),
       minLength: 20,
@@ -521,18 +436,13 @@ describe('the check of media URLs', () => {
       size: 'max',
     });
     fc.assert(
-      fc.property(
-        fc.array(odd, { maxLength: 5 }),
-        fc.boolean(),
-        fc.array(fc.nat(), { maxLength: 6 }),
-        (texts, bad, cuts) => {
-          const parts = texts.map((each) => ({ type: 'text', text: each, [each]: 1 }));
-          const image = { type: 'image_url', image_url: { url: bad ? 'http://x' : 'https://x' } };
-          const run = () => check(user(...parts, image), cutBy(cuts));
-          if (bad) assert.throws(run, { code: 'media_url_refused' });
-          else run();
-        },
-      ),
+      fc.property(fc.array(odd, { maxLength: 5 }), fc.boolean(), (texts, bad) => {
+        const parts = texts.map((each) => ({ type: 'text', text: each, [each]: 1 }));
+        const image = { type: 'image_url', image_url: { url: bad ? 'http://x' : 'https://x' } };
+        const run = () => check(user(...parts, image));
+        if (bad) assert.throws(run, { code: 'media_url_refused' });
+        else run();
+      }),
       { seed: 20261121, numRuns: 200 },
     );
   });

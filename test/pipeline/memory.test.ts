@@ -53,7 +53,7 @@ describe('memory that a stream keeps', () => {
 
 const BYTES = 100_000;
 const filler = 'x'.repeat(BYTES);
-const json = (): RequestBody => jsonBody({ plain: new Set(), salted: true }, 's'.repeat(32));
+const json = (): RequestBody => jsonBody({ plain: new Set(), salted: true });
 const form = (): RequestBody => formBodyOf('multipart/form-data; boundary=b', new Set());
 const disposition = 'Content-Disposition: form-data; name';
 

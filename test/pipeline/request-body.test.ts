@@ -356,7 +356,7 @@ describe('a plain member', () => {
     },
   };
   const take = async (endpoint: Parameters<typeof createRequestBody>[0], name: string): Promise<unknown> => {
-    const body = createRequestBody(endpoint, FORM_TYPE, undefined)!;
+    const body = createRequestBody(endpoint, FORM_TYPE)!;
     body.feed(Buffer.from(bodies[endpoint.codec as 'json' | 'multipart'](name)));
     return body.finish();
   };

@@ -29,7 +29,6 @@ const REFUSED: readonly [what: string, tools: string, named: string][] = [
     String.raw`[{"ty\u0070e":"web_search_20250305","name":"s"}]`,
     'web_search_20250305',
   ],
-  ['with two types', '[{"type":"web_search_20250305","type":"custom","name":"s"}]', 'web_search_20250305'],
 ];
 
 const PASSED: readonly [what: string, tools: string][] = [

@@ -671,6 +671,7 @@ describe('the body of a translated request', () => {
     const body = createTranslator('r-1').request({
       feed: (chunk) => void fed.push(chunk),
       finish: () => assert.fail('it was translated'),
+      release() {},
     });
     body.feed(request);
     let held = 0;

@@ -14,11 +14,12 @@ export interface JsonEndpoint {
 }
 
 /** Receives the body of an endpoint that takes JSON objects. */
-export function jsonBody(
-  { plain = PLAIN_MEMBERS.C, id = 'chat', salted = false }: JsonEndpoint = {},
-  sharedSalt?: string,
-): RequestBody {
-  return createRequestBody({ id, codec: 'json', requestPlain: plain, salted }, undefined, sharedSalt)!;
+export function jsonBody({
+  plain = PLAIN_MEMBERS.C,
+  id = 'chat',
+  salted = false,
+}: JsonEndpoint = {}): RequestBody {
+  return createRequestBody({ id, codec: 'json', requestPlain: plain, salted }, undefined)!;
 }
 
 /** What takes in a transcription form of that content type. */
@@ -27,7 +28,7 @@ export function formBodyOf(
   plain: ReadonlySet<string> = PLAIN_MEMBERS.T,
 ): RequestBody {
   const endpoint = { id: 'transcription', codec: 'multipart', requestPlain: plain, salted: false } as const;
-  return createRequestBody(endpoint, contentType, undefined)!;
+  return createRequestBody(endpoint, contentType)!;
 }
 
 /** What takes in a body of any kind. */
@@ -38,7 +39,7 @@ export function rawBodyOf(): RequestBody {
     requestPlain: new Set<string>(),
     salted: false,
   } as const;
-  return createRequestBody(endpoint, undefined, undefined)!;
+  return createRequestBody(endpoint, undefined)!;
 }
 
 /** The first step at once; throws where the body is a form, which takes a while. */
@@ -51,7 +52,7 @@ export function takeIn(body: RequestBody, chunks: Iterable<Uint8Array>): ParsedB
 
 /** The first two steps. */
 export const prepare = (body: RequestBody, chunks: Iterable<Uint8Array>, sharedSalt?: string): SaltedBody =>
-  injectSalt(takeIn(body, chunks), sharedSalt);
+  injectSalt(takeIn(body, chunks), { shared: sharedSalt });
 
 /** All bytes of a stream; slices are copied, because their memory is used again. */
 export async function bytesOf(stream: AsyncIterable<Uint8Array>): Promise<Buffer> {

@@ -3,9 +3,9 @@
  * value is refused here: text of a client would travel in clear, and a value that the service reads in
  * another way than this proxy leads to a wrong response (docs/protocol/inference.md 5.4).
  */
-import { PrivatemodeError } from '../../errors.ts';
-import type { ByteChain } from './byte-chain.ts';
-import type { JsonKind, JsonMember, JsonVisitor } from './json-index.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { type Member, scanInTurns } from '../json/scan.ts';
+import type { JsonKind } from '../json/tokens.ts';
 
 /**
  * Which chunks of a stream have `usage`. `last`: only the closing chunk, which has no choices. `none`: no
@@ -91,8 +91,7 @@ export function demandRules(codec: keyof typeof JUDGED, plain: ReadonlySet<strin
 const refused = (name: string, accepted: string): PrivatemodeError =>
   new PrivatemodeError('invalid_plain_member', `"${name}" must be ${accepted}`);
 
-const textOf = (chain: ByteChain, { start, end }: JsonMember): string =>
-  chain.bytes(start, end).toString('utf8');
+const textOf = (body: Buffer, { start, end }: Member): string => body.toString('utf8', start, end);
 
 const MODEL_BYTES = 256;
 /** Bytes of JSON text: no model name is longer, even with every byte escaped (256 times `\u0041`). */
@@ -127,93 +126,75 @@ function checkModelName(model: unknown): string {
  * The model name of a JSON object, checked by checkModelName. A text that is far too long is not decoded but
  * refused.
  */
-export function modelIn(chain: ByteChain, members: readonly JsonMember[]): string {
+export function modelIn(body: Buffer, members: readonly Member[]): string {
   const member = members.find(({ name }) => name === 'model');
   if (member === undefined) return checkModelName(undefined);
   const isShort = member.kind === 'string' && member.end - member.start <= MODEL_TEXT_BYTES;
-  return checkModelName(isShort ? JSON.parse(textOf(chain, member)) : null);
+  return checkModelName(isShort ? JSON.parse(textOf(body, member)) : null);
 }
+
+/** Behind the bracket of a list of token ids, which is one prompt. */
+const TOKEN_IDS = /^\[[ \t\n\r]*[-0-9]/;
 
 /**
- * Counts the prompts in the value of `member` while the index scans it. A string is one prompt, and so is an
- * array of token ids; any other array has as many prompts as elements. Arrays that mix kinds, and values of
- * other kinds, get some count. It does not matter, because the service refuses them. `count` is final after
- * the last byte.
+ * Counts the prompts of a completions request, each of which gets `n` choices. A string is one prompt, and so
+ * is an array of token ids; any other array has as many prompts as elements. Arrays that mix kinds, and
+ * values of other kinds, get some count. It does not matter, because the service refuses them. Yields and
+ * throws as the scan does.
  */
-function createPromptCount(member: string) {
-  let depth = 0;
-  let isList = false;
+export function* countPrompts(body: Buffer, members: readonly Member[]): Generator<undefined, number> {
   let prompts = 0;
-  const began = (): void => {
-    if (depth === 0 || (depth === 1 && isList)) prompts += 1;
-  };
-  return {
-    member,
-    opened(isObject) {
-      if (depth === 0) isList = !isObject;
-      else began();
-      depth += 1;
-    },
-    closed(empty) {
-      depth -= 1;
-      // The visitor gets no numbers. So an array that is not empty, and in which it counted nothing, holds
-      // token ids.
-      if (depth === 0 && isList && prompts === 0 && !empty) prompts = 1;
-    },
-    stringBegan() {
-      began();
-      return false;
-    },
-    stringBytes: () => false,
-    escaped: () => false,
-    stringEnded() {},
-    count: () => prompts,
-  } satisfies JsonVisitor & { count(): number };
+  for (const { name, kind, start, end } of members) {
+    if (name !== 'prompt' && name !== 'prompt_embeds') continue;
+    const isIds = TOKEN_IDS.test(body.toString('latin1', start, Math.min(end, start + 64)));
+    if (kind === 'string' || (kind === 'array' && isIds)) prompts += 1;
+    else if (kind === 'array') {
+      const { members: elements } = yield* scanInTurns(body.subarray(start, end), { array: true });
+      prompts += elements.length;
+    }
+  }
+  return prompts;
 }
-
-/** Counts the prompts of a completions request, each of which gets `n` choices. */
-export const createPromptCounts = () => ['prompt', 'prompt_embeds'].map(createPromptCount);
 
 /** Which chunks have their usage. The flag for continuous usage has no effect alone. */
 const usageWanted = (included: boolean, continuous: boolean): UsageWanted =>
   included ? (continuous ? 'every' : 'last') : 'none';
 
 /** The usage that `stream_options` asks for. Its value has passed the rule for it. */
-function usageInOptions(chain: ByteChain, options: JsonMember | undefined): UsageWanted {
+function usageInOptions(body: Buffer, options: Member | undefined): UsageWanted {
   if (options?.kind !== 'object') return 'none';
-  const values = JSON.parse(textOf(chain, options)) as Readonly<Record<string, boolean>>;
+  const values = JSON.parse(textOf(body, options)) as Readonly<Record<string, boolean>>;
   return usageWanted(values['include_usage'] === true, values['continuous_usage_stats'] === true);
 }
 
 /**
- * What the plain members of a JSON body ask for. `prompts` are the counters that visited the body during the
- * scan. Throws missing_model and invalid_model, and invalid_plain_member if the value of a member of `plain`
+ * What the plain members of a JSON body ask for. `prompts`: how many prompts it has. Throws missing_model and invalid_model, and invalid_plain_member if the value of a member of `plain`
  * breaks its rule.
  */
 export function askedInJson(
-  chain: ByteChain,
-  members: readonly JsonMember[],
+  body: Buffer,
+  members: readonly Member[],
   plain: ReadonlySet<string>,
-  prompts: ReturnType<typeof createPromptCounts>,
+  prompts: number,
 ) {
-  const model = modelIn(chain, members);
+  const model = modelIn(body, members);
   for (const member of members) {
     const { name, kind, start, end } = member;
     const rule = plain.has(name) ? RULES.get(name) : undefined;
     if (rule === undefined) continue;
     const isShort = end - start <= MAX_DECODED_BYTES;
     const [accepted, holds] = rule;
-    if (!isShort || !holds(kind, textOf(chain, member))) throw refused(name, accepted);
+    if (!isShort || !holds(kind, textOf(body, member))) throw refused(name, accepted);
   }
   const named = (wanted: string) => members.find(({ name }) => name === wanted);
   const n = plain.has('n') ? named('n') : undefined;
   // `n` of 0 or null means 1, and a body without a prompt counts as one prompt.
-  const perPrompt = (n && countIn(n.kind, textOf(chain, n))) || 1;
+  const perPrompt = (n && countIn(n.kind, textOf(body, n))) || 1;
   return {
     model,
     streaming: named('stream')?.kind === 'true',
-    choices: perPrompt * (prompts.reduce((sum, { count }) => sum + count(), 0) || 1),
-    usage: plain.has('stream_options') ? usageInOptions(chain, named('stream_options')) : 'every',
+    choices: perPrompt * (prompts || 1),
+    usage: plain.has('stream_options') ? usageInOptions(body, named('stream_options')) : 'every',
   };
 }
 
