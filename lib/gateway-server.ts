@@ -104,7 +104,7 @@ export async function startGatewayServer(
   const { log, clock } = shared;
   const front = openFront(config, { log, conditions, clock });
   const clients = await clientsOf(config, { ...shared, conditions }, front);
-  const { upstream, connections } = connectUpstream(config, outbound, clock);
+  const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
@@ -129,7 +129,7 @@ export async function startGatewayServer(
 
   let closing = false;
   const sessionChanged = (): void => {
-    connections.keep(!closing && shared.session.current() !== undefined);
+    agent.keep(!closing && shared.session.current() !== undefined);
   };
   sessionChanged();
   return {
@@ -160,8 +160,8 @@ export async function startGatewayServer(
 }
 
 /**
- * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `connections`
- * are kept ready for them.
+ * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `agent` keeps
+ * connections ready for them.
  */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections' | 'workers'>,
@@ -169,22 +169,20 @@ export function connectUpstream(
   clock: Clock,
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections, workers } = config;
-  const agent = outbound.warmAgent(
-    { ...apiEndpoint, limit: shareOf(warmConnections, workers) },
+  const agent = outbound.agent(
     { keepAlive: true, maxFreeSockets: 256 },
+    { ...apiEndpoint, count: shareOf(warmConnections, workers), connectTimeout },
   );
-  const { connections } = agent;
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
     ...apiEndpoint,
     agent,
-    connections,
     freshAgent,
     clock,
     connectTimeout,
     firstByteTimeout,
   });
-  return { upstream, connections };
+  return { upstream, agent };
 }
 
 /** The bytes that request bodies may take in one process. */

@@ -5,7 +5,7 @@
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { ForeignError } from '../http-rules/unauthenticated.ts';
 import type { Permit } from '../limits/limits.ts';
-import { UpstreamFailure } from '../network/upstream-failure.ts';
+import { UpstreamFailure } from '../network/failures.ts';
 import { type Counters, count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';

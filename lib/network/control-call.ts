@@ -3,9 +3,7 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
-import { ERRNO } from './errno.ts';
-import { describeHttp2Only } from './http2-only.ts';
-import { describeTlsFailure } from './tls-failure.ts';
+import { transportError } from './failures.ts';
 
 /** One HTTPS request on the control path, with its limits. */
 export interface HttpRequest {
@@ -160,18 +158,4 @@ async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: 
     chunks.push(chunk);
   }
   return new Uint8Array(Buffer.concat(chunks));
-}
-
-/**
- * Turns an error that node:tls, undici or another fetch reported before a response into one of ours. An error
- * without a code stays as it is.
- */
-export function transportError(host: string, thrown: unknown): unknown {
-  if (thrown instanceof PrivatemodeError) return thrown;
-  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
-  if (refused !== undefined) return refused;
-  const errno = thrown instanceof Error ? (thrown as NodeJS.ErrnoException).code : undefined;
-  if (typeof errno !== 'string') return thrown;
-  const [code, what] = ERRNO[errno]?.host ?? ['upstream_unreachable', `cannot be reached (${errno})`];
-  return new PrivatemodeError(code, `${host} ${what}`, { cause: thrown });
 }

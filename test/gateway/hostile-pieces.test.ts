@@ -223,8 +223,8 @@ function parsedPieces(): { readonly count: () => number; readonly wrap: (inner: 
   let parsed = 0;
   const wrap = ({ authority, send }: Upstream): Upstream => ({
     authority,
-    async send(req, res, attempt) {
-      const sent = await send(req, res, attempt);
+    async send(res, attempt) {
+      const sent = await send(res, attempt);
       const { push } = sent.response;
       sent.response.push = function counting(chunk) {
         parsed += 1;

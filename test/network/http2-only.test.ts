@@ -200,7 +200,7 @@ describe('every connection', () => {
     const agents = [
       out.agent(),
       out.agent({ keepAlive: true, ALPNProtocols: ['h2'] }),
-      out.warmAgent({ host: 'localhost', port, limit: 1 }, { keepAlive: true }),
+      out.agent({ keepAlive: true }, { host: 'localhost', port, count: 1, connectTimeout: 5_000 }),
     ];
     for (const agent of agents) {
       const [response] = await once(httpsRequest(url, { agent }).end(), 'response');

@@ -7,8 +7,8 @@ import tls from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createControlCall } from '../../lib/network/control-call.ts';
+import { describeRefusal } from '../../lib/network/failures.ts';
 import { createOutbound, type Outbound } from '../../lib/network/outbound.ts';
-import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { serveConnectProxy, serveHttps } from '../support/remote/loopback.ts';
 import {
@@ -59,7 +59,7 @@ const PATHS: Record<string, (out: Outbound, url: string) => Promise<string>> = {
         });
         response.on('end', () => resolve(text));
       });
-      request.on('error', (error) => reject(describeTlsFailure(error) ?? error));
+      request.on('error', (error) => reject(describeRefusal(error, 'the server') ?? error));
       request.end();
     }),
 };

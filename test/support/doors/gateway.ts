@@ -154,8 +154,8 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { upstream, connections } = connectUpstream(config, outbound, clock);
-  connections.keep(true);
+  const { upstream, agent } = connectUpstream(config, outbound, clock);
+  agent.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({
     ...gatewayDeps(config, {
