@@ -9,11 +9,11 @@ import { type Clock, every } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
+import { AppResponse } from './gateway/app-response.ts';
 import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
@@ -397,7 +397,7 @@ async function open(
       tls,
       fd,
       onWrongScheme,
-      response: ObservedResponse,
+      response: AppResponse,
       clientCertificates,
     },
     handle,

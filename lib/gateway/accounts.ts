@@ -10,7 +10,7 @@ import { type Counters, count, RequestStats, UNDECRYPTABLE } from '../observe/co
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Epoch } from '../session/session.ts';
-import { BodyHash, type ObservedResponse } from './observed-response.ts';
+import { type AppResponse, BodyHash } from './app-response.ts';
 
 /**
  * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read.
@@ -67,7 +67,7 @@ export class Accounts {
    */
   constructor(
     { log, counters }: { readonly log: Logger; readonly counters: Counters },
-    receipt?: { readonly endpoint: string | null; readonly res: ObservedResponse },
+    receipt?: { readonly endpoint: string | null; readonly res: AppResponse },
   ) {
     this.#log = log;
     this.#counters = counters;

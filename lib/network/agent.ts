@@ -142,18 +142,19 @@ export class ServiceAgent extends Agent {
     this.#opening++;
     const late = new AbortController();
     const cancel = clock.after(connectTimeout, () => late.abort());
+    let socket: TLSSocket | undefined;
     try {
       const through = await this.#tunnelTo(host, port);
       const more = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
       const options = { ...this.options, ...more, host, port, servername: isIP(host) ? '' : host };
-      const socket = this.#secure(options, through).on('error', () => {});
-      this.#ahead.add(socket);
-      socket.once('close', () => this.#lost(socket));
+      socket = this.#secure(options, through).on('error', () => {});
+      this.#ahead.add(socket.once('close', () => this.#lost(socket as TLSSocket)));
       if (this.#cancelLook === undefined) socket.destroy(); // stopped while the proxy opened the connection
-      await once(socket, 'secureConnect', { signal: late.signal }).catch(() => socket.destroy());
+      await once(socket, 'secureConnect', { signal: late.signal });
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).resume().unref();
     } catch {
+      if (socket !== undefined) this.#ahead.delete(socket.destroy());
       this.#failed();
     }
     cancel();
