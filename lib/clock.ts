@@ -103,7 +103,7 @@ export class Deadline {
     this.#cancelTimer();
   }
 
-  /** `last`: if the event loop was blocked, timers run before sockets are read, so this is looked at twice. */
+  /** `last`: after a blocked event loop, timers run before sockets are read, so this looks twice. */
   #wait(ms: number, last = false): void {
     this.#cancelTimer();
     const look = (): void => {

@@ -1,4 +1,4 @@
-/** The response to an application: receipts and dumps observe it, and each of its chunks leaves as one buffer. */
+/** The response to an application: receipts and dumps observe it, and each chunk leaves as one buffer. */
 import { createHash } from 'node:crypto';
 import { type IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from 'node:http';
 import type { BodyDigest } from '../receipts/receipt.ts';

@@ -98,7 +98,7 @@ export function describeRefusal(thrown: unknown, host: string): PrivatemodeError
   const refused = `${what} that is refused: ${reason ?? code}`;
   const early = code === 'CERT_NOT_YET_VALID';
   if (!early && code !== 'CERT_HAS_EXPIRED') return untrusted(refused);
-  // The likeliest cause is the clock. To the hour, because the log has one line while the message is the same.
+  // The likeliest cause is the clock. To the hour: the log has one line while the message is the same.
   const [day, time = ''] = new Date().toISOString().split('T');
   const advice = `Check the clock of this machine, which says ${day}, past ${time.slice(0, 2)}:00 UTC`;
   const detail = { clock: early ? 'early' : 'late' };
