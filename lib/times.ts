@@ -76,7 +76,7 @@ export const TIMES = Object.freeze({
   /** Before the next connection is opened after a failure; it doubles with each further one. */
   warmFirstBackoff: 500,
   warmLongestBackoff: 60_000,
-  /** Between two looks at the warm connections. */
+  /** Between two looks at the connections that are kept ready. */
   warmLook: 1_000,
   /**
    * A reused connection that fails so soon was closed while it was idle. If it fails later, the service was

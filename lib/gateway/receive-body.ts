@@ -23,8 +23,8 @@ export type ReceivedBody<T = ParsedBody> = T & {
   release(): void;
 };
 
-/** Bytes; shorter pieces are joined with those that come at the same time. */
-export const SHORT_PIECE = 4 * 1024;
+/** Bytes; shorter pieces are copied by whoever keeps them. */
+const SHORT_PIECE = 4 * 1024;
 
 /**
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is
@@ -59,7 +59,7 @@ export async function receive<T extends object>(
 
   const { promise, resolve, reject } = Promise.withResolvers<ReceivedBody<T>>();
   const announced = req.headers['content-length'] !== undefined;
-  const chunks: Uint8Array[] = []; // those worth releasing; short pieces are copied
+  const chunks: Uint8Array[] = []; // those worth releasing
   let failed = false;
 
   const settle = (): void => {

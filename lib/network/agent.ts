@@ -145,11 +145,11 @@ export class ServiceAgent extends Agent {
     let socket: TLSSocket | undefined;
     try {
       const through = await this.#tunnelTo(host, port);
+      if (this.#cancelLook === undefined) through?.destroy(); // `keep` ended while the proxy opened it
       const more = { keepAlive: true, keepAliveInitialDelay: clock.times.keepAliveProbe };
       const options = { ...this.options, ...more, host, port, servername: isIP(host) ? '' : host };
       socket = this.#secure(options, through).on('error', () => {});
       this.#ahead.add(socket.once('close', () => this.#lost(socket as TLSSocket)));
-      if (this.#cancelLook === undefined) socket.destroy(); // stopped while the proxy opened the connection
       await once(socket, 'secureConnect', { signal: late.signal });
       this.#idleSince.set(socket, clock.now());
       socket.on('data', refuseUnasked).resume().unref();
@@ -181,11 +181,10 @@ export class ServiceAgent extends Agent {
     return [...kept, ...[...this.#ahead].filter(({ authorized }) => authorized)];
   }
 
-  /** ms; Infinity if the wall clock was set back, because then nobody knows. */
+  /** ms. If the wall clock was set back, nobody knows: what it was set back by counts. */
   #idleFor(socket: TLSSocket): number {
     const now = this.#clock.now();
-    const ms = now - (this.#idleSince.get(socket) ?? now);
-    return ms < 0 ? Number.POSITIVE_INFINITY : ms;
+    return Math.abs(now - (this.#idleSince.get(socket) ?? now));
   }
 
   #drop(socket: TLSSocket): void {

@@ -69,27 +69,16 @@ export function limitedControlCall(
   clock: Clock,
 ): ControlCall {
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
-  /** The response that asked for a pause which is not over, with the rest of that pause. */
-  function pausedBy(limited: string): HttpResponse | undefined {
-    const now = clock.monotonic();
-    for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
-    const known = paused.get(limited);
-    return known && { ...known.response, pause: (known.until - now) / 1000 };
-  }
-  function notePause(limited: string, response: HttpResponse): HttpResponse {
-    const pause = pauseOf(response, clock.times);
-    if (pause === undefined) return response;
-    paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
-    return { ...response, pause };
-  }
 
   return async (request) => {
     const { url, maxBytes, timeout, signal: caller } = request;
     const { host } = new URL(url);
     caller?.throwIfAborted();
     const limited = limitedBy(request);
-    const known = pausedBy(limited);
-    if (known !== undefined) return known;
+    const now = clock.monotonic();
+    for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
+    const known = paused.get(limited);
+    if (known !== undefined) return { ...known.response, pause: (known.until - now) / 1000 };
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
     const message = `${host} did not answer within ${timeout / 1000} s`;
@@ -97,7 +86,11 @@ export function limitedControlCall(
     const cancel = clock.after(timeout, late, 'waiting');
     try {
       const { body, ...head } = await send(request, host, signal);
-      return notePause(limited, { ...head, body: await readAll(host, body, maxBytes) });
+      const response = { ...head, body: await readAll(host, body, maxBytes) };
+      const pause = pauseOf(response, clock.times);
+      if (pause === undefined) return response;
+      paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
+      return { ...response, pause };
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);
     } finally {

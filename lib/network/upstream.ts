@@ -84,8 +84,7 @@ export function createUpstream(options: UpstreamOptions) {
   };
 }
 
-const noConnection = (): PrivatemodeError =>
-  new PrivatemodeError('upstream_connect_timeout', 'no connection to the service in time');
+const NO_CONNECTION = ['upstream_connect_timeout', 'no connection to the service in time'] as const;
 
 /**
  * The state of one attempt, until the head of its response or the first cause of its failure. `outcome`
@@ -102,7 +101,7 @@ function runAttempt({ signal, body }: Attempt, options: UpstreamOptions) {
   let settled = false;
   // Not the timers of the socket: any traffic resets those, also a burst of informational responses.
   const deadline = new Deadline(clock, connectTimeout, () =>
-    failed(connectedAt === undefined ? noConnection() : noResponse()),
+    failed(connectedAt === undefined ? new PrivatemodeError(...NO_CONNECTION) : noResponse()),
   );
   const expectResponse = (): void => deadline.refresh(firstByteTimeout);
 
