@@ -218,16 +218,6 @@ for (const [path, get] of Object.entries(PATHS)) {
       }
       assert.equal(connections.total, 0);
     });
-
-    it('connects directly to hosts of no_proxy', async (t) => {
-      const { port } = await serveHttps(t, genuine, (_, res) => res.end('direct'));
-      const out = outbound(t, {
-        SSL_CERT_FILE: caFile(ours.pem),
-        https_proxy: 'http://127.0.0.1:1',
-        no_proxy: 'localhost',
-      });
-      assert.equal(await get(out, `https://localhost:${port}/`), 'direct');
-    });
   });
 }
 

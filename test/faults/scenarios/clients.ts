@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../../lib/receipts/check-receipts.ts';
 import { eventually } from '../../support/processes/eventually.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
-import { type ApiStyle, bodyOf, send } from '../ask.ts';
+import { type ApiStyle, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 
 interface Window {
