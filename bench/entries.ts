@@ -59,16 +59,13 @@ const VARIANTS: Readonly<Record<string, Variant>> = {
   receipts: ['--receipts'],
   'admin address': ['--admin-address=127.0.0.1:{admin}'],
   responses: ['--responses-api'],
-  '1 worker': ['--workers=1'],
-  '2 workers': ['--workers=2'],
   clients: [CLIENTS],
-  'clients, 2 workers': [CLIENTS, '--workers=2'],
   'clients, store': [CLIENTS, '--limits-store=@{directory}/store'],
   'clients, 16 places': [CLIENTS, '--max-in-flight=16'],
   'clients, 17 places': [CLIENTS, '--max-in-flight=17'],
 };
 
-/** `ours, 2 workers`: the entry `ours` in its variant `2 workers`. Throws for a variant that there is not. */
+/** `ours, receipts`: the entry `ours` in its variant `receipts`. Throws for a variant that there is not. */
 export function variantOf(name: string): { readonly entry: string; readonly variant: Variant } {
   const comma = name.indexOf(', ');
   const [entry, which] = comma < 0 ? [name, ''] : [name.slice(0, comma), name.slice(comma + 2)];

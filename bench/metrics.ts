@@ -22,7 +22,6 @@ import { streamCpu } from './metrics/stream-cpu.ts';
 import { streamSaturated } from './metrics/stream-saturated.ts';
 import { upload } from './metrics/upload.ts';
 import { uploadMemory } from './metrics/upload-memory.ts';
-import { workers } from './metrics/workers.ts';
 
 export const METRICS: readonly Metric[] = [
   streamCpu,
@@ -45,7 +44,6 @@ export const METRICS: readonly Metric[] = [
   responses,
   responsesTurn,
   clients,
-  workers,
   timeToReady,
   link,
   cancel,

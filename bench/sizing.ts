@@ -2,8 +2,8 @@
  * npm run bench -- --sizing [--quick]
  *
  * How many coding agents a proxy carries: agents at their work, more of them at each level, through one
- * process, two workers, and two replicas that count in one Redis. A level lasts a minute, a piece of the
- * busiest hour of a day; nothing in it is sped up.
+ * process, and two replicas that count in one Redis. A level lasts a minute, a piece of the busiest hour of
+ * a day; nothing in it is sped up.
  *
  * An agent asks, reads the stream, runs its tools, asks again with a longer conversation, and waits for its
  * user after some turns:
@@ -67,10 +67,9 @@ const BREAKS: readonly (readonly [what: string, broken: (level: Level) => boolea
 /** Each with how many of a subject stand beside each other. */
 const SETUPS = [
   { title: 'one process', name: 'ours', replicas: 1 },
-  { title: '`--workers 2`', name: 'ours, 2 workers', replicas: 1 },
   { title: 'two replicas, one Redis', name: 'ours, clients, store', replicas: 2 },
 ];
-const WORKERS = ['proxy', 'generator', 'upstream'] as const;
+const PARTS = ['proxy', 'generator', 'upstream'] as const;
 type Level = Awaited<ReturnType<typeof levelOf>>;
 
 /** What agents have seen: ms to first tokens, and gaps between tokens as parts of the pace. */
@@ -168,7 +167,7 @@ async function levelOf(all: Subjects, proxies: readonly Subject[], agents: numbe
   const loops = (await active()).map((ms, i) => (ms - looped[i]!) / (end - begin));
   const megabytes = pids.flatMap(family).reduce((sum, pid) => sum + residentBytes(pid), 0) / 1e6;
   await Promise.all(working);
-  const shares = WORKERS.map((who) => [who, (after[who] - before[who]) / (1e3 * (end - begin))] as const);
+  const shares = PARTS.map((who) => [who, (after[who] - before[who]) / (1e3 * (end - begin))] as const);
   const at = (values: number[], q: number): number => (values.length > 0 ? quantile(values, q) : Number.NaN);
   const added = (q: number): number => at(through.firstTokens, q) - at(directly.firstTokens, q);
   return {
@@ -177,7 +176,7 @@ async function levelOf(all: Subjects, proxies: readonly Subject[], agents: numbe
     requestsPerSecond: (1e3 * through.firstTokens.length) / measured,
     tokensPerSecond: (1e3 * through.tokens) / measured,
     added: { p50: added(0.5), p99: added(0.99) },
-    cpu: Object.fromEntries(shares) as Record<(typeof WORKERS)[number], number>, // shares of a core
+    cpu: Object.fromEntries(shares) as Record<(typeof PARTS)[number], number>, // shares of a core
   };
 }
 

@@ -165,9 +165,6 @@ export async function startSubjects(
     return { name, target, pid: child.pid, stop: () => stop(child) };
   }
 
-  const find = (name: string): Promise<Subject> =>
-    launch(name, /workers?$/.test(name) ? { place: 'anywhere' } : {});
-
   async function startLimit(): Promise<ChildProcess> {
     const child = start(join(HERE, 'limit.ts'), [String(ready.port), caFile]);
     children.push(child);
@@ -185,7 +182,7 @@ export async function startSubjects(
     get(name) {
       let subject = started.get(name);
       if (subject === undefined) {
-        subject = find(name);
+        subject = launch(name, {});
         started.set(name, subject);
       }
       return subject;

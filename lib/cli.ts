@@ -1,5 +1,4 @@
 /** Runs a command line: finds its command, writes to stdout and stderr, and returns the exit code. */
-import cluster from 'node:cluster';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { getAsset, isSea } from 'node:sea';
@@ -79,8 +78,6 @@ export async function main(
   io: Io,
   run: Run = serve,
 ): Promise<number> {
-  // Outside the `try`, because the channel to the primary would keep a worker alive that returned an error.
-  if (cluster.isWorker) return (await import('./workers/worker.ts')).runWorker(io.stderr, env, io.clock);
   const [name = '', ...rest] = argv;
   // The help of a command also covers the words behind its name, such as "new" in "clients new".
   const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('-'));

@@ -1,114 +1,72 @@
-/**
- * Composes the gateway from the configuration, opens its port, follows the files of its certificates, and
- * closes it.
- */
+/** Composes the gateway from the configuration, opens and closes its port, and ends it. */
 
-import { createCertificates } from './access/certificates.ts';
-import { type Clients, openClients } from './access/clients.ts';
-import { type Clock, every } from './clock.ts';
+import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { AppResponse } from './gateway/app-response.ts';
-import { type CorsPolicy, ownNames } from './gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
 import { createDumper } from './gateway/request-dump.ts';
-import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
-import { type Listener, listen } from './listener/listen.ts';
-import {
-  type ClientCas,
-  loadClientCas,
-  loadTls,
-  type TlsMaterial,
-  watchClientCas,
-  watchTls,
-} from './listener/tls.ts';
+import { listen } from './listener/listen.ts';
+import { sharePort } from './listener/shared-port.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
-import type { ConditionId, ConditionSink } from './observe/conditions.ts';
-import { keyDigest } from './observe/own-key.ts';
-import type { Collected } from './observe/watch-requests.ts';
+import type { ConditionSink } from './observe/conditions.ts';
+import { watchOwnKeys } from './observe/own-key.ts';
+import { type Front, openFront, openFrontClients } from './open-front.ts';
 
-/** The application side of the proxy, listening: in this process, or in workers. */
-export interface GatewayServer {
-  /** http(s)://ADDRESS:PORT, or unix:PATH */
-  readonly url: string;
-  readonly port: number;
-  /** Looks now at the files of the certificate, of the CAs of clients, and of the clients. */
-  reload(): void;
-  /** Called when the state of the session may have changed. */
-  sessionChanged(): void;
-  /** How many processes accept connections. */
-  listening(): number;
-  /**
-   * Collects what each worker counted: its traffic, and with `withMetrics` its metrics; takes a second at
-   * most. Leaves out what this process counted, so the result is empty without workers.
-   */
-  collect(withMetrics: boolean): Promise<readonly Collected[]>;
-  /** How many events of streams the running requests of this process have sent so far. */
-  events(): number;
-  /**
-   * When the TLS certificate of this process, or one of its chain, expires, in ms since 1970; undefined
-   * without TLS.
-   */
-  certificateEnds(): number | undefined;
-  /**
-   * From now on each response ends its connection, so that clients go elsewhere. This does not change
-   * /readyz, which reports the state of the session: `announceEnd` of the session makes it 503. A worker
-   * learns that state as news from the primary.
-   */
-  announceStop(): void;
-  /** Ends the grace of `close` now. */
-  endGrace(): void;
-  /** SHA-256 of the clients file that this process uses; undefined without --clients. */
-  clientsFile(): string | undefined;
-  /**
-   * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
-   */
-  close(): Promise<void>;
-}
-
-type Logger = GatewayDeps['log'];
+/** The application side of the proxy, listening. */
+export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
 /** The parts that the program shares with its gateway. This file makes all others from the configuration. */
 export type SharedDeps = Pick<
   GatewayDeps,
-  | 'clock'
-  | 'session'
-  | 'key'
-  | 'observeOwnKey'
-  | 'salt'
-  | 'gate'
-  | 'log'
-  | 'metrics'
-  | 'verification'
-  | 'receipts'
->;
+  'clock' | 'session' | 'key' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
+> & {
+  /** The salt of requests that bring none; undefined: each of them gets a random one. */
+  readonly sharedSalt: string | undefined;
+};
 
 export interface GatewayServerDeps extends SharedDeps {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
   /** A socket that listens already; undefined: none. */
   readonly fd: number | undefined;
+  /** With --reuse-port: called with listen_failed if the port cannot be opened. */
+  readonly onPermanent: (error: PrivatemodeError) => void;
 }
 
-/** Opens the application side; the port is open when it resolves. Throws config_invalid and listen_failed. */
+/**
+ * Opens the application side. The port is open when it resolves, with --reuse-port as soon as a secret is in
+ * force. Throws config_invalid and listen_failed.
+ */
 export async function startGatewayServer(
   config: Config,
-  { outbound, conditions, fd, ...shared }: GatewayServerDeps,
-): Promise<GatewayServer> {
-  const { log, clock } = shared;
+  { outbound, conditions, fd, onPermanent, ...shared }: GatewayServerDeps,
+) {
+  const { log, clock, key, session } = shared;
   const front = openFront(config, { log, conditions, clock });
-  const clients = await clientsOf(config, { ...shared, conditions }, front);
+  const clients = await openFrontClients(config, {
+    ...shared,
+    conditions,
+    front,
+    keysReplaced: () => ownKeys.replaced(),
+  });
+  const ownKeys = watchOwnKeys({
+    conditions,
+    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
+    origin: key.origin,
+  });
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
     ...gatewayDeps(config, shared),
+    ownKeys,
     upstream,
     clients,
     aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
@@ -126,31 +84,63 @@ export async function startGatewayServer(
     },
   );
   front.follow(listener);
+  const sharedPort = config.reusePort
+    ? sharePort(listener, {
+        secretEnds: () => session.current()?.expiresMonotonic,
+        failed: onPermanent,
+        log,
+        clock,
+      })
+    : undefined;
 
   let closing = false;
   const sessionChanged = (): void => {
-    agent.keep(!closing && shared.session.current() !== undefined);
+    agent.keep(!closing && session.current() !== undefined);
+    sharedPort?.look();
   };
   sessionChanged();
   return {
+    /** http(s)://ADDRESS:PORT, or unix:PATH */
     url,
     port: listener.port,
+    /** Resolved once the port has been open. */
+    opened: sharedPort?.opened ?? Promise.resolve(),
+    /** Whether the port is open. */
+    isOpen: listener.isOpen,
+    /** Called when the state of the session may have changed. */
     sessionChanged,
+    /** Called when --api-key has another key. */
+    keyReplaced: ownKeys.replaced,
+    /** Looks now at the files of the certificate, of the CAs of clients, and of the clients. */
     reload() {
       front.reload();
       void clients?.reload();
     },
-    listening: () => 1,
-    collect: async () => [],
+    /** How many events of streams the running requests have sent so far. */
     events: gateway.events,
+    /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
     certificateEnds: front.certificateEnds,
-    announceStop: () => listener.announceEnd(),
+    /**
+     * From now on each response ends its connection, so that clients go elsewhere; with --reuse-port the port
+     * is closed too. This does not change /readyz, which reports the state of the session: `announceEnd` of
+     * the session makes it 503.
+     */
+    announceStop() {
+      sharedPort?.end();
+      listener.announceEnd();
+    },
+    /** Ends the grace of `close` now. */
     endGrace: () => hurry.abort(),
+    /** SHA-256 of the clients file in force; undefined without --clients. */
     clientsFile: () => clients?.sha256(),
+    /**
+     * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
+     */
     async close() {
       front.close();
       clients?.close();
       closing = true;
+      sharedPort?.end();
       sessionChanged();
       const { active, settled } = gateway;
       const grace = config.shutdownGrace;
@@ -164,14 +154,14 @@ export async function startGatewayServer(
  * connections ready for them.
  */
 export function connectUpstream(
-  config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections' | 'workers'>,
+  config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections'>,
   outbound: Outbound,
   clock: Clock,
 ) {
-  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections, workers } = config;
+  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
   const agent = outbound.agent(
     { keepAlive: true, maxFreeSockets: 256 },
-    { ...apiEndpoint, count: shareOf(warmConnections, workers), connectTimeout },
+    { ...apiEndpoint, count, connectTimeout },
   );
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
@@ -185,206 +175,39 @@ export function connectUpstream(
   return { upstream, agent };
 }
 
-/** The bytes that request bodies may take in one process. */
-export const bufferedBytesOf = ({
-  maxBufferedBytes,
-  workers,
-}: Pick<Config, 'maxBufferedBytes' | 'workers'>) => Math.floor(maxBufferedBytes / workers);
-
-/**
- * Adds to `shared` the parts that follow from `config` alone. With several workers each gets its share of the
- * memory.
- */
+/** Adds to `shared` the parts that follow from `config` alone. */
 export function gatewayDeps(
-  config: GatewayOptions & Pick<Config, 'maxBufferedBytes' | 'workers' | 'dumpRequests' | 'workspace'>,
-  shared: SharedDeps,
+  config: GatewayOptions & Pick<Config, 'maxBufferedBytes' | 'dumpRequests' | 'workspace'>,
+  { sharedSalt, ...shared }: SharedDeps,
 ) {
-  const { workspace } = config;
-  const { clock } = shared;
-  const bytes = bufferedBytesOf(config);
+  const { workspace, maxBufferedBytes: bytes } = config;
+  const { clock, log } = shared;
   return {
     settings: config,
     memory: {
       uploads: createUploadBudget(bytes, { counters: shared.metrics.counters, clock }),
       responses: createResponseBudget(bytes, { counters: { bufferedBytes: 0 }, clock }),
     },
-    dumper: config.dumpRequests ? createDumper({ workspace, log: shared.log }) : undefined,
+    dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
     ...shared,
-    salt: { ...shared.salt, onSpoilt: shared.salt.onSpoilt ?? spoilWarning() },
+    salt: { shared: sharedSalt },
   };
 }
 
-const SPOILT_CACHE =
-  'Claude Code begins its prompts with a line that differs in each conversation, so conversations cannot share the prompt cache: start it with CLAUDE_CODE_ATTRIBUTION_HEADER=0';
-
-/**
- * Makes a function that warns once of prompts that spoil the shared prompt cache. With several workers, the
- * primary warns.
- */
-export function spoilWarning(): (log: Logger) => void {
-  let warned = false;
-  return (log) => {
-    if (!warned) log.warn(SPOILT_CACHE);
-    warned = true;
-  };
-}
-
-/** The share of one worker in a limit for all workers together: at least one, unless the limit is 0. */
-const shareOf = (limit: number, workers: number): number =>
-  limit === 0 ? 0 : Math.max(1, Math.floor(limit / workers));
-
-type Front = ReturnType<typeof openFront>;
-
-/** Keeps a condition while a followed file cannot be used. */
-const conditionOf = (conditions: ConditionSink, id: ConditionId) => ({
-  failed: ({ message }: PrivatemodeError): void => conditions.set(id, message),
-  recovered: (): void => conditions.clear(id),
-});
-
-/**
- * Reads the certificate, its key and the CAs of clients. `follow` makes the listener use new ones. Throws
- * config_invalid.
- */
-function openFront(
-  config: Config,
-  { log, conditions, clock }: Pick<GatewayServerDeps, 'log' | 'conditions' | 'clock'>,
-) {
-  const { tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa } = config;
-  const files = certPath === undefined || keyPath === undefined ? undefined : { certPath, keyPath };
-  const certificates = tlsClientCa === undefined ? undefined : createCertificates();
-  let tls = files && loadTls(files);
-  let clientCas = tlsClientCa === undefined ? undefined : loadClientCas(tlsClientCa);
-  let cors = corsPolicy(config, tls);
-  let watches: readonly { reload(): void; close(): void }[] = [];
-  const lookAtExpiry = (): void => {
-    if (tls !== undefined)
-      noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
-    if (clientCas !== undefined)
-      noteExpiry(
-        conditions,
-        'client_ca_expiry',
-        { path: tlsClientCa, ...firstToEnd(clientCas.join('\n')) },
-        clock,
-      );
-  };
-  lookAtExpiry();
-  const endLooks = tls && every(clock, clock.times.expiryLook, lookAtExpiry);
-
-  function follow(listener: Listener): void {
-    const replaced = (): void => {
-      listener.replaceTls(tls as TlsMaterial, clientCas);
-      lookAtExpiry();
-    };
-    const ofTls =
-      files &&
-      watchTls(files, tls as TlsMaterial, {
-        changed(material) {
-          tls = material;
-          cors = corsPolicy(config, material);
-          replaced();
-          const { subject, ends } = firstToEnd(material.cert);
-          log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
-        },
-        ...conditionOf(conditions, 'tls_pair_unusable'),
-        clock,
-      });
-    const ofCas =
-      tlsClientCa &&
-      watchClientCas(tlsClientCa, clientCas as ClientCas, {
-        changed(cas) {
-          clientCas = cas;
-          replaced();
-          log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
-        },
-        ...conditionOf(conditions, 'client_cas_unusable'),
-        clock,
-      });
-    watches = [ofTls, ofCas].filter((watch) => typeof watch === 'object');
-  }
-
-  return {
-    /** Undefined: without TLS. */
-    tls,
-    /** Remembers which connection showed which certificate; undefined: clients are not asked for any. */
-    certificates,
-    clientCertificates: certificates && clientCas && { ...certificates, cas: clientCas },
-    cors: (): CorsPolicy => cors,
-    certificateEnds: (): number | undefined => tls && firstToEnd(tls.cert).ends.getTime(),
-    /** Makes the listener use the new files whenever they change. */
-    follow,
-    reload(): void {
-      for (const watch of watches) watch.reload();
-    },
-    close(): void {
-      endLooks?.();
-      for (const watch of watches) watch.close();
-    },
-  };
-}
-
-function corsPolicy(config: Config, tls: TlsMaterial | undefined): CorsPolicy {
-  const names = [...ownNames(config.listenAddress, tls?.cert), ...config.allowedHosts];
-  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
-}
-
-/**
- * Opens the table of clients that may use the gateway; undefined without --clients. Throws config_invalid.
- */
-async function clientsOf(
-  { clients: path }: Config,
-  {
-    key,
-    salt,
-    log,
-    conditions,
-    observeOwnKey,
-    clock,
-  }: SharedDeps & Pick<GatewayServerDeps, 'conditions' | 'clock'>,
-  { certificates }: Front,
-): Promise<Clients | undefined> {
-  if (path === undefined) return undefined;
-  const tellKeys = (): void => {
-    const keys = new Map([...clients.keys()].map(([name, own]) => [name, keyDigest(own)]));
-    observeOwnKey?.({ type: 'clients', keys });
-  };
-  const clients = await openClients({
-    path,
-    clock,
-    // The key, once configured, never goes away: a bad key file leaves the old one.
-    needsKeys: key.value() === undefined,
-    tokensOptional: certificates !== undefined,
-    certificateOf: certificates?.of,
-    sharedSalt: salt.shared,
-    changed(count) {
-      log.info({ clients: count }, 'The clients file, or a key in it, was read again');
-      tellKeys();
-    },
-    ...conditionOf(conditions, 'clients_file_unusable'),
-    keyFailed(of, error) {
-      if (error === undefined) conditions.clear('client_key_unusable', { of });
-      else conditions.set('client_key_unusable', error.message, { of });
-    },
-  });
-  tellKeys();
-  return clients;
-}
-
-/** Opens the port that `config` names. Returns the listener and its URL. Throws listen_failed. */
+/** Makes the listener that `config` names. Returns it with its URL. Throws listen_failed. */
 async function open(
-  config: Config,
+  { listenAddress, port, listenMode, reusePort }: Config,
   {
-    front,
+    front: { tls, clientCertificates },
+    handle,
     fd,
     log,
     clock,
-    handle,
   }: Pick<GatewayServerDeps, 'fd' | 'log' | 'clock'> & {
     readonly front: Front;
     readonly handle: Parameters<typeof listen>[1];
   },
-): Promise<{ readonly listener: Listener; readonly url: string }> {
-  const { listenAddress, port, listenMode } = config;
-  const { tls, clientCertificates } = front;
+) {
   const path = socketPath(listenAddress);
   const socketFile = path === undefined ? undefined : { path, mode: listenMode };
   const onWrongScheme = (advice: string): void => log.warn(advice);
@@ -393,12 +216,13 @@ async function open(
       clock,
       listenAddress,
       port,
+      reusePort,
       socketFile,
-      tls,
       fd,
+      tls,
+      clientCertificates,
       onWrongScheme,
       response: AppResponse,
-      clientCertificates,
     },
     handle,
   );

@@ -37,3 +37,10 @@ export function listenFailed(
   const message = `listening on ${where}: ${reason}${words === undefined ? '' : `; ${words}`}`;
   return new PrivatemodeError('listen_failed', message, { cause });
 }
+
+/** The error for an inherited socket on which Node cannot listen. No flag changes that socket. */
+export function inheritedFailed(fd: number, cause: NodeJS.ErrnoException): PrivatemodeError {
+  const message = `listening on the inherited socket ${fd}: ${cause.code ?? cause.message}`;
+  const remedy = 'Give the socket unit one ListenStream=, which is a port or a path, and restart it.';
+  return new PrivatemodeError('listen_failed', message, { cause, remedy });
+}

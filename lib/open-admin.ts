@@ -9,10 +9,9 @@ import { startAdmin } from './observe/admin.ts';
 import type { Conditions } from './observe/conditions.ts';
 import type { Counters } from './observe/counters.ts';
 import type { Logger } from './observe/log.ts';
-import { joinTraffic } from './observe/recent-traffic.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import type { VerificationDocument } from './observe/verification-document.ts';
-import { type Collected, watchRequests } from './observe/watch-requests.ts';
+import { watchRequests } from './observe/watch-requests.ts';
 import type { AttestedSession } from './session/session.ts';
 import type { Standing } from './session/standing.ts';
 import { VERSION } from './version.ts';
@@ -36,18 +35,15 @@ export interface AdminDeps {
 
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
- * that is over, and of each worker that ends; undefined: neither listener is set.
+ * that is over; undefined: neither listener is set.
  */
 export async function openAdmin(
   config: Config,
   { session, standing, verification, counters, conditions, log, opened, server, instance, clock }: AdminDeps,
 ) {
-  const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes, workers } =
-    config;
+  const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes } = config;
   if (adminAddress === undefined && metricsAddress === undefined) return undefined;
   const startedAt = clock.now();
-  const collect = async (withMetrics: boolean): Promise<readonly Collected[]> =>
-    (await server()?.collect(withMetrics)) ?? [];
   const watch = await watchRequests({
     clock,
     counters,
@@ -57,37 +53,27 @@ export async function openAdmin(
     protection: session.current,
     standing: session.standing,
     serverAddress: apiEndpoint.host,
-    maxBufferedBytes: workers > 1 ? 0 : maxBufferedBytes, // each worker shows its part
+    maxBufferedBytes,
     clients: clients !== undefined,
-    ...(workers > 1 ? { others: async () => (await collect(true)).map(({ metrics = [] }) => metrics) } : {}),
   });
   opened.defer(() => watch.traffic.close());
-  const status = async (): Promise<StatusReport> => {
-    const collected = await collect(false);
-    const traffic = joinTraffic([watch.traffic.snapshot(), ...collected.map((each) => each.traffic)]);
-    const files = [server()?.clientsFile(), ...collected.map((each) => each.clientsFile)];
-    const clientsFile = clients === undefined ? undefined : files.filter((each) => each !== undefined);
-    const facts = {
-      now: clock.now(),
-      startedAt,
-      workers,
-      conditions: conditions.list(),
-      traffic,
-      clientsFile,
-    };
-    return statusReport({
+  const status = (): StatusReport =>
+    statusReport({
       version: VERSION,
       protocol: config.protocolVersion,
-      ...facts,
+      now: clock.now(),
+      startedAt,
+      conditions: conditions.list(),
+      traffic: watch.traffic.snapshot(),
+      clientsFile: server()?.clientsFile(),
       session,
       standing: standing(),
       counters,
       instance,
     });
-  };
   const shown = {
     metrics: watch.metrics,
-    readiness: () => ({ ...standing(), isServed: (server()?.listening() ?? 0) > 0 }),
+    readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
     status,
     verification: verification.document,
   };

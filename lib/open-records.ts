@@ -3,6 +3,7 @@
  * of their disk or store.
  */
 import { resolve } from 'node:path';
+import { checkClients } from './access/clients.ts';
 import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { parseStoreUrl } from './config/limits-store.ts';
@@ -10,8 +11,10 @@ import { PrivatemodeError } from './errors.ts';
 import { diskFailure } from './files/disk-failure.ts';
 import { openCountLog } from './limits/count-log.ts';
 import { createRequestCounts } from './limits/count-requests.ts';
+import { createFairQueue } from './limits/fair-queue.ts';
 import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
+import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
 import { urlHost } from './network/addresses.ts';
 import type { ConditionSink } from './observe/conditions.ts';
 import type { Counters } from './observe/counters.ts';
@@ -19,14 +22,14 @@ import type { Logger } from './observe/log.ts';
 import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
 import { VERSION } from './version.ts';
 
-export interface RecordsDeps {
+interface RecordsDeps {
   readonly log: Logger;
   readonly counters: Counters;
   readonly conditions: ConditionSink;
   readonly clock: Clock;
 }
 
-export interface CountsDeps extends RecordsDeps {
+interface CountsDeps extends RecordsDeps {
   /** The certificates that outbound connections trust. */
   readonly authorities: readonly string[];
 }
@@ -34,10 +37,10 @@ export interface CountsDeps extends RecordsDeps {
 const DAY_MS = 86_400_000;
 
 /**
- * Opens the counts of the clients' requests and tokens, for all workers. They are kept in a Redis, or in the
+ * Opens the counts of the clients' requests and tokens. They are kept in a Redis, or in the
  * memory of this process, which begins with the counts that were stored in the workspace.
  */
-export async function openCounts(
+async function openCounts(
   config: Config,
   { authorities, log, counters, conditions, clock }: CountsDeps,
 ): Promise<RequestCounts> {
@@ -73,16 +76,32 @@ export async function openCounts(
   return { ...createRequestCounts({ clock, before, record: stored.add }), close: stored.close };
 }
 
-/** The loss of receipts with a worker that ended without its last messages. Perhaps it had none. */
-const LAST_OF_WORKER = {
-  of: 'workers', // a loss that is certain, and worse, stays beside it
-  message: 'perhaps some, with a worker that ended before it had handed over its last ones',
-  remedy:
-    'The log says how the worker ended; often the system killed it for want of memory. The chain of the receipts shows the gap.',
-  severity: 'warning',
-  lasts: DAY_MS,
-  fields: { lost: 'unknown' },
-} as const;
+/**
+ * Opens the gate that gives requests their permits; undefined: they need none. Throws config_invalid, also if
+ * the clients file cannot be used.
+ */
+export async function openGate(
+  config: Config,
+  {
+    key,
+    opened,
+    ...deps
+  }: CountsDeps & {
+    readonly key: { readonly value: () => string | undefined };
+    /** The parts to close at the end, in the reverse order. */
+    readonly opened: AsyncDisposableStack;
+  },
+): Promise<RequestGate | undefined> {
+  const { clients: path, maxInFlight, tlsClientCa } = config;
+  const { clock } = deps;
+  const needsKeys = key.value() === undefined;
+  if (path !== undefined)
+    await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined, clock });
+  const counts = path === undefined ? undefined : await openCounts(config, deps);
+  opened.defer(() => counts?.close());
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
+  return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
+}
 
 /** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
 export async function openReceipts(
@@ -100,11 +119,8 @@ export async function openReceipts(
     },
     onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
     onLoss(lost) {
-      if (lost === null) conditions.set('receipts_lost', LAST_OF_WORKER.message, LAST_OF_WORKER);
-      else {
-        const message = `${counters.receipts.lost} since the start`;
-        conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
-      }
+      const message = `${counters.receipts.lost} since the start`;
+      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
     },
     onUnpruned: ({ message: reason }) =>
       log.warn(

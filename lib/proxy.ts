@@ -1,6 +1,5 @@
 /** The composition root: creates the parts of a proxy and connects them, in the order in which they start. */
 import { join } from 'node:path';
-import { checkClients } from './access/clients.ts';
 import type { TrustRoots } from './attestation/verify-evidence.ts';
 import { type Clock, every, systemClock } from './clock.ts';
 import { type ConfiguredKey, configuredKey } from './config/api-key.ts';
@@ -13,9 +12,7 @@ import { trustRoots, withSimulatorHint } from './config/trust-roots.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { type GatewayServer, startGatewayServer } from './gateway-server.ts';
-import { createFairQueue } from './limits/fair-queue.ts';
-import { createRequestGate, type RequestGate } from './limits/request-gate.ts';
-import { claimSocket, SOCKET_UMASK } from './listener/listen.ts';
+import { claimSocket } from './listener/listen.ts';
 import { createManifestLog } from './manifest-log/manifest-log.ts';
 import { plainHost, reachableHost, serviceUrl, urlHost } from './network/addresses.ts';
 import { createCollateralStore } from './network/collateral-store.ts';
@@ -25,12 +22,11 @@ import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { type Conditions, createConditions } from './observe/conditions.ts';
 import { type Counters, createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
-import { keyDigest, watchOwnKey } from './observe/own-key.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
 import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
 import { createVerification } from './observe/verification-document.ts';
 import { openAdmin } from './open-admin.ts';
-import { type CountsDeps, openCounts, openReceipts } from './open-records.ts';
+import { openGate, openReceipts } from './open-records.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
@@ -40,13 +36,11 @@ import { type AttestedSession, createSession, type SessionDeps } from './session
 import type { Standing } from './session/standing.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
 import { VERSION } from './version.ts';
-import { startWorkers } from './workers/primary.ts';
 
 /** `reload` reads the key file again too. */
 export interface RunningProxy
-  extends Pick<GatewayServer, 'url' | 'port' | 'reload' | 'announceStop' | 'endGrace' | 'close'> {
+  extends Pick<GatewayServer, 'url' | 'port' | 'opened' | 'reload' | 'announceStop' | 'endGrace' | 'close'> {
   readonly session: AttestedSession;
-  /** What this process counted; with several workers each counts for itself. */
   readonly counters: Counters;
 }
 
@@ -63,14 +57,15 @@ export interface ProxyEnvironment {
 }
 
 /**
- * Starts the proxy; the port is open when it resolves. Throws config_invalid, unsafe_roots_refused,
- * listen_failed.
+ * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
+ * config_invalid, unsafe_roots_refused, listen_failed.
  */
 export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
   const { env, log, status, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
-  const createsSocket = fd === undefined && (await claimOwnSocket(config, clock));
+  const socket = socketPath(config.listenAddress);
+  if (fd === undefined && socket !== undefined) await claimSocket(socket, clock);
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);
@@ -129,8 +124,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     instance: receipts?.instance,
     clock,
   });
-
-  const shared = {
+  const server = await startGatewayServer(config, {
     clock,
     session,
     key,
@@ -139,27 +133,12 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     conditions,
     fd,
     log,
-    observeOwnKey: watchOwnKey({ conditions, origin: key.origin }),
-    salt: { shared: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()) },
+    outbound,
+    metrics: { counters, observe: watch?.observe ?? (() => {}) },
+    sharedSalt: config.disablePromptCache ? undefined : (config.promptCacheSalt ?? randomSalt()),
     verification: config.exposeVerification ? verification.text : undefined,
-  };
-  const server = await (config.workers > 1
-    ? startWorkers({
-        ...shared,
-        config,
-        authorities,
-        startingUmask: createsSocket ? SOCKET_UMASK : undefined,
-        onPermanent: environment.onPermanent,
-        workerEnded({ metrics = [], traffic }) {
-          watch?.metrics.keepTotals(metrics);
-          watch?.traffic.keepRefused(traffic.refused);
-        },
-      })
-    : startGatewayServer(config, {
-        ...shared,
-        outbound,
-        metrics: { counters, observe: watch?.observe ?? (() => {}) },
-      }));
+    onPermanent: (error) => environment.onPermanent?.(error),
+  });
   opened.defer(() => server.close());
   serving = server;
   server.sessionChanged(); // the state may have changed while the server was starting
@@ -167,7 +146,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   // Only the open listener knows where a socket of systemd listens.
   noteSetUp(conditions, config, env, fd === undefined ? undefined : hostIn(url));
   log.info(
-    { endpoint: url, workers: config.workers },
+    { endpoint: url },
     url.startsWith('https') ? 'Starting HTTPS server' : 'Starting HTTP server without TLS',
   );
   report.listening(url, { awaitsKey: key.value() === undefined });
@@ -175,8 +154,8 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   const keyWatch = key.watch({
     clock,
     onKey(next) {
-      shared.observeOwnKey({ type: 'configured', key: keyDigest(next) });
       session.updateConfiguredKey(next);
+      server.keyReplaced();
       server.sessionChanged();
       log.info('The API key file was read again');
     },
@@ -188,6 +167,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   return {
     url,
     port,
+    opened: server.opened,
     session,
     counters,
     reload() {
@@ -218,32 +198,6 @@ function noteSetUp(conditions: Conditions, config: Config, env: Environment, inh
 /** The address in the URL of a listener; the URL itself for a socket file. */
 const hostIn = (url: string): string =>
   socketPath(url) === undefined ? plainHost(new URL(url).hostname) : url;
-
-/** Makes the path of the socket file free, if the proxy is to create one. Returns whether it is. */
-async function claimOwnSocket({ listenAddress }: Config, clock: Clock): Promise<boolean> {
-  const socket = socketPath(listenAddress);
-  if (socket !== undefined) await claimSocket(socket, clock);
-  return socket !== undefined;
-}
-
-/**
- * Opens the gate that gives requests their permits; undefined: they need none. Throws config_invalid, also if
- * the clients file cannot be used.
- */
-async function openGate(
-  config: Config,
-  { key, opened, ...deps }: CountsDeps & Pick<SessionParts, 'clock' | 'key' | 'opened'>,
-): Promise<RequestGate | undefined> {
-  const { clients: path, maxInFlight, tlsClientCa } = config;
-  const { clock } = deps;
-  const needsKeys = key.value() === undefined;
-  if (path !== undefined)
-    await checkClients({ path, needsKeys, tokensOptional: tlsClientCa !== undefined, clock });
-  const counts = path === undefined ? undefined : await openCounts(config, deps);
-  opened.defer(() => counts?.close());
-  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
-  return counts === undefined && queue === undefined ? undefined : createRequestGate({ counts, queue });
-}
 
 interface SessionParts extends Pick<ProxyEnvironment, 'log' | 'onPermanent'> {
   readonly clock: Clock;
@@ -281,11 +235,7 @@ async function openVerifiedSession(
       const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       for (const observe of observers) observe(told);
       verification.changed();
-      setImmediate(() => {
-        // once the session is in the state that the event reports
-        server()?.sessionChanged();
-        note();
-      });
+      setImmediate(look); // once the session is in the state that the event reports
     },
   });
   const noteStanding = watchStanding({ conditions, log });
@@ -299,7 +249,11 @@ async function openVerifiedSession(
     // A condition that held until then is not over because the proxy is.
     if (now.state !== 'ended') noteStanding(now);
   };
-  opened.defer(every(clock, clock.times.standingLook, note)); // no event reports the end of a secret
+  const look = (): void => {
+    server()?.sessionChanged();
+    note();
+  };
+  opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification({
     version: VERSION,
     protocol: config.protocolVersion,

@@ -185,15 +185,6 @@ export const TIMES = Object.freeze({
   /** Between two samples of the traffic. */
   trafficSample: 1_000,
 
-  // Workers
-  workerPatience: 5_000,
-  workerCollect: 1_000,
-  workerLastMessages: 1_000,
-  workersMissing: 10_000,
-  workerFirstRestart: 100,
-  workerLongestRestart: 10_000,
-  workerHealthy: 10_000,
-
   // Commands
   statusInterval: 1_000,
   statusTimeout: 5_000,

@@ -102,7 +102,6 @@ export const RUNS: readonly Run[] = [
       'test/pipeline/media-urls.test.ts',
       'test/pipeline/response-grammar.test.ts',
       'test/pipeline/rewrite-auth.test.ts',
-      'test/pipeline/sse/write-event.test.ts',
       'test/session/control-api.test.ts',
     ],
   },

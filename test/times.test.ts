@@ -75,10 +75,9 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
     'an expiry is told in time, and a new certificate is seen sooner',
   ],
 
-  [[2 * t.farewell, t.workerPatience, t.stopMargin], 'workers drain, and are killed before the primary'],
+  [[2 * t.farewell, t.stopMargin], 'the gateway drains before the program ends itself'],
   [[t.managerTimeout, t.stopMargin], 'a message to the service manager does not end in SIGKILL'],
   [[t.lastWork, t.stopMargin], 'a second signal shortens the end'],
-  [[t.workerPatience + t.workerLastMessages, t.stopMargin], 'the receipts of a killed worker are written'],
   [[t.startLook, t.startPatience], 'the first line says the time so far'],
 
   [[t.lockLook, t.lockStale, t.lockWait], 'a command outlasts the lock of a process that is gone'],
@@ -97,13 +96,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   ],
   [[t.batchPause, t.lossDelay, t.refusalInterval], 'one line tells of the losses of several batches'],
 
-  [[t.workerCollect, t.adminTimeout], 'a busy worker delays a page, and does not break it off'],
-  [[t.workerCollect, t.statusTimeout], 'status waits for busy workers'],
   [[t.epochWait, t.serviceModelsTimeout], 'the list of models waits for the verification'],
-  [
-    [t.workerFirstRestart, t.workerLongestRestart, t.workersMissing],
-    'a worker that is soon replaced is not missing',
-  ],
   [
     [t.healthcheckTimeout, secondsIn('Dockerfile', /^HEALTHCHECK .*--timeout=(\d+)s/m)],
     'the health check says why before Docker ends it',

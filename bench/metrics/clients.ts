@@ -6,10 +6,9 @@ import type { Metric } from '../metric.ts';
 import { cpuMicroseconds } from '../processes.ts';
 import { quantile, shuffled } from '../stats.ts';
 import type { Subject } from '../subjects.ts';
-import { alone, firstToken, warmed } from './first-token.ts';
+import { firstToken, warmed } from './first-token.ts';
 
 const WITH = 'ours, clients';
-const [WITHOUT_TWO, WITH_TWO] = ['ours, 2 workers', 'ours, clients, 2 workers'] as const;
 const [FULL, FITTING] = ['ours, clients, 16 places', 'ours, clients, 17 places'] as const;
 
 /**
@@ -51,12 +50,6 @@ export const clients: Metric = {
   name: 'clients',
   rows: [
     {
-      id: 'clients_first_token_workers_p50',
-      title: 'Clients, two workers: first token, one stream, p50',
-      figure: 'ms over that without clients',
-      bar: { limit: 0.5, kind: 'at most' },
-    },
-    {
       id: 'clients_fairness',
       title: 'Clients: first token beside a flood of another client that takes what places it can, p99',
       figure: '÷ beside a flood that leaves places free',
@@ -70,10 +63,8 @@ export const clients: Metric = {
     },
   ],
   rounds: { full: 9, quick: 0 },
-  async round(subjects, quick) {
-    const two: Subject[] = [];
-    for (const name of [WITHOUT_TWO, WITH_TWO]) two.push(await warmed(subjects, name));
-    const times: Record<string, readonly number[]> = await alone(two, quick ? 100 : 300);
+  async round(subjects) {
+    const times: Record<string, readonly number[]> = {};
     for (let slice = 0; slice < SLICES; slice++) {
       for (const name of shuffled([FULL, FITTING])) {
         const { target } = await warmed(subjects, name);
@@ -85,7 +76,6 @@ export const clients: Metric = {
     const refused = await cpuPerRefused(await warmed(subjects, WITH));
     return {
       figures: {
-        clients_first_token_workers_p50: p50(WITH_TWO) - p50(WITHOUT_TWO),
         clients_fairness: p99(FULL) / p99(FITTING),
         clients_refused: refused,
       },

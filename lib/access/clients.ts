@@ -108,11 +108,8 @@ export async function openClients(
      * file that it wrote.
      */
     sha256: (): string => createHash('sha256').update(state.bytes).digest('hex'),
-    /** The keys of the clients that have one of their own, by name. */
-    keys: (): ReadonlyMap<string, string> =>
-      new Map(
-        [...clients.byName].flatMap(([name, { apiKey }]) => (apiKey === undefined ? [] : [[name, apiKey]])),
-      ),
+    /** The key of its own that the client of this name has now; undefined: none, or no such client. */
+    keyOf: (name: string): string | undefined => clients.byName.get(name)?.apiKey,
     reload: watch.reload,
     close: watch.close,
   };

@@ -277,9 +277,10 @@ async function untilInForce(
     } catch (thrown) {
       throw invalid(`${written}: ${(thrown as Error).message}`);
     }
-    const { clientsFile, workers } = report;
-    if (!Array.isArray(clientsFile)) throw invalid(`${written}: the proxy that answered has no --clients`);
-    if (clientsFile.length === workers && clientsFile.every((each) => good.has(each))) return;
+    const { clientsFile } = report;
+    if (typeof clientsFile !== 'string')
+      throw invalid(`${written}: the proxy that answered has no --clients`);
+    if (good.has(clientsFile)) return;
     good.add(later() ?? sha256);
     if (clock.monotonic() < end) continue;
     throw invalid(

@@ -2,7 +2,6 @@
  * Runs the proxy in this process: starts it, handles signals, and shuts it down after a signal or a permanent
  * error.
  */
-import cluster from 'node:cluster';
 import { constants } from 'node:os';
 import { isatty } from 'node:tty';
 import { type Clock, pause } from '../clock.ts';
@@ -80,17 +79,19 @@ export async function run(
   }
   const notTold = (reason: string): void => log.warn({ reason }, 'The service manager cannot be told');
   const manager = serviceManager(process.env, notTold, clock);
-  await manager.ready(`listening on ${proxy.url}`);
+  // With --reuse-port the port may open only after a while, and never if the proxy is told to stop before.
+  if ((await Promise.race([proxy.opened, ended])) === undefined)
+    await manager.ready(`listening on ${proxy.url}`);
   const code = await ended;
   log.info('Shutting down server');
   proxy.announceStop();
   const delay = code === 0 ? delayOf(config) : 0;
   const managerTold = manager.stopping(delay + config.shutdownGrace);
   if (delay > 0) {
-    log.info(
-      { delaySeconds: delay / 1000 },
-      'The port closes after the delay; a second signal closes it now',
-    );
+    const what = config.reusePort
+      ? 'Open connections end after the delay; a second signal ends them now'
+      : 'The port closes after the delay; a second signal closes it now';
+    log.info({ delaySeconds: delay / 1000 }, what);
     await pause(clock, delay, portClosing.signal, 'waiting').catch(() => {});
   }
   portClosing.abort();
@@ -128,7 +129,6 @@ const delayOf = ({ shutdownDelay }: Config): number =>
  */
 function endNow(signal: 'SIGTERM' | 'SIGINT' | 'SIGKILL', log: Logger, why: string): never {
   log.warn({ signal }, why);
-  for (const worker of Object.values(cluster.workers ?? {})) worker?.process.kill('SIGKILL');
   process.removeAllListeners(signal);
   process.kill(process.pid, signal);
   process.exit(128 + constants.signals[signal]); // process 1 of a container survives its own signals

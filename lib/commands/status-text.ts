@@ -76,7 +76,7 @@ function headline(
 }
 
 function protection(status: StatusReport, { verdict }: VerificationDocument, paint: Paint): string[] {
-  const { epoch, now, version, protocol, workers } = status;
+  const { epoch, now, version, protocol } = status;
   const row = (name: string, value: string): string => `  ${name.padEnd(10)}${value}`;
   const lines = [headline(status.standing, verdict?.roots, paint)];
   if (epoch !== null) {
@@ -85,7 +85,7 @@ function protection(status: StatusReport, { verdict }: VerificationDocument, pai
     lines.push(row('renewal', epoch.renewAt > now ? `in ${duration(epoch.renewAt - now)}` : 'due'));
     lines.push(row('manifest', epoch.manifestSha256));
   }
-  lines.push(row('proxy', `v${version}, protocol ${protocol}, ${plural(workers, 'worker')}`));
+  lines.push(row('proxy', `v${version}, protocol ${protocol}`));
   return lines;
 }
 

@@ -53,7 +53,7 @@ async function printUsage({ given, io: { stdout, stderr } }: Invocation): Promis
   const render = json ? renderJson : csv ? renderCsv : renderText;
   stdout.write(render(report, directories.join(', ')));
   for (const note of notesOn(report)) stderr.write(`${printable(note)}\n`);
-  if (csv && isLossy(report)) stderr.write(`${lostText(report)}\n`);
+  if (csv && report.lost > 0) stderr.write(`${lostText(report)}\n`);
   // A single directory may be empty, as of a new gateway. If one of several is empty, a gateway goes
   // uncounted.
   const isWhole = directories.length === 1 || report.empty === undefined;
@@ -81,12 +81,7 @@ function notesOn({ empty = [], lines: { unreadable, repeated, cutOff, first } }:
   return notes;
 }
 
-const isLossy = ({ lost }: UsageReport): boolean => lost.receipts + lost.unknown > 0;
-
-function lostText({ lost: { receipts, unknown } }: UsageReport): string {
-  const often = unknown === 1 ? 'once' : `${unknown} times`;
-  return `Receipts lost: ${receipts}${unknown === 0 ? '' : `, and ${often} nobody knows how many`}.`;
-}
+const lostText = ({ lost }: UsageReport): string => `Receipts lost: ${lost}.`;
 
 const renderJson = (report: UsageReport): string => `${safeJson(report, 2)}\n`;
 
@@ -131,7 +126,7 @@ const keysOf = (row: UsageRow, by: UsageReport['by']): string[] =>
 function renderText(report: UsageReport, where: string): string {
   const { by, rows, total, files } = report;
   const about = (...words: readonly string[]): string => words.filter((word) => word !== '').join(' ');
-  const lost = isLossy(report) ? `${lostText(report)}\n` : '';
+  const lost = report.lost > 0 ? `${lostText(report)}\n` : '';
   if (files === 0) return `${about('No receipts', periodText(report), `lie in ${where}`)}. ${NO_RECEIPTS}\n`;
   if (total.requests === 0) return `${about('No requests', periodText(report))}.\n${lost}`;
   const cells = (keys: readonly string[], sums: UsageSums): string[] => [

@@ -204,7 +204,6 @@ const ELSEWHERE: Readonly<Record<string, string>> = {
   admin: '--admin-address HOST:PORT',
   'admin-port': '--admin-address HOST:PORT',
   timeout: '--first-byte-timeout 10m',
-  threads: '--workers N',
 };
 
 /** Reads an argument with one dash: `-l v`, `-lv`, `-l=v`, or several boolean letters in one argument. */

@@ -41,7 +41,7 @@ export interface Config extends Omit<Settings, Changed> {
    */
   readonly promptCacheSalt: string | undefined;
   readonly gpuOcspRevokedGracePeriodHours: number;
-  /** Memory for the bodies of all requests together, in all workers. */
+  /** Memory for the bodies of all requests together. */
   readonly maxBufferedBytes: number;
   /** Checked URL of the store, which may hold a password; undefined: each process counts for itself. */
   readonly limitsStore: string | undefined;

@@ -68,6 +68,10 @@ const GROUPS = {
       help: 'Permissions of that socket file, in octal; 0660 lets its group in.',
     }),
     setting('port', text('PORT', values.parsePort), { default: '8080', help: 'Port to listen on.' }),
+    setting('reuse-port', BOOLEAN, {
+      default: 'false',
+      help: 'Share the port with other instances of the proxy (Linux, same user): the system spreads connections over those that listen. An instance listens only while it has verified the service, and stops listening before it ends its responses.',
+    }),
     setting('tls-cert-path', text('FILE', values.parsePath), {
       help: 'TLS certificate (PEM, with its chain). With it and --tls-key-path the proxy serves HTTPS; both files are reloaded when they change.',
       aliases: [old('tlsCertPath')],
@@ -104,14 +108,14 @@ const GROUPS = {
   ],
   Limits: [
     setting('max-in-flight', integer('N', 1), {
-      help: 'Most requests that may run at the same time, for all clients and workers together. More wait for up to 10 s and then get 429. With --clients, one place in 16 is reserved for clients that have nothing running. If unset, there is no limit.',
+      help: 'Most requests that may run at the same time, for all clients together. More wait for up to 10 s and then get 429. With --clients, one place in 16 is reserved for clients that have nothing running. If unset, there is no limit.',
     }),
     setting('max-body-bytes', integer('BYTES', 1), {
       default: '134217728',
       help: 'Largest request body accepted (128 MiB).',
     }),
     setting('max-buffered-bytes', integer('BYTES', 1), {
-      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503, those of unknown length (chunked) at once; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). The workers share both evenly. If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
+      help: 'Memory for request bodies. When it is full, requests wait for up to 10 s and then get 503, those of unknown length (chunked) at once; a body larger than all of it gets 413. Responses that are kept whole until they are authenticated have the same amount again (503, 502). If unset: a quarter of the memory limit of the container or service (cgroup), or of the memory of the machine if that is less.',
     }),
     setting('min-upload-rate', integer('BYTES/S', 0), {
       default: '1024',
@@ -123,7 +127,7 @@ const GROUPS = {
     }),
     setting('warm-connections', integer('N', 0), {
       default: '8',
-      help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. The workers share the number evenly. 0 opens none ahead.',
+      help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',
@@ -140,7 +144,7 @@ const GROUPS = {
     }),
     setting('shutdown-delay', duration(0), {
       default: '0',
-      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway.',
+      help: 'On SIGTERM, time for which the port stays open while /readyz is 503 and responses end their connections, so that a load balancer stops sending requests here before the port closes. A second signal ends it. Not with a socket of systemd, which stays open anyway; with --reuse-port the port closes at once, and the time is for the connections that are open.',
     }),
     setting('limits-store', text('URL|@FILE', values.asWritten), {
       secret: true,
@@ -195,10 +199,6 @@ const GROUPS = {
         help: 'Other names for models: a request for NAME goes to MODEL, and GET /v1/models lists NAME. A NAME may end in * for any characters; it is then not listed. An alias wins over a model of the service with that name.',
       },
     ),
-    setting('workers', text('N|auto', values.parseWorkers), {
-      default: '1',
-      help: 'Number of processes that share the port; auto starts one per processor.',
-    }),
     { name: 'help', short: 'h', ...PRINTS, help: 'Print this help.' },
     { name: 'version', short: 'v', ...PRINTS, help: 'Print the version.' },
     {

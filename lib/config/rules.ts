@@ -102,6 +102,35 @@ export const CONTRADICTIONS: readonly (Rule & { readonly flags: readonly string[
       'since the admin listener serves the metrics too',
   },
   {
+    flags: ['reuse-port'],
+    applies: ({ reusePort }) => reusePort && process.platform !== 'linux',
+    message:
+      '--reuse-port needs Linux: other systems do not spread connections over the processes that share a port; drop it',
+  },
+  {
+    flags: ['reuse-port', 'api-key'],
+    applies: ({ reusePort, apiKey }) => reusePort && apiKey === undefined,
+    message:
+      '--reuse-port listens only once the service is verified, and without --api-key a request must bring the key for that: ' +
+      'add --api-key, or drop --reuse-port',
+  },
+  {
+    flags: ['reuse-port', 'listen-address', 'port'],
+    applies: ({ reusePort, inheritsSocket, listenAddress, port }) =>
+      reusePort && (inheritsSocket || socketPath(listenAddress) !== undefined || port === 0),
+    message:
+      '--reuse-port needs one TCP port that each instance opens itself: give --port a number, --listen-address no socket file, ' +
+      'and disable the socket unit of systemd',
+  },
+  {
+    flags: ['reuse-port', 'prompt-cache-salt'],
+    applies: ({ reusePort, disablePromptCache, promptCacheSalt }) =>
+      reusePort && !disablePromptCache && promptCacheSalt === 'random',
+    message:
+      '--reuse-port with a shared prompt cache needs one salt in all instances, and each would make its own: give all the same ' +
+      '--prompt-cache-salt, or drop --disable-prompt-cache=false',
+  },
+  {
     flags: ['limits-store', 'clients'],
     applies: ({ limitsStore, clients }) => limitsStore !== undefined && clients === undefined,
     message:
@@ -159,6 +188,13 @@ export const CAUTIONS: readonly Rule[] = [
     message:
       '--listen-address, --port and --listen-mode have no effect on the socket that systemd has opened: change ListenStream= ' +
       'and SocketMode= of the socket unit, or start the proxy without it',
+  },
+  {
+    applies: ({ reusePort, clients, limitsStore }) =>
+      reusePort && clients !== undefined && limitsStore === undefined,
+    message:
+      'With --reuse-port each instance counts the limits of --clients for itself, so a client has each limit once per instance: name a ' +
+      'store in which they count together with --limits-store',
   },
   {
     applies: ({ given, limitsStore }) => given.has('limits-store-failure') && limitsStore === undefined,

@@ -3,7 +3,6 @@
  * (config_invalid), and the text.
  */
 import { isIP } from 'node:net';
-import { availableParallelism } from 'node:os';
 import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { urlHost } from '../network/addresses.ts';
@@ -46,13 +45,6 @@ export function parseInteger(flag: string, text: string, minimum: number, unit?:
 /** NaN if the text is no whole number or has more than 15 digits; up to 15 digits a Number is exact. */
 const wholeNumber = (text: string): number =>
   /^(?:0|[1-9]\d{0,14})$/.test(text) ? Number(text) : Number.NaN;
-
-export function parseWorkers(flag: string, text: string): number {
-  if (text === 'auto') return availableParallelism();
-  const value = wholeNumber(text);
-  if (!(value >= 1)) throw wants(flag, 'a whole number of at least 1, or auto', text);
-  return value;
-}
 
 export const asWritten: Parse<string> = (_, text) => text;
 

@@ -8,7 +8,7 @@ import type { Upstream } from '../network/upstream.ts';
 import type { Counters } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestObservation } from '../observe/metrics.ts';
-import type { OwnKeyEvent } from '../observe/own-key.ts';
+import type { OwnKeys } from '../observe/own-key.ts';
 import type { FallbackMode } from '../pipeline/rewrite-auth.ts';
 import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
@@ -50,21 +50,10 @@ export interface GatewayDeps {
     readonly value: () => string | undefined;
     readonly origin?: (() => string | undefined) | undefined;
   };
-  /**
-   * Called with `refused` for each 401 that the service gives a key of the operator (the configured one, or
-   * that of an entry of the clients file), with `answered` for each authenticated response under such a key,
-   * and with `clients` when the clients file was read (`configured` comes from lib/proxy.ts). No refusal is
-   * authenticated.
-   */
-  readonly observeOwnKey?: ((event: OwnKeyEvent) => void) | undefined;
-  /**
-   * `shared`: the salt of requests that bring none; undefined: each of them gets a random one. `onSpoilt`:
-   * called with the log of each request whose text keeps other requests from sharing its prompt cache.
-   */
-  readonly salt: {
-    readonly shared: string | undefined;
-    readonly onSpoilt?: ((log: Logger) => void) | undefined;
-  };
+  /** Told how the service answers the keys of the operator: the configured one, and those of clients. */
+  readonly ownKeys?: Pick<OwnKeys, 'refused' | 'answered'> | undefined;
+  /** `shared`: the salt of requests that bring none; undefined: each of them gets a random one. */
+  readonly salt: { readonly shared: string | undefined };
   /** Other names for models; undefined without --model-alias. */
   readonly aliases?: AliasTable | undefined;
   /** Makes the translator of one exchange of the Responses API; undefined without --responses-api. */

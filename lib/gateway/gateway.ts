@@ -167,7 +167,7 @@ const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-sto
 
 async function respondVerification(exchange: Exchange): Promise<void> {
   const { deps, life } = exchange;
-  const body = await untilAborted(deps.verification?.(), life.signal); // a worker asks the primary for it
+  const body = await untilAborted(deps.verification?.(), life.signal);
   if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
   respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
 }

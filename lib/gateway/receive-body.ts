@@ -7,7 +7,6 @@ import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import {
   createRequestBody,
-  hasBillingLine,
   type ParsedBody,
   type Rename,
   type RequestBody,
@@ -157,7 +156,6 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   accounts.stage('received');
   const { model, streaming, choices, format, usage } = body;
   accounts.asksFor(model);
-  if (shared !== undefined && hasBillingLine(body)) deps.salt.onSpoilt?.(caller.log);
   if (client !== undefined) requireModel(client, model, accounts.noted.alias);
   const asked = { streaming, choices, format, usage };
   return { requested: { asked, translator, repeated, aboutModel: undefined }, body };

@@ -1,6 +1,5 @@
 /** What the application and the operator learn if the service refuses a key that the operator configured. */
 import { PrivatemodeError } from '../errors.ts';
-import { keyDigest } from '../observe/own-key.ts';
 import type { Exchange } from './request-state.ts';
 
 /** Where the key comes from that the request left with: a text for the operator, never the key itself. */
@@ -19,8 +18,8 @@ const keyOwner = ({ caller: { client } }: Exchange): string | undefined =>
   client?.apiKey === undefined ? undefined : client.name;
 
 /** Notes what the service did with the key of the operator that the request left with. */
-export const noteOwnKey = (exchange: Exchange, type: 'refused' | 'answered', key: string): void =>
-  exchange.deps.observeOwnKey?.({ type, client: keyOwner(exchange), key: keyDigest(key) });
+export const noteOwnKey = (exchange: Exchange, what: 'refused' | 'answered', key: string): void =>
+  exchange.deps.ownKeys?.[what](keyOwner(exchange), key);
 
 /**
  * Notes the service's 401 to a key of the operator, and returns the error for it. Nothing authenticates that

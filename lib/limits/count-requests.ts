@@ -1,6 +1,4 @@
-/**
- * Counts what clients use, in the memory of one process: the gateway's own, or the primary's for its workers.
- */
+/** Counts what clients use, in the memory of this process. */
 import type { Clock } from '../clock.ts';
 import type { CountRecord } from './count-log.ts';
 import { type LimitedClient, limitReached, type Permit, type RequestCounts } from './limits.ts';

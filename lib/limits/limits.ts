@@ -1,6 +1,6 @@
 /**
  * The limits of clients, and the interface of what counts their requests and tokens: this process
- * (count-requests.ts), the process of the primary for its workers, or a Redis that several replicas share.
+ * (count-requests.ts), or a Redis that several instances share.
  */
 
 import type { ClientEntry, Limits } from '../access/clients-file.ts';
@@ -20,7 +20,7 @@ export interface Permit {
 
 export interface RequestCounts {
   /**
-   * Counts a request and gives it a place; returns the permit at once if no other process has to be asked.
+   * Counts a request and gives it a place; returns the permit at once if no store has to be asked.
    * Throws, or rejects with, requests_per_minute_reached, tokens_per_day_reached and max_concurrent_reached,
    * each with the seconds after which it is worth trying again, and limits_unavailable if nobody can keep
    * count. A refused request is not counted.

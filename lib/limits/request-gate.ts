@@ -14,7 +14,7 @@ export interface Entering {
 
 export interface RequestGate {
   /**
-   * Gives a request its permit, at once if no other process has to be asked and a place is free. Throws, or
+   * Gives a request its permit, at once if no store has to be asked and a place is free. Throws, or
    * rejects with, the codes of RequestCounts.admit, max_in_flight_reached, and the reason of `signal`. The
    * limits of the client come first and never wait. A request that the queue refuses still counts in the
    * minute of its client; its place of maxConcurrent is given back.

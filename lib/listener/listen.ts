@@ -2,18 +2,17 @@
  * Opens the listener for applications: on a port, a socket file or an inherited socket, with or without TLS
  * and client certificates.
  */
-import cluster from 'node:cluster';
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
 import type { BigIntStats } from 'node:fs';
-import { chmod, lstat, rename, unlink } from 'node:fs/promises';
+import { lstat, rename, unlink } from 'node:fs/promises';
 import { Server as HttpServer, type RequestListener, ServerResponse } from 'node:http';
 import { Server as HttpsServer } from 'node:https';
 import { createConnection, type Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { listenFailed } from '../listen-failed.ts';
+import { inheritedFailed, listenFailed } from '../listen-failed.ts';
 import { type ConnectionTable, trackConnections } from './connections.ts';
 import { refuseMalformed } from './not-http.ts';
 import type { ClientCas, TlsMaterial } from './tls.ts';
@@ -39,6 +38,11 @@ export interface SocketFile {
 export interface ListenerOptions {
   readonly listenAddress: string;
   readonly port: number;
+  /**
+   * Other processes may listen on the same address and port (SO_REUSEPORT; Linux alone). The listener then
+   * begins with its port closed, and `open` and `shut` change that.
+   */
+  readonly reusePort?: boolean | undefined;
   /** Used in place of address and port. The caller has made its path free (`claimSocket`). */
   readonly socketFile?: SocketFile | undefined;
   readonly tls: TlsMaterial | undefined;
@@ -104,13 +108,6 @@ const contextOptions = (tls: TlsMaterial, cas: ClientCas | undefined) => ({
 });
 
 /**
- * The umask of the primary while a worker starts, for which it may create a socket file. Until the worker has
- * given the file its mode, only the user of the primary can connect. The umask also applies to directories
- * that the primary creates meanwhile.
- */
-export const SOCKET_UMASK = 0o077;
-
-/**
  * Makes the path of a socket free before the proxy listens there: removes the file of a socket on which
  * nobody answers, as a killed process leaves it behind. Throws listen_failed.
  */
@@ -168,7 +165,7 @@ const NO_FILE =
  * and config_invalid for an inherited socket that is a file in place of a port, or a port in place of a file.
  */
 export async function listen(options: ListenerOptions, handle: RequestListener) {
-  const { listenAddress: host, port: wanted, socketFile, fd, tls, clock } = options;
+  const { listenAddress: host, port: wanted, reusePort = false, socketFile, fd, tls, clock } = options;
   const { response = ServerResponse, clientCertificates } = options;
   const { headTimeout, headLook, keepAliveTimeout } = clock.times;
   const serverOptions = {
@@ -204,23 +201,23 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections, clock, options.onWrongScheme);
 
-  const file = fd === undefined ? socketFile : undefined;
-  // The umask alone gives the file its mode, because chmod would follow a link that somebody has put in its
-  // place.
-  const umask = file && process.umask(0o777 & ~file.mode);
-  const where = fd !== undefined ? { fd } : file !== undefined ? { path: file.path } : { host, port: wanted };
-  server.listen(where);
-  if (umask !== undefined) process.umask(umask);
-  await once(server, 'listening').catch((cause) => {
-    if (fd !== undefined) throw inheritedFailed(fd, cause);
-    throw listenFailed(file?.path ?? `${host} port ${wanted}`, file?.path ?? wanted, cause);
-  });
-  // For a worker, the primary creates the file, under SOCKET_UMASK (lib/workers/primary.ts), so the worker
-  // sets the mode.
-  if (file !== undefined && cluster.isWorker) await chmod(file.path, file.mode);
   server.on('error', () => {}); // one connection that could not be accepted must not end the others
+  const file = fd === undefined ? socketFile : undefined;
+  const tcp = { host, port: wanted, reusePort };
+  async function open(): Promise<void> {
+    // The umask alone gives the file its mode, because chmod would follow a link that somebody has put in its
+    // place.
+    const umask = file && process.umask(0o777 & ~file.mode);
+    server.listen(fd !== undefined ? { fd } : file !== undefined ? { path: file.path } : tcp);
+    if (umask !== undefined) process.umask(umask);
+    await once(server, 'listening').catch((cause) => {
+      if (fd !== undefined) throw inheritedFailed(fd, cause);
+      throw listenFailed(file?.path ?? `${host} port ${wanted}`, file?.path ?? wanted, cause);
+    });
+  }
+  if (!reusePort) await open();
 
-  const bound = server.address();
+  const bound = reusePort ? { address: host, port: wanted } : server.address();
   const { address, port } = bound !== null && typeof bound === 'object' ? bound : { address: '', port: 0 };
   const refuse = (message: string): never => {
     server.close();
@@ -233,6 +230,11 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     address,
     /** 0 for a socket in the file system. */
     port,
+    isOpen: (): boolean => server.listening,
+    /** Opens the port of a listener with `reusePort`. Throws listen_failed. */
+    open,
+    /** Closes that port until the next `open`. Its connections stay. */
+    shut: (): unknown => server.close(),
     /**
      * Replaces certificate and key for new connections. `cas`: the CAs of client certificates, if the
      * listener asks for some. If they are not the same as before, connections that showed a certificate end
@@ -260,13 +262,6 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     /** Ends every connection now. */
     destroy: connections.destroyAll,
   };
-}
-
-/** The error for an inherited socket on which Node cannot listen. No flag changes that socket. */
-function inheritedFailed(fd: number, cause: NodeJS.ErrnoException): PrivatemodeError {
-  const message = `listening on the inherited socket ${fd}: ${cause.code ?? cause.message}`;
-  const remedy = 'Give the socket unit one ListenStream=, which is a port or a path, and restart it.';
-  return new PrivatemodeError('listen_failed', message, { cause, remedy });
 }
 
 /**

@@ -20,7 +20,7 @@ export type AdminListener = Awaited<ReturnType<typeof startAdmin>>;
 export interface Shown {
   readonly metrics: Pick<Metrics, 'contentType' | 'render'>;
   readonly readiness: () => Readiness;
-  readonly status: () => Promise<StatusReport>;
+  readonly status: () => StatusReport;
   readonly verification: () => Promise<VerificationDocument>;
 }
 
@@ -40,7 +40,7 @@ const METRICS_ROUTES: Routes = {
 
 const ADMIN_ROUTES: Routes = {
   '/': ({ page }) => ({ status: 200, ...page }),
-  '/status': async ({ status }) => json(`${JSON.stringify(await status())}\n`),
+  '/status': ({ status }) => json(`${JSON.stringify(status())}\n`),
   '/verification': async ({ verification }) => json(verificationText(await verification())),
   ...METRICS_ROUTES,
 };

@@ -1,5 +1,6 @@
 /** What needs a person's attention: the table of what can be wrong, and the registry of what is wrong now. */
 import type { Clock } from '../clock.ts';
+import type { PrivatemodeError } from '../errors.ts';
 import type { Logger } from './log.ts';
 
 export type Severity = 'info' | 'warning' | 'critical';
@@ -144,15 +145,6 @@ export const CONDITIONS = {
       'A certificate of `--tls-client-ca` expires within 14 days, or has expired (critical): it lets no client in any more.',
     remedy: RENEW,
   },
-  workers_missing: {
-    severities: ['warning', 'critical'],
-    begins: 'Worker processes are missing',
-    ends: 'All worker processes listen again',
-    meaning:
-      'For 10 s, fewer processes than `--workers` asks for have accepted connections; the others serve all clients. Critical as soon as none does: no request is answered.',
-    remedy:
-      'The log says why workers end or cannot start, often for want of memory or processes; the proxy starts them again by itself.',
-  },
   receipts_waiting: {
     severities: ['warning'],
     level: 'error',
@@ -163,11 +155,11 @@ export const CONDITIONS = {
     remedy: WORKSPACE,
   },
   receipts_lost: {
-    severities: ['critical', 'warning'],
+    severities: ['critical'],
     begins: 'Receipts were lost',
     ends: 'No receipts were lost for a day',
     meaning:
-      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing. Warning if a worker ended before it had handed over its last ones: perhaps it had none.',
+      'Receipts were lost within the last 24 hours. They cannot be recovered; the chain says how many are missing.',
     remedy: 'Repair the disk of --workspace; if every request needs a receipt, stop the proxy until then.',
   },
   receipts_key_changed: {
@@ -260,8 +252,8 @@ export interface Condition {
 
 export interface ConditionOptions {
   /**
-   * The file, client or worker that the condition is about, if there are several. The condition ends once it
-   * has ended for each of them.
+   * The file or client that the condition is about, if there are several. The condition ends once it has
+   * ended for each of them.
    */
   readonly of?: string | undefined;
   /** Default: the first severity of the row. */
@@ -281,9 +273,15 @@ export interface ConditionOptions {
 export interface ConditionSink {
   /** Begins or updates a condition. `message` tells a person what is wrong, but not what to do. */
   set(id: ConditionId, message: string, options?: ConditionOptions): void;
-  /** Ends a condition; if `of` is given, only for that file, client or worker. */
+  /** Ends a condition; if `of` is given, only for that file or client. */
   clear(id: ConditionId, options?: Pick<ConditionOptions, 'of' | 'fields'>): void;
 }
+
+/** Keeps a condition while a followed file cannot be used: what watches the file calls these functions. */
+export const whileUnusable = (conditions: ConditionSink, id: ConditionId) => ({
+  failed: ({ message }: PrivatemodeError): void => conditions.set(id, message),
+  recovered: (): void => conditions.clear(id),
+});
 
 export type Conditions = ReturnType<typeof createConditions>;
 
@@ -304,8 +302,7 @@ const MOST_MESSAGES = 3;
 
 /**
  * The registry of the conditions that hold now. It logs a condition when it begins, when another cause joins
- * or the condition becomes worse, and when it ends. With several workers it logs each of these once for all,
- * whichever worker reports it.
+ * or the condition becomes worse, and when it ends.
  */
 export function createConditions({
   log,
@@ -349,21 +346,6 @@ export function createConditions({
     clear,
     /** Ends a condition without a log line, because nothing was repaired. */
     drop: (id: ConditionId): void => void drop(id, ''),
-    /**
-     * A sink for what another process reports. `gone` forgets these reports once that process has ended. It
-     * logs nothing, since nothing was repaired.
-     */
-    from(source: string): ConditionSink & { gone(): void } {
-      const named = (of = ''): string => `${source}\0${of}`;
-      return {
-        set: (id, message, options) => set(id, message, { ...options, of: named(options?.of) }),
-        clear: (id, options) => clear(id, { ...options, of: named(options?.of) }),
-        gone(): void {
-          for (const [id, entries] of [...held])
-            for (const name of [...entries.keys()]) if (name.startsWith(named())) drop(id, name);
-        },
-      };
-    },
     /** The worst first; among equally bad ones the oldest first. */
     list: (): readonly Condition[] =>
       Array.from(held, ([id, entries]) => joined(id, [...entries.values()])).sort(

@@ -24,13 +24,13 @@ const ENDED: HealthResponse = {
 };
 
 export interface Readiness extends Standing {
-  /** Whether a process accepts requests. Default: true, because the one that answers does. */
+  /** Whether the port for applications is open. Default: true, because the listener that answers is it. */
   readonly isServed?: boolean;
 }
 
 /**
  * `/readyz`: whether clients should send requests to this proxy. 204 if so. 503 with the reason once the
- * proxy was told to stop, while it could not send a request to the service, or while no process accepts any.
+ * proxy was told to stop, while it could not send a request to the service, or while its port is closed.
  */
 export function readyzResponse({
   state,
@@ -47,7 +47,7 @@ export function readyzResponse({
     return { status: 204, headers: { ...NO_STORE, ...awaiting }, body: '' };
   }
   const [code, reason] = ready
-    ? ['not_ready', 'no process accepts requests']
+    ? ['not_ready', 'the port for applications is closed']
     : error === undefined
       ? ['not_ready', 'the remote is being verified']
       : [error.code, `${error.code}: ${error.message}`];

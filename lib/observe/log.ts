@@ -216,7 +216,7 @@ const LEVEL_WIDTH = 'level=ERROR'.length;
 const MESSAGE_WIDTH = '"Request ended"'.length;
 
 /** Fields that people search for but do not read. They stand at the end of the line. */
-const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId', 'worker']);
+const IDS: ReadonlySet<string> = new Set(['requestId', 'clientRequestId']);
 
 /**
  * Writes lines as text in place of pino's JSON. It does so in this process and at once, so that no line is

@@ -2,7 +2,7 @@
  * The Prometheus metrics: which there are, and how they follow from the counters, the state and each finished
  * request.
  */
-import { AggregatorRegistry, Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { Clock } from '../clock.ts';
 import { ERRORS } from '../errors.ts';
 import type { Epoch } from '../session/epoch.ts';
@@ -72,23 +72,19 @@ const ADDED = [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 
 /**
  * Creates the Prometheus metrics. Some take the values of the counters at each scrape; others add up the
- * requests that `observe` gets. `protection` is called at each scrape. `render` gives the text of
- * /metrics, `snapshot` the values that another process adds to its own.
+ * requests that `observe` gets. `protection` is called at each scrape. `render` gives the text of /metrics.
  */
 export function createMetrics(options: {
   readonly counters: Counters;
   readonly protection: () => ProtectionStatus | undefined;
-  /** The state of the session; undefined: another process shows it. */
+  /** The state of the session; undefined: it is not shown. */
   readonly standing?: (() => Pick<Standing, 'state' | 'verified'>) | undefined;
   readonly serverAddress: string;
-  /** Bytes that buffered_bytes of this process may reach. Default: 0, for one that serves no requests. */
+  /** Bytes that buffered_bytes may reach. Default: 0, without a limit to show. */
   readonly maxBufferedBytes?: number;
-  /** The conditions that hold now; undefined: another process shows them. */
+  /** The conditions that hold now. Default: none. */
   readonly conditions?: (() => readonly Condition[]) | undefined;
-  /**
-   * When the TLS certificate expires, in ms since 1970; undefined without TLS, or if another process shows
-   * it.
-   */
+  /** When the TLS certificate expires, in ms since 1970; undefined without TLS. */
   readonly certificateEnds?: (() => number | undefined) | undefined;
   /** Whether --clients is set. Without it no metric has the label client. */
   readonly clients?: boolean;
@@ -97,8 +93,6 @@ export function createMetrics(options: {
    * process, as in tests.
    */
   readonly processMetrics?: boolean;
-  /** Returns the snapshots of the other processes that share the work; called at each scrape. */
-  readonly others?: () => Promise<readonly (readonly object[])[]>;
   readonly clock: Clock;
 }) {
   const registry = new Registry();
@@ -163,34 +157,12 @@ export function createMetrics(options: {
     ? histogram(`${PREFIX}client_request_duration_seconds`, clientDurationHelp, DURATIONS, 'client')
     : undefined;
   const modelLabel = cappedLabel(MOST_MODELS);
-  /** The totals of all processes that have ended, as one snapshot. */
-  let ended: readonly object[] = [];
 
   return {
     /** All metrics, for the table in docs/monitoring.md. */
     all: () => registry.getMetricsAsArray(),
     contentType: registry.contentType,
-    async render(): Promise<string> {
-      if (options.others === undefined) return registry.metrics();
-      const own = (await registry.getMetricsAsJSON()).map((metric) => {
-        const aggregator = AGGREGATORS.find(([names]) => names.test(metric.name))?.[1];
-        return aggregator === undefined ? metric : { ...metric, aggregator };
-      });
-      const all = [own, ...(await options.others()), ended];
-      return AggregatorRegistry.aggregate(all as object[]).metrics();
-    },
-    /**
-     * Keeps the counters and histograms of a process that has ended and whose snapshot `others` no longer
-     * returns. Otherwise the totals would fall. Prometheus takes that for a restart, and would count the rest
-     * of each total as new events.
-     */
-    keepTotals(snapshot: readonly object[]): void {
-      const totals = (snapshot as readonly { readonly type: string }[]).filter(({ type }) =>
-        TOTALS.includes(type),
-      );
-      ended = AggregatorRegistry.aggregate([ended, totals] as object[]).getMetricsAsArray();
-    },
-    snapshot: (): Promise<readonly object[]> => registry.getMetricsAsJSON(),
+    render: (): Promise<string> => registry.metrics(),
     /** Called once per request, never per token. */
     observe(observation: RequestObservation): void {
       const { route, method, status, operation, stats, client, firstTokenMs } = observation;
@@ -268,7 +240,6 @@ function exposeCounters(counters: Counters, registers: Registry[]): void {
     name: `${PREFIX}build_info`,
     help: 'Always 1.',
     labelNames: ['version'],
-    aggregator: 'first',
     registers,
   }).set({ version: VERSION }, 1);
 }
@@ -332,12 +303,10 @@ function exposeConditions(
   scraped(registers, Gauge, 'condition_since_seconds', 'Time since a condition began.', ages, 'id');
 }
 
-/** The values of several processes are joined by `min`, since each worker reads the same certificate. */
 function exposeCertificate(ends: () => number | undefined, now: () => number, registers: Registry[]): void {
   new Gauge({
     name: `${PREFIX}tls_certificate_expires_seconds`,
     help: 'Time until the TLS certificate expires, below 0 once it has.',
-    aggregator: 'min',
     registers,
     collect() {
       const at = ends();
@@ -347,36 +316,19 @@ function exposeCertificate(ends: () => number | undefined, now: () => number, re
   });
 }
 
-/**
- * Exposes what request bodies may take and how full that is. Each worker has a part of the limit, and refuses
- * requests when that part is full, so the values of several processes are joined by `max`.
- */
+/** Exposes what request bodies may take, and how full that is. */
 function exposeBufferedBytes(counters: Counters, limit: number, registers: Registry[]): void {
   const limitHelp = 'Memory available for request bodies.';
   scraped(registers, Gauge, 'buffered_bytes_limit', limitHelp, () => [[limit]]);
   new Gauge({
     name: `${PREFIX}buffered_bytes_ratio`,
-    help: 'Reserved share of the memory for request bodies; with --workers, in the process where it is largest.',
-    aggregator: 'max',
+    help: 'Reserved share of the memory for request bodies.',
     registers,
     collect() {
       this.set(limit === 0 ? 0 : counters.bufferedBytes / limit);
     },
   });
 }
-
-/**
- * How some metrics of several processes are joined, because the way of prom-client would mislead alerts.
- * prom-client leaves out the start time; that of this process shows that the program restarts. prom-client
- * takes the mean of the lags, which hides one overloaded process among idle ones.
- */
-const AGGREGATORS: readonly (readonly [names: RegExp, aggregator: 'first' | 'max'])[] = [
-  [/^process_start_time_seconds$/, 'first'],
-  [/^nodejs_eventloop_lag_(?:p\d+_)?seconds$/, 'max'],
-];
-
-/** The types of the metrics that only grow, as prom-client writes them into a snapshot. */
-const TOTALS: readonly string[] = ['counter', 'histogram'];
 
 type Kind = typeof Counter | typeof Gauge;
 type Values = Iterable<readonly [value: number, labels?: Readonly<Record<string, string>>]>;

@@ -74,10 +74,6 @@ export function createTrafficLog(
     refuse(request: Pick<RefusedRequests, 'method' | 'path' | 'code'>): void {
       refused = joinRefused([{ ...request, count: 1, at: now() }, ...refused]);
     },
-    /** Adds the counts of a process that has ended, because they are counts since the start of the proxy. */
-    keepRefused(more: readonly RefusedRequests[]): void {
-      refused = joinRefused([...more, ...refused]);
-    },
     snapshot(): Traffic {
       sample();
       return { inFlight: inFlight(), seconds, finished, refused };
@@ -86,31 +82,7 @@ export function createTrafficLog(
   };
 }
 
-/** Adds up the traffic of several processes. */
-export function joinTraffic(parts: readonly Traffic[]): Traffic {
-  const seconds = new Map<number, TrafficSecond>();
-  for (const second of parts.flatMap((part) => part.seconds)) {
-    const known = seconds.get(second.at);
-    const samples = (name: 'firstTokenMs' | 'gapMs'): readonly number[] =>
-      [...(known?.[name] ?? []), ...second[name]].slice(0, MOST_SAMPLES);
-    seconds.set(second.at, {
-      at: second.at,
-      requests: (known?.requests ?? 0) + second.requests,
-      inFlight: (known?.inFlight ?? 0) + second.inFlight,
-      chunks: (known?.chunks ?? 0) + second.chunks,
-      firstTokenMs: samples('firstTokenMs'),
-      gapMs: samples('gapMs'),
-    });
-  }
-  const finished = parts.flatMap((part) => part.finished).toSorted((a, b) => b.at - a.at);
-  return {
-    inFlight: parts.reduce((sum, part) => sum + part.inFlight, 0),
-    seconds: [...seconds.values()].toSorted((a, b) => a.at - b.at),
-    finished: finished.slice(0, MOST_FINISHED),
-    refused: joinRefused(parts.flatMap((part) => part.refused)),
-  };
-}
-
+/** Adds up the rows of one kind. Beyond the most that are kept, the oldest kinds become one row. */
 function joinRefused(all: readonly RefusedRequests[]): readonly RefusedRequests[] {
   const kinds = new Map<string, RefusedRequests>();
   for (const one of all) {

@@ -78,29 +78,22 @@ export interface StatusReport {
   /** ms since 1970. */
   readonly now: number;
   readonly startedAt: number;
-  readonly workers: number;
   /** The name of the state, and its texts for people (docs/states.md). */
   readonly standing: Pick<Standing, 'state' | 'verified' | 'tone' | 'title' | 'meaning'>;
   readonly lastError: { readonly code: string; readonly message: string; readonly remedy: string } | null;
   readonly epoch: EpochFacts | null;
   /** Conditions that need a person's attention, the worst first. */
   readonly conditions: readonly Condition[];
-  /** The traffic of all workers. */
   readonly traffic: Traffic;
-  /**
-   * For each process that serves requests: SHA-256 of the clients file that it uses, in lower-case hex.
-   * Undefined without --clients.
-   */
-  readonly clientsFile?: readonly string[] | undefined;
+  /** SHA-256 of the clients file in force, in lower-case hex. Undefined without --clients. */
+  readonly clientsFile?: string | undefined;
   /** Undefined without --receipts. */
   readonly receipts?:
     | { readonly instance: string; readonly written: number; readonly lost: number }
     | undefined;
 }
 
-/**
- * Builds the report as of `now`. `session` is the session that attests; `traffic` is that of all processes.
- */
+/** Builds the report as of `now`. */
 export function statusReport({
   session,
   standing: { error, state, verified, tone, title, meaning },
@@ -109,7 +102,7 @@ export function statusReport({
   ...rest
 }: Pick<
   StatusReport,
-  'version' | 'protocol' | 'now' | 'startedAt' | 'workers' | 'conditions' | 'traffic' | 'clientsFile'
+  'version' | 'protocol' | 'now' | 'startedAt' | 'conditions' | 'traffic' | 'clientsFile'
 > & {
   readonly session: Pick<Session, 'current'>;
   readonly standing: Standing;

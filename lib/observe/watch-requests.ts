@@ -1,20 +1,9 @@
 /**
- * What the admin listener shows about the requests of one process: the metrics, and the traffic of the last
- * minutes.
+ * What the admin listener shows about the requests: the metrics, and the traffic of the last minutes.
  */
 import { type Counters, meanGapMs } from './counters.ts';
 import type { createMetrics, RequestObservation } from './metrics.ts';
 import { createTrafficLog } from './recent-traffic.ts';
-import type { Traffic } from './status-report.ts';
-
-/** What one process reports about its requests: its traffic, and its clients file. */
-export interface Collected {
-  readonly traffic: Traffic;
-  /** Its metrics in the form that prom-client joins; absent if they were not asked for. */
-  readonly metrics?: readonly object[];
-  /** SHA-256 of the clients file; undefined without --clients. */
-  readonly clientsFile: string | undefined;
-}
 
 /**
  * Starts to collect. The caller calls `observe` once per request, when the request is over. `events` returns
@@ -58,14 +47,6 @@ export async function watchRequests({
         tokensCached: usage?.cached ?? null,
       };
       traffic.observe(finished, meanGapMs(stats));
-    },
-    /**
-     * `withMetrics`: only for a scrape. prom-client begins a new measurement of the event loop with each
-     * snapshot, so one for the status page would hide a lag from the scrape after it.
-     */
-    async collect(withMetrics: boolean): Promise<Omit<Collected, 'clientsFile'>> {
-      const report = { traffic: traffic.snapshot() };
-      return withMetrics ? { ...report, metrics: await metrics.snapshot() } : report;
     },
   };
 }

@@ -40,7 +40,7 @@ export interface Decrypter {
 }
 
 /** What opens the messages of one response. */
-export type Opener = Pick<RequestCipher, 'openAll'>;
+export type Opener = Pick<RequestCipher, 'open'>;
 
 /** The kind of response that the request asked for; a genuine response has this kind. */
 export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;

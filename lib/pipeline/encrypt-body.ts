@@ -6,8 +6,8 @@
 import { randomBytes } from '../crypto/random.ts';
 import type { MessageSealer, RequestCipher } from '../envelope/message-cipher.ts';
 import { PrivatemodeError } from '../errors.ts';
+import { encryptionOrder } from '../json/names.ts';
 import type { SaltedBody } from './inject-salt.ts';
-import { encryptionOrder } from './json/member-names.ts';
 import type { FormContent, JsonContent, MemberEdit } from './request-body.ts';
 
 /** A body on its way to the service. */
@@ -47,7 +47,7 @@ export function encryptBody(
       return { ...encrypted(formPieces(content, cipher, drawn), cipher), contentType };
     }
     case 'raw': // one message, also where the body is empty (docs/protocol/inference.md 6.4)
-      return encrypted([{ bytes: content.bytes, sealer: cipher.seal() }], cipher);
+      return encrypted([{ bytes: [content.bytes], sealer: cipher.seal() }], cipher);
   }
 }
 
@@ -109,10 +109,10 @@ function formPieces(
   boundary: string,
 ): readonly Piece[] {
   const pieces: Piece[] = [];
-  const part = (headers: string, bytes: readonly Uint8Array[], sealed: boolean): void => {
+  const part = (headers: string, bytes: Uint8Array, sealed: boolean): void => {
     const before = pieces.length === 0 ? '' : '\r\n';
     pieces.push({ bytes: [Buffer.from(`${before}--${boundary}\r\n${headers}\r\n\r\n`)] });
-    pieces.push(sealed ? { bytes, sealer: cipher.seal() } : { bytes });
+    pieces.push(sealed ? { bytes: [bytes], sealer: cipher.seal() } : { bytes: [bytes] });
   };
   for (const [name, bytes] of byName(parts.values)) {
     part(`Content-Disposition: form-data; name=${quoted(name)}`, bytes, !plain.has(name));

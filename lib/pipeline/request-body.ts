@@ -5,7 +5,8 @@
 
 import type { Endpoint } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { createFormReader, type FormParts } from './form-parts.ts';
+import { CollectedBytes } from './collected-bytes.ts';
+import { boundaryOf, type FormParts, readForm } from './form.ts';
 import { type ByteChain, createByteChain } from './json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from './json/json-index.ts';
 import {
@@ -49,10 +50,7 @@ export interface ParsedBody {
   /** Which chunks of a stream the request asked to have their `usage`. */
   readonly usage: UsageWanted;
   /** The body itself, for the steps that follow. */
-  readonly content:
-    | JsonContent
-    | FormContent
-    | { readonly kind: 'raw'; readonly bytes: readonly Uint8Array[] };
+  readonly content: JsonContent | FormContent | { readonly kind: 'raw'; readonly bytes: Uint8Array };
 }
 
 /** A member to be put into the body in place of the bytes from `start` to `end`. */
@@ -194,36 +192,13 @@ export function valueEdit(
   return present && { ...present, prefix: '', value: [Buffer.from(JSON.stringify(text), 'utf8')] };
 }
 
-/**
- * The line with which Claude Code begins a system prompt; its value differs from conversation to
- * conversation.
- */
-const BILLING_LINE = '"x-anthropic-billing-header:';
-/**
- * Only so many first bytes of `system` are searched for that text. The brackets and members of a first text
- * block stand before it.
- */
-const BILLING_LINE_WITHIN = 96;
-
-/**
- * Whether the system prompt begins with that line; then it shares no cached prefix with other conversations.
- * Reads its first bytes only.
- */
-export function hasBillingLine({ content }: ParsedBody): boolean {
-  if (content.kind !== 'json') return false;
-  const system = content.members.find(({ name }) => name === 'system');
-  if (system === undefined) return false;
-  const end = Math.min(system.end, system.start + BILLING_LINE_WITHIN);
-  return content.chain.bytes(system.start, end).includes(BILLING_LINE);
-}
-
 /** The service can encrypt only JSON responses: json, verbose_json, and formats like them that may come. */
 const JSON_FORMAT = /json$/;
 
 /**
- * Takes a transcription form apart as it arrives. Throws as createFormReader does (the service keeps only the
- * first of repeated fields); `finish` also unsupported_response_format, missing_model, invalid_model and
- * invalid_plain_member.
+ * Takes a transcription form apart once it is complete. Throws invalid_multipart if the content type is no
+ * form; `finish` throws as readForm does (the service keeps only the first of repeated fields), and
+ * unsupported_response_format, missing_model, invalid_model and invalid_plain_member.
  */
 function createFormBody(
   { requestPlain: plain }: BodyRules,
@@ -231,15 +206,16 @@ function createFormBody(
   rename?: Rename,
 ): RequestBody {
   demandRules('multipart', plain);
-  const form = createFormReader(contentType);
+  const boundary = boundaryOf(contentType);
+  const form = new CollectedBytes();
   return {
-    feed: form.feed,
-    async finish() {
-      const parts = await form.finish();
+    feed: (chunk) => form.push(chunk),
+    finish() {
+      const parts = readForm(form.bytes(), boundary);
       const text = (name: string): string | null | undefined => {
         const bytes = parts.values.get(name);
-        const length = bytes?.reduce((sum, chunk) => sum + chunk.length, 0) ?? 0;
-        return length > MAX_DECODED_BYTES ? null : bytes && Buffer.concat(bytes).toString('utf8');
+        if (bytes === undefined) return undefined;
+        return bytes.length > MAX_DECODED_BYTES ? null : Buffer.from(bytes).toString('utf8');
       };
       const format = text('response_format');
       if (format === null || (format && !JSON_FORMAT.test(format))) {
@@ -248,7 +224,7 @@ function createFormBody(
       const asked = askedInForm(text);
       const model = rename?.(asked.model);
       if (model === undefined) return { ...asked, format, content: { kind: 'form', parts, plain } };
-      const values = new Map(parts.values).set('model', [Buffer.from(model)]);
+      const values = new Map(parts.values).set('model', Buffer.from(model));
       return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
     },
   };
@@ -256,16 +232,16 @@ function createFormBody(
 
 /** Collects a body of any kind, which names no model. */
 function createRawBody(): RequestBody {
-  const chain = createByteChain();
+  const body = new CollectedBytes();
   return {
-    feed: chain.push,
+    feed: (chunk) => body.push(chunk),
     finish: () => ({
       model: undefined,
       streaming: false,
       choices: 1,
       format: undefined,
       usage: 'every',
-      content: { kind: 'raw', bytes: chain.slices(0, chain.length) },
+      content: { kind: 'raw', bytes: body.bytes() },
     }),
   };
 }

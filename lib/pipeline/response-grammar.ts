@@ -9,7 +9,6 @@
  */
 import type { EndpointId } from '../api/endpoints.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { JsonKind } from './json/json-index.ts';
 
 type Members = Readonly<Record<string, unknown>>;
 
@@ -92,12 +91,14 @@ export interface StreamGrammar {
   readonly events: Readonly<Record<string, GrammarRow>>;
   /** Members whose value is the same in every event that has them. */
   readonly constant: readonly string[];
-  /** In which order events come, and when the stream is complete (`sse/event-checks.ts`). */
+  /** In which order events come, and when the stream is complete (event-order.ts). */
   readonly order: 'choices' | 'audio' | 'blocks';
 }
 
-/** The members that are not encrypted, and the kinds of JSON value they may have. */
-export type PlainMembers = ReadonlyMap<string, readonly JsonKind[]>;
+/** Kinds of JSON value. */
+export type PlainKind = 'string' | 'number' | 'object' | 'null';
+/** The members that are not encrypted, and the kinds of value they may have. */
+export type PlainMembers = ReadonlyMap<string, readonly PlainKind[]>;
 
 export interface ResponseGrammar {
   readonly plain: PlainMembers;
@@ -117,7 +118,7 @@ export interface ResponseGrammar {
 export const MAX_PLAIN_BYTES = 16 * 1024;
 
 const USAGE = ['usage', ['object', 'null']] as const;
-const OPENAI_PLAIN: PlainMembers = new Map<string, readonly JsonKind[]>([['id', ['string', 'null']], USAGE]);
+const OPENAI_PLAIN: PlainMembers = new Map<string, readonly PlainKind[]>([['id', ['string', 'null']], USAGE]);
 
 /** What each chunk and each whole body of the OpenAI style has, beside its choices. */
 const HEAD = { created: 'integer', model: 'string', object: 'string' } as const;
@@ -227,7 +228,7 @@ const GRAMMAR: Readonly<Partial<Record<EndpointId, ResponseGrammar>>> = {
     },
   },
   transcription: {
-    plain: new Map<string, readonly JsonKind[]>([['duration', ['string', 'number', 'null']], USAGE]),
+    plain: new Map<string, readonly PlainKind[]>([['duration', ['string', 'number', 'null']], USAGE]),
     stream: chunkStream('transcription.chunk', 'chat_deltas', 'audio', { id: 'string' }),
     whole: {
       verbose_json: transcript({ language: 'string', segments: 'array?', text: 'string', words: 'array?' }),

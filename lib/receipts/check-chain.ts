@@ -105,8 +105,7 @@ export async function checkChain(lines: AsyncIterable<PlacedLine>, deps: ChainDe
       const numbers = `numbers ${expected} to ${members.seq - 1}`;
       noteGap(line, `${numbers} are missing before this line: of days that were left out`);
     }
-    if (members.type === 'lost')
-      noteGap(line, `${members.count ?? 'an unknown number of'} receipts before this line were not written`);
+    if (members.type === 'lost') noteGap(line, `${members.count} receipts before this line were not written`);
     if (members.type === 'request' && members.epoch !== null) {
       const { verdictSha256, manifestSha256 } = members.epoch;
       const subject = `${verdictSha256} ${manifestSha256}`;

@@ -34,11 +34,8 @@ export interface ReceiptLogOptions {
   readonly onFailure: (reason: Error) => void;
   /** Called when receipts can be written again. `lost`: how many could not be written. */
   readonly onRecovery: (lost: number) => void;
-  /**
-   * Called within a second when receipts are lost, with their number since the last time; null: nobody knows
-   * how many.
-   */
-  readonly onLoss?: (lost: number | null) => void;
+  /** Called within a second when receipts are lost, with their number since the last time. */
+  readonly onLoss?: (lost: number) => void;
   /** Called when old exchanges could not be removed; the next exchange tries it again. */
   readonly onUnpruned?: (reason: Error) => void;
   /** Called when the directory was moved away or emptied, before the next lines are written to it. */
@@ -194,11 +191,6 @@ export async function openReceiptLog(options: ReceiptLogOptions) {
         const isCrowded = pending.length >= REFUSED_SHARE * mostPending;
         if (endpoint === null || (outcome === 'refused' && isCrowded)) addRefusal(receipt);
         else enqueue({ type: 'request', ...receipt });
-      },
-      /** Queues a line that says: receipts are missing here, nobody knows how many. */
-      noteGap(): void {
-        enqueue({ type: 'lost', time: time(), count: null });
-        onLoss(null);
       },
       /**
        * Stores the text of a verdict, so that receipts can point to it, and the files of the exchange that

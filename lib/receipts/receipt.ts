@@ -90,9 +90,8 @@ export interface ChainEnd {
 /**
  * What a line records. `opened`: the first line of an instance; it names the ends of the chains that the
  * instance found. `closed`: the last line of an instance that ended in good order. `lost`: `count` receipts
- * could not be written between the line before and this one; null: nobody knows how many (a worker ended
- * without a message). `refused`: counts of the requests that were refused in these `durationMs` from `time`
- * on and that have no receipts of their own.
+ * could not be written between the line before and this one. `refused`: counts of the requests that were
+ * refused in these `durationMs` from `time` on and that have no receipts of their own.
  */
 export type ReceiptRecord =
   | {
@@ -115,7 +114,7 @@ export type ReceiptRecord =
       readonly durationMs: number;
       readonly counts: readonly RefusalCount[];
     }
-  | { readonly type: 'lost'; readonly time: string; readonly count: number | null }
+  | { readonly type: 'lost'; readonly time: string; readonly count: number }
   | { readonly type: 'closed'; readonly time: string };
 
 /** The place of a line in its chain. */
@@ -184,7 +183,7 @@ const FORMS: Readonly<Record<ReceiptRecord['type'], (members: Members) => boolea
     isAmount(durationMs) &&
     Array.isArray(counts) &&
     counts.every((each: unknown) => isObject(each) && isAmount(each['count'])),
-  lost: ({ count }) => count === null || isAmount(count),
+  lost: ({ count }) => isAmount(count),
   closed: () => true,
 };
 

@@ -51,11 +51,8 @@ export interface UsageReport {
   readonly by: readonly UsageKey[];
   readonly rows: readonly UsageRow[];
   readonly total: UsageSums;
-  /**
-   * Requests whose receipts were lost. `receipts`: how many, as far as the proxy knew. `unknown`: how often
-   * it did not know.
-   */
-  readonly lost: { readonly receipts: number; readonly unknown: number };
+  /** Requests whose receipts were lost. */
+  readonly lost: number;
   /** Files that were read. */
   readonly files: number;
   /** Directories that hold no receipts of any day. Left out if there are none. */
@@ -108,7 +105,7 @@ export async function sumUsage(
   const rows = new Map<string, Mutable<UsageRow>>();
   let others: Mutable<UsageRow> | undefined;
   const total = nothing();
-  const lost = { receipts: 0, unknown: 0 };
+  let lost = 0;
   const lines = { unreadable: 0, repeated: 0, cutOff: 0, first: null as UsageReport['lines']['first'] };
 
   function add(receipt: Summed, requests = 1): void {
@@ -167,10 +164,7 @@ export async function sumUsage(
         if (line.type === 'request') add(line);
         else if (line.type === 'refused')
           for (const each of line.counts) add(refusedRequest(line.time, each), each.count);
-        else if (line.type === 'lost') {
-          lost.receipts += line.count ?? 0;
-          lost.unknown += line.count === null ? 1 : 0;
-        }
+        else if (line.type === 'lost') lost += line.count;
         continue;
       }
       lines.first ??= { file: named(directory, file), line: number };

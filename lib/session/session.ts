@@ -7,7 +7,7 @@ import type { Verdict } from '../verdict/verdict.ts';
 import type { Epoch } from './epoch.ts';
 import { createRenewals, type RenewalsDeps } from './renewals.ts';
 import { Requests } from './requests.ts';
-import { type SessionFacts, type Standing, standingOf } from './standing.ts';
+import { type Standing, standingOf } from './standing.ts';
 import { factsOf } from './state.ts';
 import { type AcquireOptions, createWaiting } from './waiting.ts';
 
@@ -44,12 +44,10 @@ export interface Session {
   close(reason?: PrivatemodeError): void;
 }
 
-/** A session that attests by itself. A worker's session gets its epochs from the primary instead. */
+/** A session that attests. */
 export interface AttestedSession extends Session {
   /** Begins the first attestation, where a key is configured. To be called once. */
   start(): void;
-  /** The facts of the session without the time, for a process that has a clock of its own. */
-  facts(): SessionFacts;
   /** Every check of the last attestation and of its secret exchange, accepted or not. */
   lastVerdict(): Verdict | undefined;
   /**
@@ -86,7 +84,6 @@ export function createSession(deps: SessionDeps): AttestedSession {
     },
     current,
     authenticated: (secretId) => dispatch({ type: 'authenticated', secretId }),
-    facts: () => factsOf(state()),
     standing: () => standingOf(factsOf(state()), clock),
     announceEnd: () => dispatch({ type: 'ending' }),
     lastVerdict,

@@ -1,13 +1,13 @@
 /**
  * The state of the proxy, by name. It decides what requests get, and every page, log line and metric shows
- * the same one. Only this file computes it, in the primary and in each worker (docs/states.md).
+ * the same one. Only this file computes it (docs/states.md).
  */
 
 import type { Clock, Moment } from '../clock.ts';
 import type { PrivatemodeError } from '../errors.ts';
 import { type SecretState, secretAt, type Term } from './lifetimes.ts';
 
-/** Everything that the state depends on, except the time. A worker gets it from the primary. */
+/** Everything that the state depends on, except the time. */
 export interface SessionFacts {
   readonly closed: boolean;
   readonly key: 'configured' | 'kept' | 'awaited';
@@ -174,8 +174,8 @@ export interface Standing extends Pick<StandingRow, 'verified' | 'tone' | 'title
 }
 
 /**
- * The state at this moment. No event reports the end of a secret that is not renewed: each process looks at
- * its own clock.
+ * The state at this moment. No event reports the end of a secret that is not renewed, so this looks at the
+ * clock.
  */
 export function standingOf(facts: SessionFacts, clock: Pick<Clock, 'now' | 'monotonic'>): Standing {
   const at = { now: clock.now(), monotonic: clock.monotonic() };

@@ -109,7 +109,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the encrypted members: the messages leave in clear',
-    file: 'lib/pipeline/json/member-names.ts',
+    file: 'lib/json/names.ts',
     edits: [
       {
         find: 'if (!plain.has(item.name)) keyed.push(',
@@ -210,7 +210,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the names of events: one without a name passes',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (named && event.event !== name)', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'if (named && name !== kind.type)', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/e2e/gateway-attacks.test.ts',
@@ -223,7 +223,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the order of a message: its blocks come as they like',
-    file: 'lib/pipeline/sse/event-checks.ts',
+    file: 'lib/pipeline/event-checks.ts',
     edits: [{ find: 'if (!allowed) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
@@ -244,8 +244,8 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'what is constant: two runs of one request are spliced',
-    file: 'lib/pipeline/sse/event-checks.ts',
-    edits: [{ find: 'if (text.compare(first) !== 0) throw', replace: 'if (Date.now() < 0) throw' }],
+    file: 'lib/pipeline/event-checks.ts',
+    edits: [{ find: 'if (text !== first) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-events.test.ts',
@@ -259,9 +259,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the members of whole responses: required ones may be missing',
     file: 'lib/pipeline/decrypt-body.ts',
-    edits: [
-      { find: 'if (!hasNames(row, [...opened.keys()], plain) || !isOfType)', replace: 'if (!isOfType)' },
-    ],
+    edits: [{ find: 'if (!isOfType || !hasNames(', replace: 'if (!isOfType || !!hasNames(' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-body.test.ts',
@@ -314,7 +312,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the choices of streams: more or fewer than were asked for',
-    file: 'lib/pipeline/sse/event-checks.ts',
+    file: 'lib/pipeline/event-checks.ts',
     edits: [
       { find: 'index < wanted', replace: 'index < 99' },
       { find: 'finished === wanted ||', replace: 'finished > 0 ||' },
@@ -332,7 +330,7 @@ export const PIPELINE: readonly Mutation[] = [
   },
   {
     defence: 'the closing chunk of transcriptions: any chunk is the last',
-    file: 'lib/pipeline/sse/event-checks.ts',
+    file: 'lib/pipeline/event-checks.ts',
     edits: [{ find: 'isAudio ? closed :', replace: 'isAudio ? began :' }],
     tests: [
       {
@@ -348,10 +346,24 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/pipeline/decrypt-body.ts',
     edits: [
       {
-        find: 'if (asked === undefined) checkError(body, plain);',
+        find: 'if (asked === undefined) yield* checkError(body, sealed, plain);',
         replace: 'if (asked === undefined) void 0;',
       },
     ],
+    tests: [
+      {
+        file: 'test/pipeline/decrypt-body.test.ts',
+        names: [
+          'the grammar of whole responses refuses an error of messages: {"error":{"message":"no"},"type":"message"}',
+          'the grammar of whole responses refuses an error of transcription: {"error":{"message":"no"},"duration":"forged"}',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'plain members: any value may stand in clear',
+    file: 'lib/pipeline/sealed-json.ts',
+    edits: [{ find: '!this.#plain.get(name)?.includes(kind) ||', replace: '' }],
     tests: [
       {
         file: 'test/pipeline/decrypt-body.test.ts',
@@ -363,9 +375,28 @@ export const PIPELINE: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'plain members: they may hold characters that some clients take for line ends',
+    file: 'lib/pipeline/sealed-json.ts',
+    edits: [{ find: '|| !PRINTABLE.test(text)', replace: '' }],
+    tests: [
+      {
+        file: 'test/pipeline/line-ends.test.ts',
+        names: [
+          'line separators in text that nothing authenticates forge no line of data in the plain id: "\u0085"',
+          'line separators in text that nothing authenticates forge no line of data in the plain usage: "\u0085"',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the budget of tokens: a client that leaves a stream at its finish spends nothing',
     file: 'lib/pipeline/decrypt-events.ts',
-    edits: [{ find: 'if (usageStart >= 0) this', replace: 'if (usageStart >= 0 && isClosing) this' }],
+    edits: [
+      {
+        find: 'return tokenUsage(this.#reader',
+        replace: 'return !this.finished ? undefined : tokenUsage(this.#reader',
+      },
+    ],
     tests: [
       {
         file: 'test/limits/gate.test.ts',

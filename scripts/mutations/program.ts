@@ -25,7 +25,7 @@ export const PROGRAM: readonly Mutation[] = [
       {
         file: 'test/observe/metrics-listener.test.ts',
         names: [
-          'the listener of --metrics-address serves the metrics of both workers but no status page, beside an admin listener with one',
+          'the listener of --metrics-address serves metrics but no status page, beside an admin listener with one',
         ],
       },
     ],
@@ -185,24 +185,6 @@ export const PROGRAM: readonly Mutation[] = [
         names: [
           'the queue of --max-in-flight keeps a sixteenth of 8 or more places, rounded up, free for clients that have nothing running',
           'the queue of --max-in-flight gives a client with one request at a time a place at once while another client sends hundreds',
-        ],
-      },
-    ],
-  },
-  {
-    defence: 'the keys in the messages of workers: their bytes stay in memory',
-    file: 'lib/workers/remote-session.ts',
-    edits: [
-      {
-        find: 'if (next?.secretId === epoch?.secretId) next?.keyBytes.fill(0);',
-        replace: 'if (next?.secretId === epoch?.secretId) void next;',
-      },
-    ],
-    tests: [
-      {
-        file: 'test/workers/remote-session.test.ts',
-        names: [
-          "a worker's half of the session overwrites the key bytes of the epoch in use, of an epoch sent again, and of an answer to no request",
         ],
       },
     ],

@@ -36,9 +36,7 @@ import { fakeSession } from '../support/doors/gateway.ts';
 import { answerTo } from '../support/doors/gateway-fixture.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
-import { startRemote } from '../support/remote/remote.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
 const DAY = 86_400_000;
@@ -144,7 +142,7 @@ async function gateway(t: Pick<TestContext, 'after'>, { clients = TEAM_FILE, cas
     ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
     ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key of the gateway' },
-    ...{ salt: { shared: undefined }, fd: undefined },
+    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
   });
   t.after(async () => {
     await service.close();
@@ -551,52 +549,4 @@ describe('the TLS session of a client', { concurrency: true }, () => {
 it('bytes that are no certificate have no names', () => {
   for (const bytes of [[], [0x30, 0], [0x30, 0x80], [1, 2, 3]])
     assert.deepEqual(certificateNames(Uint8Array.from(bytes)), []);
-});
-
-describe('--tls-client-ca with two workers', { timeout: 600_000 }, () => {
-  it('accepts a client in every worker, and refuses it in every worker once it is taken out of the clients file', async (t) => {
-    const { directory, flags, env, close } = await startRemote({ apiKey: null });
-    t.after(() => close());
-    const write = (name: string, text: string): string => {
-      writeFileSync(join(directory, name), text);
-      return join(directory, name);
-    };
-    const proxy = await startProxyProcess(
-      [
-        `--clients=${write('clients.json', '{"clients":[{"name":"ann"},{"name":"bob"}]}')}`,
-        `--tls-client-ca=${write('team.pem', TEAM.pem)}`,
-        `--tls-cert-path=${write('server.pem', server.cert)}`,
-        `--tls-key-path=${write('server.key', server.key)}`,
-        `--api-key=@${write('service.key', 'key-of-the-gateway')}`,
-        ...[...flags, '--port=0', '--workers=2', '--log-level=debug'],
-      ],
-      env,
-    );
-    t.after(() => proxy.stop('SIGKILL'));
-    /** Of a request on a connection of its own. */
-    async function outcomeOf(identity: Identity): Promise<string> {
-      const tls = { servername: 'localhost', rejectUnauthorized: false, ...identity };
-      const asking = rawClient(Number(new URL(proxy.url).port), tls);
-      asking.send(estimate(['Connection: close']));
-      const answer = await answerTo(asking);
-      asking.socket.destroy();
-      return outcome(answer);
-    }
-    const outcomes = async (identity: Identity): Promise<string[]> => [
-      ...new Set(await Promise.all(Array.from({ length: 8 }, () => outcomeOf(identity)))),
-    ];
-    // The second worker may start after the first answers, and would read only the new file.
-    const answering = (): number => new Set(proxy.log().match(/(?<=Request ended.*) worker=\d+/g)).size;
-    await eventually('answers of both workers', async () => {
-      assert.deepEqual(await outcomes(ANN), ['in']);
-      return answering() === 2;
-    });
-    assert.match((await outcomes(issue(named('ann'), OTHERS))).join(), FOREIGN);
-    write('clients.json', '{"clients":[{"name":"bob"}]}');
-    const heard = (): number => proxy.log().match(/The clients file.*was read again/g)?.length ?? 0;
-    await eventually('the file to be read in both', () => heard() === 2);
-    const refused = await outcomes(ANN);
-    assert.equal(refused.length, 1);
-    assert.match(refused.join(), NAMELESS);
-  });
 });

@@ -66,7 +66,7 @@ describe('healthcheck', () => {
 
   it('accepts the flags of the proxy', async () => {
     assert.equal(
-      (await asked((_req, res) => res.writeHead(204).end(), '--api-key=@gone', '--workers=2')).code,
+      (await asked((_req, res) => res.writeHead(204).end(), '--api-key=@gone', '--max-in-flight=2')).code,
       0,
     );
   });

@@ -13,7 +13,7 @@ function facts({ status = {}, verification = {} }: Facts = {}): StatusFacts {
   const traffic = { inFlight: 0, seconds: [], finished: [], refused: [] };
   return {
     status: {
-      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1, workers: 2 },
+      ...{ version: '1.2.3', protocol: 'v1.40.0', now: NOW, startedAt: NOW - 1 },
       ...{ standing: words('verified'), lastError: null, conditions: [], traffic },
       epoch: {
         ...{ secretId: 's', manifestSha256: DIGEST, verdictSha256: DIGEST },
@@ -82,7 +82,7 @@ const TABLE: readonly (readonly [name: string, given: Facts, lines: readonly str
       '  until     2026-12-01 12:30:00 UTC, in 30 min',
       '  renewal   in 90 s',
       `  manifest  ${DIGEST}`,
-      '  proxy     v1.2.3, protocol v1.40.0, 2 workers',
+      '  proxy     v1.2.3, protocol v1.40.0',
     ],
   ],
   [
@@ -165,7 +165,7 @@ const SCREEN = `✓ Verified. Requests are encrypted for the service that the ha
   until     2026-12-01 12:30:00 UTC, in 30 min
   renewal   in 90 s
   manifest  ${DIGEST}
-  proxy     v1.2.3, protocol v1.40.0, 2 workers
+  proxy     v1.2.3, protocol v1.40.0
 
 Needs attention
   ! It expires

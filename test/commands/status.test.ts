@@ -15,7 +15,7 @@ import { clockOf } from '../support/remote/fake-clock.ts';
 import { words } from '../support/remote/standing.ts';
 
 const STATUS = {
-  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, workers: 1, lastError: null },
+  ...{ version: '1', protocol: 'v1', now: 0, startedAt: 0, lastError: null },
   standing: words('verified'),
   ...{ epoch: null, conditions: [], traffic: { inFlight: 3, seconds: [], finished: [], refused: [] } },
 };
@@ -76,7 +76,7 @@ describe('the command status', { timeout: 600_000 }, () => {
   it('accepts the flags and the environment variables of the proxy', async () => {
     await listening(serving(), async (address) => {
       const env = { PRIVATEMODE_PROXY_ADMIN_ADDRESS: address };
-      assert.equal((await status(['--port=1', '--api-key=@gone', '--workers=2'], env)).code, 0);
+      assert.equal((await status(['--port=1', '--api-key=@gone', '--max-in-flight=2'], env)).code, 0);
       const both = ['--metrics-address=127.0.0.1:1', '--admin-address', address];
       assert.equal((await status(both)).code, 0);
       const metricsAlone = await status(['--metrics-address', address]);

@@ -232,8 +232,8 @@ describe('settings in the environment', () => {
     ],
     [
       [],
-      { npm_config_receipts: '', npm_config_workers: '2' },
-      '--receipts and --workers for flags of its own: put -- in front, as in npm start -- --receipts --workers N|auto',
+      { npm_config_port: '2', npm_config_receipts: '' },
+      '--port and --receipts for flags of its own: put -- in front, as in npm start -- --port PORT --receipts',
     ],
     [
       ['verify'],

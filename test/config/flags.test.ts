@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';
-import { availableParallelism, totalmem } from 'node:os';
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import type { Config } from '../../lib/config/config.ts';
@@ -378,14 +378,11 @@ const ROWS: readonly Row[] = [
     refuses: ['5', 'soon'],
   },
   {
-    flag: 'workers',
-    key: 'workers',
-    byDefault: 1,
-    accepts: [
-      [['--workers=3'], 3],
-      [['--workers=auto'], availableParallelism()],
-    ],
-    refuses: ['0', '-1', 'all'],
+    flag: 'reuse-port',
+    key: 'reusePort',
+    byDefault: false,
+    accepts: [[['--reuse-port', '--api-key=k'], true]],
+    refuses: ['maybe'],
   },
   {
     flag: 'tls-client-ca',

@@ -108,7 +108,6 @@ describe('a mistake on the command line', () => {
       ['--max-body-bytes=10MB'],
       '--max-body-bytes wants a whole number of at least 1, without a unit, not "10MB"; it is a number of bytes',
     ],
-    [['--workers=all'], '--workers wants a whole number of at least 1, or auto, not "all"'],
     [
       ['receipts', 'verify', '--since', '2026-02-29'],
       '--since wants a day such as 2026-12-01, not "2026-02-29"; 2026-02 has 28 days',

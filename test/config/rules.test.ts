@@ -20,6 +20,13 @@ describe('flags that contradict each other', () => {
     ],
     ['GPU certificates: unknown refused, revoked accepted', ['--gpu-ocsp-allow-unknown=false']],
     ['a store for limits that nobody has', ['--limits-store=redis://store']],
+    ['a shared port without a key, with which it would never open', ['--reuse-port']],
+    ['a shared port that is a file', ['--reuse-port', '--api-key=k', '--listen-address=unix:/s']],
+    ['a shared port that is another one each time', ['--reuse-port', '--api-key=k', '--port=0']],
+    [
+      'a shared port and a shared cache whose salt is another one in each instance',
+      ['--reuse-port', '--api-key=k', '--disable-prompt-cache=false'],
+    ],
     ['one port for both listeners', ['--admin-address=127.0.0.1:8080']],
     [
       'one port for both listeners on one address',
@@ -47,6 +54,27 @@ describe('flags that contradict each other', () => {
       for (const flag of rule.flags) assert.ok(message.includes(`--${flag}`), `${message} lacks --${flag}`);
     });
   }
+
+  it('include a shared port on a socket of systemd, which no other instance could open', () => {
+    const inherited = { LISTEN_FDS: '1', LISTEN_PID: String(process.pid) };
+    refused(
+      () => parsed(['--reuse-port', '--api-key=k'], {}, inherited),
+      ['--reuse-port', 'systemd', 'socket unit'],
+    );
+  });
+
+  it('include a shared port on a system other than Linux', (t) => {
+    const { platform } = process;
+    t.after(() => Object.defineProperty(process, 'platform', { value: platform }));
+    Object.defineProperty(process, 'platform', { value: 'darwin' });
+    refused(() => parsed(['--reuse-port', '--api-key=k']), ['--reuse-port needs Linux']);
+  });
+
+  it('do not include a shared port with a key, and with one salt in all instances', () => {
+    const salt = `--prompt-cache-salt=${'s'.repeat(32)}`;
+    const { config } = parsed(['--reuse-port', '--api-key=k', '--disable-prompt-cache=false', salt]);
+    assert.equal(config.reusePort, true);
+  });
 
   it('are refused with the error of the reference implementation if that has the same rule', () => {
     refused(() => parsed(['--tls-key-path=k']), ['TLS certificate and key must be provided together']);
@@ -89,6 +117,11 @@ describe('warnings about the configuration', () => {
       '--limits-store-failure without a store',
       ['--clients=c', '--limits-store-failure=open'],
       /--limits-store-failure has no effect without --limits-store/,
+    ],
+    [
+      'limits that each instance on a shared port counts for itself',
+      ['--reuse-port', '--api-key=k', '--clients=c'],
+      /each instance counts the limits of --clients for itself.* --limits-store/,
     ],
     [
       'another --protocol-version',

@@ -32,7 +32,7 @@ function open(key: SecretKey, messages: readonly Sealed[]): Buffer[] | undefined
     slot.bytes.set(ciphertext, AAD_BYTES);
     slot.size = ciphertext.length;
   }
-  return openSlots(key, messages.length);
+  return openSlots(key, messages.length)?.map((text) => Buffer.from(text, 'latin1'));
 }
 
 function sealed(key: SecretKey, iv: Uint8Array, aad: Uint8Array, plaintext: Uint8Array): Sealed {

@@ -1,8 +1,9 @@
 /**
  * Conditions from their causes to every place that shows them: log, /status, /metrics, and the command
- * status. test/e2e/workers.test.ts has those of several processes.
+ * status.
  */
 import assert from 'node:assert/strict';
+import { hash } from 'node:crypto';
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
@@ -125,6 +126,28 @@ describe('a running proxy', { timeout: 600_000 }, () => {
     assert.equal(await ask(), 401);
     await eventually('the condition', async () => (await proxy.listed())[0]?.id === 'own_key_rejected');
     writeFileSync(path, 'second-key');
+    proxy.stack.proxy.reload();
+    await isOver(proxy, 'own_key_rejected');
+  });
+
+  it('has the condition own_key_rejected until the key file of the client has another key', async (t) => {
+    const directory = temporaryDirectory('conditions-');
+    const [file, key] = [join(directory, 'clients.json'), join(directory, 'ann.key')];
+    const entry = { name: 'ann', tokens: [hash('sha256', 'token-of-ann')], apiKey: '@ann.key' };
+    writeFileSync(file, JSON.stringify({ clients: [entry] }));
+    writeFileSync(key, 'key-of-ann');
+    const proxy = await scene(t, [`--clients=${file}`]);
+    const headers = { authorization: 'Bearer token-of-ann' };
+    const ask = async (): Promise<number> =>
+      (await fetch(`${proxy.stack.url}/v1/models`, { headers })).status;
+    assert.equal(await ask(), 200);
+    proxy.stack.simulator.setApiKeys(['another-key']);
+    assert.equal(await ask(), 400);
+    const condition = await eventually('the condition', async () =>
+      (await proxy.listed()).find(({ id }) => id === 'own_key_rejected'),
+    );
+    assert.match(condition.message, /401 for the key of the client ann in the file of --clients$/);
+    writeFileSync(key, 'another-key');
     proxy.stack.proxy.reload();
     await isOver(proxy, 'own_key_rejected');
   });

@@ -1,6 +1,6 @@
 /**
  * Receipts of real requests: what they say, under every way in which a request can end, and that they hold
- * (docs/receipts.md). test/e2e/workers.test.ts has those of several workers.
+ * (docs/receipts.md).
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';

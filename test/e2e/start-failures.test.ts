@@ -9,7 +9,6 @@ import { prepareWorkspace } from '../../lib/config/files.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { startProxyProcess } from '../support/processes/program.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import { startRemote } from '../support/remote/remote.ts';
 
 describe('a start that fails', { timeout: 600_000 }, () => {
@@ -29,18 +28,6 @@ describe('a start that fails', { timeout: 600_000 }, () => {
       code: 'listen_failed',
       message: `listening on 127.0.0.1 port ${taken}: EADDRINUSE; another program has the port, and this shows which: lsof -nP -iTCP:${taken} -sTCP:LISTEN`,
     });
-  });
-
-  it('ends with 1 and says why if workers find the port taken', async () => {
-    const flags = ['--listen-address=127.0.0.1', '--api-endpoint=localhost:1', '--workers=2'];
-    const workspace = temporaryDirectory('privatemode-start-');
-    const words = await startProxyProcess([...flags, `--port=${taken}`, `--workspace=${workspace}`], {}).then(
-      () => 'it started',
-      String,
-    );
-    assert.match(words, /did not start \(1\)/);
-    assert.match(words, /Error: listening on .*EADDRINUSE; another program has the port/);
-    assert.ok(words.includes(`lsof -nP -iTCP:${taken} -sTCP:LISTEN`), words);
   });
 
   const WORKSPACES: readonly (readonly [what: string, workspace: string, problem: string])[] = [

@@ -1,6 +1,5 @@
 /**
- * Each state of the proxy (docs/states.md), and what each view of it shows. test/e2e/workers.test.ts has
- * those that workers hear of.
+ * Each state of the proxy (docs/states.md), and what each view of it shows.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';

@@ -1,4 +1,4 @@
-/** Connections that the program opens ahead of its requests: how the workers share them, and their end. */
+/** Connections that the program opens ahead of its requests, and their end. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -28,17 +28,17 @@ async function counting(port: number) {
 }
 
 describe('connections opened ahead', { timeout: 600_000 }, () => {
-  it('are shared among the workers, beside one of the control path, and closed after the end', async (t) => {
+  it('are as many as --warm-connections at most, beside one of the control path, and closed after the end', async (t) => {
     const remote = await startRemote();
     t.after(() => remote.close());
     const { server, open, port } = await counting(remote.simulator.port);
     t.after(() => server.close());
-    const flags = [`--api-endpoint=localhost:${port}`, '--port=0', '--warm-connections=5', '--workers=2'];
+    const flags = [`--api-endpoint=localhost:${port}`, '--port=0', '--warm-connections=2'];
     const proxy = await startProxyProcess([...remote.flags, ...flags], remote.env);
     t.after(() => proxy.stop('SIGKILL'));
-    await eventually('two for each worker, and one', () => open.size >= 5);
+    await eventually('two, and one', () => open.size >= 3);
     await delay(500); // in which there would be more
-    assert.equal(open.size, 5);
+    assert.equal(open.size, 3);
     assert.equal(await proxy.stop('SIGTERM'), 0);
     await eventually('the end of every connection', () => open.size === 0);
     assert.equal(remote.simulator.counts['inference'], 0);

@@ -48,43 +48,23 @@ const sealAll = (cipher: RequestCipher, ...pieces: Uint8Array[]): string =>
 const textOf = (sealed: Buffer | MessageSealer, ...pieces: Uint8Array[]): string =>
   'head' in sealed ? sealedMessage(sealed, ...pieces) : sealed.toString('latin1');
 
-/** Opens messages in one go that stand in any order behind each other. */
-function openTogether(
-  cipher: RequestCipher,
-  messages: readonly string[],
-  places = messages.map((_, k) => k),
-) {
-  const starts: number[] = [];
-  const ends: number[] = [];
-  let text = '';
-  for (const [message, place] of messages.map((each, k) => [each, places[k]!] as const)) {
-    starts[place] = Buffer.byteLength(text);
-    text += message;
-    ends[place] = Buffer.byteLength(text);
-  }
-  const opened: Buffer[] = [];
-  cipher.openAll(Buffer.from(text), places, starts, ends, opened);
-  return places.map((place) => opened[place]!);
-}
+/** Opens messages in one go. */
+const openTogether = (cipher: RequestCipher, messages: readonly string[]): Buffer[] =>
+  cipher
+    .open(messages.map((message) => message.replace(/^"(.*)"$/, '$1')))
+    .map((text) => Buffer.from(text, 'latin1'));
 
 const open = (cipher: RequestCipher, message: string): Buffer => openTogether(cipher, [message])[0]!;
 
 describe('a request cipher, by the vectors', () => {
-  it('opens a message with any id and any number of quotes around it', () => {
+  it('opens a message with any id that a JSON string holds as it stands', () => {
     for (const id of ['', 'x', 'xy', EXCHANGE.id]) {
-      const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text')).slice(1, -1);
-      for (const [before, after] of [
-        ['', ''],
-        ['"', '"'],
-        ['""', ''],
-        ['', '"'],
-        ['"', '"""'],
-      ] as const) {
-        assert.equal(open(fixedCipher(), before + message + after).toString(), 'text', `${before}${id}`);
-      }
+      const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text'));
+      assert.equal(open(fixedCipher(), message).toString(), 'text', id);
     }
-    for (const quotes of ['', '"', '""']) {
-      assert.throws(() => open(fixedCipher(), quotes), { code: 'response_malformed' });
+    for (const id of ['\\', '\n', '\u00e4', '\x7f']) {
+      const message = literalSeal({ ...EXCHANGE, id }, 0, Buffer.alloc(12), Buffer.from('text'));
+      assert.throws(() => fixedCipher().open([message.slice(1, -1)]), { code: 'response_malformed' });
     }
   });
 
@@ -135,7 +115,6 @@ describe('a request cipher refuses as malformed', () => {
     'a line end in the id': good.replace(id, `${id.slice(0, 9)}\n${id.slice(9)}`),
     'a line end in the nonce': good.replace(nonce, `${nonce.slice(0, 9)}\r${nonce.slice(9)}`),
     'a control character in the id': good.replace(id, `\x1f${id}`),
-    'a wide character whose low byte is a digit': good.replace(iv, iv.replace('0', '\u0130')),
     'no hex at the end': `${id}:${nonce}:${iv}:${body.slice(0, -1)}g`,
   };
   for (const [name, message] of Object.entries(cases)) {
@@ -225,11 +204,11 @@ describe('a request cipher', () => {
     for (let i = 0; i < 3; i++) assert.equal(open(cipher, response(i, `a${i}`)).toString(), `a${i}`);
   });
 
-  it('opens messages together only if their numbers follow the given order', () => {
+  it('opens messages together only in the order of their numbers', () => {
     const messages = [0, 1, 2].map((sequence) =>
       literalSeal(EXCHANGE, sequence, Buffer.alloc(12), hex('61')),
     );
-    assert.equal(openTogether(fixedCipher(), messages, [2, 0, 1]).join(''), 'aaa');
+    assert.equal(openTogether(fixedCipher(), messages).join(''), 'aaa');
     assert.throws(() => openTogether(fixedCipher(), messages.toReversed()), {
       code: 'response_not_authentic',
     });

@@ -6,8 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import { PrivatemodeError } from '../../lib/errors.ts';
-import { createFormReader } from '../../lib/pipeline/form-parts.ts';
-import { cutAt } from '../support/remote/chunkings.ts';
+import { readForm } from '../../lib/pipeline/form.ts';
 import { type FormPart, formBody } from '../support/remote/forms.ts';
 
 const BOUNDARY = 'a-boundary';
@@ -25,14 +24,12 @@ const listed = (parts: Iterable<readonly [kind: string, name: string, bytes: Uin
 const nameIn = (key: string): string => key.slice(key.indexOf(' ') + 1);
 
 /** As our reader sees it; undefined where it refuses, with a typed error of status 400. */
-async function ours(chunks: Iterable<Uint8Array>): Promise<Read | undefined> {
+function ours(form: Buffer): Read | undefined {
   try {
-    const reader = createFormReader(TYPE);
-    for (const chunk of chunks) reader.feed(chunk);
-    const { values, files } = await reader.finish();
+    const { values, files } = readForm(form, BOUNDARY);
     return listed([
-      ...[...values].map(([name, parts]) => ['value', name, Buffer.concat(parts)] as const),
-      ...[...files].map(([name, parts]) => ['file', name, Buffer.concat(parts)] as const),
+      ...[...values].map(([name, part]) => ['value', name, part] as const),
+      ...[...files].map(([name, part]) => ['file', name, part] as const),
     ]);
   } catch (thrown) {
     assert.ok(thrown instanceof PrivatemodeError, String(thrown));
@@ -80,22 +77,15 @@ const part = fc.oneof(
   }),
 );
 const parts = fc.uniqueArray(part, { selector: (each) => each.name, maxLength: 6 });
-const cuts = fc.array(fc.nat(), { maxLength: 6 });
-const chunked = (whole: Uint8Array, at: readonly number[]): Uint8Array[] =>
-  cutAt(
-    whole,
-    at.map((cut) => cut % (whole.length + 1)).sort((a, b) => a - b),
-  );
-
 describe('forms, against the parser of fetch', () => {
-  it('are read as fetch reads them if they are well-formed, in any chunks', async () => {
+  it('are read as fetch reads them if they are well-formed', async () => {
     await fc.assert(
-      fc.asyncProperty(parts, cuts, async (form, at) => {
+      fc.asyncProperty(parts, async (form) => {
         const whole = formBody(BOUNDARY, form as FormPart[]);
         const expected = listed(
           form.map((each) => ['filename' in each ? 'file' : 'value', each.name, each.body] as const),
         );
-        assert.deepEqual(await ours(chunked(whole, at)), expected);
+        assert.deepEqual(ours(whole), expected);
         if (form.length > 0) assert.deepEqual(await reference(whole), expected);
       }),
       { seed: 20261121, numRuns: 200 },
@@ -110,34 +100,28 @@ describe('forms, against the parser of fetch', () => {
       insert: fc.constantFrom('', ' ', '\t', '\r', '\n', '-', '"', ';', ':', '\0', '\r\n'),
     });
     await fc.assert(
-      fc.asyncProperty(
-        parts,
-        fc.array(harm, { minLength: 1, maxLength: 2 }),
-        cuts,
-        async (form, harms, at) => {
-          let whole = formBody(BOUNDARY, form as FormPart[]);
-          for (const { at: where, remove, insert } of harms) {
-            const i = where % (whole.length + 1);
-            whole = Buffer.concat([whole.subarray(0, i), Buffer.from(insert), whole.subarray(i + remove)]);
-          }
-          const mine = await ours(chunked(whole, at));
-          assert.deepEqual(mine, await ours([whole]), 'chunks make a difference');
-          if (mine === undefined) {
-            refused += 1;
-            return;
-          }
-          // Before the first boundary at the beginning of a line all is preamble, which fetch does not know.
-          const theirs = await reference(whole);
-          if (theirs === undefined) return;
-          // as fetch reads values
-          const text = (bytes: string): string => Buffer.from(bytes, 'hex').toString('utf8');
-          const read = new Set(Object.entries(theirs).map(([key, value]) => `${nameIn(key)} ${text(value)}`));
-          for (const [key, value] of Object.entries(mine)) {
-            assert.ok(read.has(`${nameIn(key)} ${text(value)}`), key);
-          }
-          assert.equal(Object.keys(mine).length, Object.keys(theirs).length, 'a part was lost');
-        },
-      ),
+      fc.asyncProperty(parts, fc.array(harm, { minLength: 1, maxLength: 2 }), async (form, harms) => {
+        let whole = formBody(BOUNDARY, form as FormPart[]);
+        for (const { at: where, remove, insert } of harms) {
+          const i = where % (whole.length + 1);
+          whole = Buffer.concat([whole.subarray(0, i), Buffer.from(insert), whole.subarray(i + remove)]);
+        }
+        const mine = ours(whole);
+        if (mine === undefined) {
+          refused += 1;
+          return;
+        }
+        // Before the first boundary at the beginning of a line all is preamble, which fetch does not know.
+        const theirs = await reference(whole);
+        if (theirs === undefined) return;
+        // as fetch reads values
+        const text = (bytes: string): string => Buffer.from(bytes, 'hex').toString('utf8');
+        const read = new Set(Object.entries(theirs).map(([key, value]) => `${nameIn(key)} ${text(value)}`));
+        for (const [key, value] of Object.entries(mine)) {
+          assert.ok(read.has(`${nameIn(key)} ${text(value)}`), key);
+        }
+        assert.equal(Object.keys(mine).length, Object.keys(theirs).length, 'a part was lost');
+      }),
       { seed: 20261121, numRuns: 400 },
     );
     assert.ok(refused > 50, `only ${refused} were refused`);

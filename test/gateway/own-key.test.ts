@@ -3,26 +3,14 @@
  * are told, through the gateway.
  */
 import assert from 'node:assert/strict';
-import { hash } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
-import { startGatewayServer } from '../../lib/gateway-server.ts';
-import { createOutbound } from '../../lib/network/outbound.ts';
-import { createConditions } from '../../lib/observe/conditions.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
-import type { OwnKeyEvent } from '../../lib/observe/own-key.ts';
 import { CANARY_KEY } from '../support/doors/canaries.ts';
 import { clientOf } from '../support/doors/clients.ts';
-import { configOf } from '../support/doors/config.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
 import { chatBody, codeOf, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
-import { recordingLogger } from '../support/doors/logger.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 import {
   chatStream,
   completion,
@@ -32,14 +20,19 @@ import {
   tampered,
 } from '../support/remote/sealed-answers.ts';
 
-const digestOf = (key: string): string => hash('sha256', key);
-
 const KEY = { value: () => CANARY_KEY, origin: () => '--api-key @key.txt' };
 
 const withClient = (apiKey?: string): Partial<GatewayDeps> => ({
   key: KEY,
   clients: { authenticate: () => clientOf({ apiKey }) },
 });
+
+/** What the gateway observes of a key of the operator. `client`: undefined for the key of --api-key. */
+interface OwnKeyEvent {
+  readonly type: 'refused' | 'answered';
+  readonly client: string | undefined;
+  readonly key: string;
+}
 
 /** A gateway whose service answers `answer`, and what it observes of the operator's key. */
 async function gatewayTo(
@@ -50,7 +43,14 @@ async function gatewayTo(
   const events: OwnKeyEvent[] = [];
   const fixture = await gatewayFixture(t, {
     ...more,
-    deps: { key: KEY, observeOwnKey: (event) => events.push(event), ...deps },
+    deps: {
+      key: KEY,
+      ownKeys: {
+        refused: (client, key) => void events.push({ type: 'refused', client, key }),
+        answered: (client, key) => void events.push({ type: 'answered', client, key }),
+      },
+      ...deps,
+    },
   });
   fixture.upstream.on(async (scripted) => {
     const body = await scripted.body();
@@ -104,9 +104,7 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       assert.deepEqual([models.status, codeOf(models)], [400, 'service_key_rejected']);
       const refused = {
         type: 'refused',
-        ...(apiKey === undefined
-          ? { client: undefined, key: digestOf(CANARY_KEY) }
-          : { client: 'ann', key: digestOf(apiKey) }),
+        ...(apiKey === undefined ? { client: undefined, key: CANARY_KEY } : { client: 'ann', key: apiKey }),
       };
       assert.deepEqual(events, [refused, refused, refused]);
       assert.equal(
@@ -136,7 +134,7 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       /^the service rejects the API key \(the key of --api-key @key\.txt\)\. /,
     );
     assert.ok(!answer.body.includes(CANARY_KEY));
-    assert.deepEqual(events, [{ type: 'refused', client: undefined, key: digestOf(CANARY_KEY) }]);
+    assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
   });
 
   it("is handled differently from a client's own key, whose 401 keeps the text of the service", async (t) => {
@@ -165,12 +163,12 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
       const { ask, events, gateway } = await gatewayTo(t, http(401, body, headers));
       const answer = await ask(post(chatBody({ stream: true })));
       assert.deepEqual([answer.status, codeOf(answer)], [401, 'api_key_rejected']);
-      assert.deepEqual(events, [{ type: 'refused', client: undefined, key: digestOf(CANARY_KEY) }]);
+      assert.deepEqual(events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
       assert.deepEqual([...gateway.counters.decryptFailures], []);
       const team = await gatewayTo(t, http(401, body, headers), { deps: withClient() });
       const told = await team.ask(post());
       assert.deepEqual([told.status, codeOf(told)], [400, 'service_key_rejected']);
-      assert.deepEqual(team.events, [{ type: 'refused', client: undefined, key: digestOf(CANARY_KEY) }]);
+      assert.deepEqual(team.events, [{ type: 'refused', client: undefined, key: CANARY_KEY }]);
     });
   }
 
@@ -195,44 +193,11 @@ describe("an operator's key that the service refuses", { concurrency: true }, ()
   it('counts as accepted after an authenticated response, streamed or whole', async (t) => {
     const whole = await gatewayTo(t, (body) => completion(body) as unknown as Buffer);
     assert.equal((await whole.ask(post())).status, 200);
-    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined, key: digestOf(CANARY_KEY) }]);
+    assert.deepEqual(whole.events, [{ type: 'answered', client: undefined, key: CANARY_KEY }]);
     const deps = withClient('the-service-key-of-ann');
     const stream = await gatewayTo(t, (body) => chatStream(body) as unknown as Buffer, { deps });
     assert.equal((await stream.ask(post(chatBody({ stream: true })))).status, 200);
-    assert.deepEqual(stream.events, [
-      { type: 'answered', client: 'ann', key: digestOf('the-service-key-of-ann') },
-    ]);
-  });
-});
-
-describe('the keys of a clients file', () => {
-  it('are observed by their digests, which say no key', async (t) => {
-    const directory = temporaryDirectory('own-key-');
-    const clients = join(directory, 'clients.json');
-    writeFileSync(join(directory, 'ann.key'), CANARY_KEY);
-    const entries = [
-      { name: 'ann', tokens: [digestOf('token-of-ann')], apiKey: '@ann.key' },
-      { name: 'bob', tokens: [digestOf('token-of-bob')] },
-    ];
-    writeFileSync(clients, JSON.stringify({ clients: entries }));
-    const events: OwnKeyEvent[] = [];
-    const { log } = recordingLogger();
-    const outbound = createOutbound({}, { connectTimeout: 1, clock: systemClock });
-    const service = await startGatewayServer(
-      configOf(`--clients=${clients}`, '--listen-address=127.0.0.1', '--port=0'),
-      {
-        ...{ clock: systemClock, session: fakeSession(), outbound, log, key: KEY, fd: undefined },
-        metrics: { counters: createCounters(), observe: () => {} },
-        conditions: createConditions({ log, clock: systemClock }),
-        observeOwnKey: (event) => events.push(event),
-        salt: { shared: undefined },
-      },
-    );
-    t.after(async () => {
-      await service.close();
-      await outbound.close();
-    });
-    assert.deepEqual(events, [{ type: 'clients', keys: new Map([['ann', digestOf(CANARY_KEY)]]) }]);
+    assert.deepEqual(stream.events, [{ type: 'answered', client: 'ann', key: 'the-service-key-of-ann' }]);
   });
 });
 

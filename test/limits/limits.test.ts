@@ -1,13 +1,13 @@
 /**
- * The limits of clients in a whole gateway: counted in memory by two workers, and in Redis by two gateways.
+ * The limits of clients in a whole gateway: counted in memory by one, and in Redis by two.
  * What is counted is in count-requests.test.ts and redis-counts.test.ts, restarts are there and in
  * count-log.test.ts, and what a refusal looks like is in refusals.test.ts.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import { type AddressInfo, connect } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { after, before, describe, it } from 'node:test';
@@ -19,7 +19,6 @@ import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { freePort } from '../support/processes/foreign-programs.ts';
-import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { ask as askRedis, REDIS, type RedisServer, startRedis } from '../support/processes/redis-server.ts';
 import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
 
@@ -38,7 +37,7 @@ const CLIENTS = [
   entryOf('minute', { requestsPerMinute: 3 }),
   entryOf('concurrent', { maxConcurrent: 2 }),
   ...DAYS.map((day) => entryOf(`tokens${day}`, { tokensPerDay: 10 })),
-  ...['abort', 'victim', 'killed'].map((name) => entryOf(name, { maxConcurrent: 1 })),
+  ...['abort', 'victim'].map((name) => entryOf(name, { maxConcurrent: 1 })),
   entryOf('away', { requestsPerMinute: 1 }),
   entryOf('flooder'),
 ];
@@ -92,7 +91,7 @@ interface Answer {
   readonly retryAfter: number;
 }
 
-/** A chat of that client, on a connection of its own, so that each worker gets some. */
+/** A chat of that client. */
 async function chat(
   url: string,
   name: string,
@@ -143,17 +142,18 @@ before(async () => {
 });
 after(() => shared.disposeAsync());
 
-/** A gateway in front of the simulator; a workspace that was used before has its counts. */
-const startGateway = (workspace: string, flags: readonly string[]): Promise<Program> =>
-  startProxyProcess([...deploymentFlags(remote.simulator.port, directory, workspace), ...flags], remote.env);
 const teamFlags = (): string[] => [
   `--clients=${join(directory, 'clients.json')}`,
   ...[`--api-key=${CANARY_KEY}`, '--shutdown-grace=200ms'],
 ];
 
-type Gateway = Pick<Program, 'url' | 'log' | 'stop'>;
+interface Gateway {
+  readonly url: string;
+  readonly log: () => string;
+  readonly stop: () => Promise<void>;
+}
 
-/** One in this process. */
+/** A gateway in front of the simulator, in this process. */
 async function startHere(workspace: string, flags: readonly string[]): Promise<Gateway> {
   const lines: string[] = [];
   const log = createLogger({ format: 'text', level: 30, output: { write: (line) => lines.push(line) } });
@@ -163,10 +163,7 @@ async function startHere(workspace: string, flags: readonly string[]): Promise<G
   return {
     url: proxy.url,
     log: () => lines.join(''),
-    async stop() {
-      await proxy.close();
-      return 0;
-    },
+    stop: () => proxy.close(),
   };
 }
 
@@ -177,12 +174,9 @@ const SETUPS: readonly {
   readonly start: (flags: readonly string[]) => Promise<readonly Gateway[]>;
 }[] = [
   {
-    what: 'two workers, counted in memory',
+    what: 'one gateway, counted in memory',
     store: 'memory',
-    // Any port goes with the last worker that listens on it.
-    start: async (flags) => [
-      await startGateway('workers', [...flags, `--port=${await freePort()}`, '--workers=2']),
-    ],
+    start: async (flags) => [await startHere('alone', flags)],
   },
   {
     what: 'two gateways, counted in Redis',
@@ -201,8 +195,7 @@ for (const { what, store, start } of SETUPS) {
     });
     after(async () => {
       backend.letAllGo();
-      const codes = await Promise.all(proxies.map((proxy) => proxy.stop('SIGTERM')));
-      assert.deepEqual(new Set(codes), new Set([0]));
+      await Promise.all(proxies.map((proxy) => proxy.stop()));
     });
 
     let asked = 0;
@@ -223,7 +216,7 @@ for (const { what, store, start } of SETUPS) {
       await eventually('the tokens', async () => (await askRedis(redis.url, 'GET', key)) === tokens, 15_000);
     }
 
-    /** Asks until the place that was given back has come back: it travels through two processes. */
+    /** Asks until the place that was given back has come back. */
     async function admittedAgain(name: string): Promise<void> {
       await eventually('the place', async () => (await ask(name)).told === '200', 15_000);
     }
@@ -306,30 +299,6 @@ for (const { what, store, start } of SETUPS) {
         assert.deepEqual(new Set(await done), new Set(['200']));
       });
     }
-
-    if (store === 'memory') {
-      it('frees the places of workers that are killed while connections are handed to them', async () => {
-        const proxy = proxies[0] as Program;
-        const asking = ask('killed', { model: 'hold-killed' }).catch(() => undefined);
-        await eventually('one that runs', () => backend.held('hold-killed') === 1);
-        assert.equal((await ask('killed')).told, '429 max_concurrent_reached');
-        const files = (): number => readdirSync(`/proc/${proxy.process.pid}/fd`).length;
-        const before = files();
-        for (const pid of proxy.children()) process.kill(pid, 'SIGSTOP');
-        const port = Number(new URL(proxy.url).port);
-        const handed = Array.from({ length: 4 }, () => connect(port, '127.0.0.1').on('error', () => {}));
-        await eventually('the connections', () => files() >= before + 4);
-        for (const pid of proxy.children()) process.kill(pid, 'SIGKILL');
-        await asking;
-        const isAdmitted = async (): Promise<boolean> => {
-          const signal = AbortSignal.timeout(2_000); // one that a dying worker was handed is never answered
-          return (await ask('killed', { signal }).catch(() => ({ told: '' }))).told === '200';
-        };
-        await eventually('its place', isAdmitted, 15_000);
-        for (const socket of handed) socket.destroy();
-        backend.letAllGo();
-      });
-    }
   });
 }
 
@@ -338,21 +307,19 @@ describe('a gateway whose store of limits is away', {
   skip: REDIS.skip,
   concurrency: true,
 }, () => {
-  for (const { policy, workers, told, counts } of [
-    { policy: 'closed', workers: 2, told: '503 limits_unavailable', counts: 0 },
-    { policy: 'open', workers: 1, told: '200', counts: 3 },
+  for (const { policy, told, counts } of [
+    { policy: 'closed', told: '503 limits_unavailable', counts: 0 },
+    { policy: 'open', told: '200', counts: 3 },
   ] as const) {
-    it(`answers ${told} and counts ${counts} of 3 as uncounted, until the store is back (--limits-store-failure=${policy}, --workers=${workers})`, async (t) => {
+    it(`answers ${told} and counts ${counts} of 3 as uncounted, until the store is back (--limits-store-failure=${policy})`, async (t) => {
       const server = await startRedis(t);
       const admin = `127.0.0.1:${await freePort()}`;
       const flags = [
         ...[...teamFlags(), `--limits-store=${server.url}`, `--limits-store-failure=${policy}`],
         `--admin-address=${admin}`,
       ];
-      const proxy = await (workers === 1
-        ? startHere(`away-${policy}`, flags)
-        : startGateway(`away-${policy}`, [...flags, '--port=0', `--workers=${workers}`]));
-      t.after(() => proxy.stop('SIGKILL'));
+      const proxy = await startHere(`away-${policy}`, flags);
+      t.after(() => proxy.stop());
       const ask = async (): Promise<string> => (await chat(proxy.url, 'away')).told;
       const uncounted = async (): Promise<number> => {
         const metrics = await (await fetch(`http://${admin}/metrics`)).text();

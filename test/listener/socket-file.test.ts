@@ -21,7 +21,6 @@ import { promisify } from 'node:util';
 import { systemClock } from '../../lib/clock.ts';
 import { claimSocket, listen, removeStale } from '../../lib/listener/listen.ts';
 import { runCommand } from '../support/processes/command.ts';
-import { eventually } from '../support/processes/eventually.ts';
 import { program as foreign, runBeside, waitFor } from '../support/processes/foreign-programs.ts';
 import { type Program, startProxyProcess } from '../support/processes/program.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -96,34 +95,6 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     assert.equal(stderr, `nothing listens on ${path} (ENOENT); give the --listen-address of the proxy\n`);
   });
 
-  it('creates the file with the mode of --listen-mode, and never with a wider one, also if workers open it', async () => {
-    const { process: child, children, log, stop } = await start('--workers=2', '--listen-mode=0660');
-    assert.equal(statSync(path).mode & 0o777, 0o660);
-    assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
-    const umaskOf = (pid: number | undefined): string | undefined =>
-      /^Umask:\s+(\d+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
-    const own = umaskOf(process.pid);
-    const umaskBecomes = async (umask: string | undefined): Promise<void> => {
-      await eventually(`the umask ${umask}`, () => umaskOf(child.pid) === umask, 120_000);
-    };
-    assert.notEqual(own, '0077');
-    await umaskBecomes(own);
-    const died = children();
-    assert.deepEqual(died.map(umaskOf), [own, own]);
-    for (const pid of died) process.kill(pid, 'SIGKILL');
-    await umaskBecomes('0077'); // while workers start, one of which opens it
-    await umaskBecomes(own);
-    await eventually('the end of both', () => log().split('A worker ended').length >= 3, 120_000);
-    const answers = async (): Promise<boolean> => {
-      const { status } = await ask(path, '/v1/models').catch(() => ({ status: undefined }));
-      return status === 200;
-    };
-    await eventually('an answer, since the socket was opened again', answers, 120_000, 50);
-    assert.equal(statSync(path).mode & 0o777, 0o660);
-    assert.equal(await stop(), 0);
-    assert.equal(existsSync(path), false);
-  });
-
   it('creates the file with its mode, whatever the umask, and changes no mode through a link in its place', async () => {
     const own = process.umask(0o022);
     const options = { listenAddress: '', port: 0, tls: undefined, fd: undefined };
@@ -168,7 +139,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     const service = runBeside(t, ACTIVATE, [`--listen=${path}`, ...environment, ...program]);
     await waitFor('systemd', () => service.output().includes('Listening on'), service);
     assert.equal((await ask(path, '/v1/chat/completions', { body: QUESTION })).status, 200);
-    assert.match(service.output(), /endpoint=unix: /);
+    assert.match(service.output(), /endpoint=unix:\n/);
     await service.stop();
     assert.ok(statSync(path).isSocket());
     rmSync(path); // the next test begins without it

@@ -77,8 +77,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     metrics: { counters: createCounters(), observe: () => {} },
     ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => undefined },
-    salt: { shared: undefined },
-    fd: undefined,
+    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
   });
   t.after(async () => {
     await service.close();

@@ -53,11 +53,11 @@ describe('the probes of the proxy', () => {
     assert.equal(awaiting.headers['privatemode-proxy-state'], 'awaiting-key');
     assert.ok(!('privatemode-proxy-state' in readyzResponse(standing('verified')).headers));
   });
-  it('/readyz answers 503 while no process accepts requests, and says first why the remote is not verified', () => {
+  it('/readyz answers 503 while the port for applications is closed, and says first why the remote is not verified', () => {
     for (const [found, body] of [
-      [standing('verified'), 'verified: no process accepts requests\n'],
-      [standing('not-renewable', failure), 'not-renewable: no process accepts requests\n'],
-      [standing('awaiting-key'), 'awaiting-key: no process accepts requests\n'],
+      [standing('verified'), 'verified: the port for applications is closed\n'],
+      [standing('not-renewable', failure), 'not-renewable: the port for applications is closed\n'],
+      [standing('awaiting-key'), 'awaiting-key: the port for applications is closed\n'],
       [standing('starting'), 'starting: the remote is being verified\n'],
     ] as const) {
       const answer = readyzResponse({ ...found, isServed: false });
@@ -81,7 +81,7 @@ describe('the listener of --admin-address', () => {
   });
   const traffic = { inFlight: 2, seconds: [], finished: [], refused: [] };
   const status: StatusReport = {
-    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1, workers: 1 },
+    ...{ version: '1', protocol: 'v1', now: 5, startedAt: 1 },
     ...{ standing: words('starting'), lastError: null, epoch: null, conditions: [], traffic },
   };
   const verification = verificationDocument({
@@ -91,7 +91,7 @@ describe('the listener of --admin-address', () => {
   const shown = {
     metrics,
     readiness: () => readiness,
-    status: async () => status,
+    status: () => status,
     verification: async () => verification,
   };
   beforeEach(async () => {
@@ -143,7 +143,7 @@ describe('the listener of --admin-address', () => {
   it('serves the status page', async () => assert.equal((await ask('/')).status, 200));
   it('answers /status with 500 internal, without the reason, if the status cannot be collected', async () => {
     await admin.close();
-    const failing = async (): Promise<never> => {
+    const failing = (): never => {
       throw new Error('CANARY');
     };
     admin = await startAdmin({

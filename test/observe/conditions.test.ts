@@ -138,39 +138,9 @@ describe('a condition', () => {
   });
 });
 
-describe('the conditions that workers report', () => {
-  it('are one condition if workers share it, logged once when it begins and once when it is over for all', () => {
-    const { conditions, logged } = scene();
-    const workers = [conditions.from('worker 1'), conditions.from('worker 2')] as const;
-    for (const worker of workers) worker.set('clients_file_unusable', 'it is empty');
-    assert.equal(conditions.list().length, 1);
-    assert.equal(logged().length, 1);
-    workers[0].clear('clients_file_unusable');
-    assert.equal(conditions.list().length, 1);
-    workers[1].clear('clients_file_unusable');
-    assert.deepEqual(conditions.list(), []);
-    assert.deepEqual(logged(), [['INFO', 'The clients file can be used again', null]]);
-  });
-
-  it('are forgotten when their worker is gone, without a log line that they are over', () => {
-    const { conditions, logged } = scene();
-    const [first, tenth] = [conditions.from('worker 1'), conditions.from('worker 10')];
-    conditions.set('limits_store_away', 'away');
-    first.set('clients_file_unusable', 'it is empty');
-    tenth.set('tls_pair_unusable', 'it is empty');
-    logged();
-    first.gone();
-    assert.deepEqual(
-      conditions.list().map(({ id }) => id),
-      ['limits_store_away', 'tls_pair_unusable'],
-    );
-    assert.deepEqual(logged(), []);
-  });
-});
-
 describe('the table of conditions', () => {
   it('has for each condition words for its beginning, its end, its meaning and its remedy', () => {
-    assert.equal(Object.keys(CONDITIONS).length, 25);
+    assert.equal(Object.keys(CONDITIONS).length, 24);
     for (const [id, { begins, ends, meaning, remedy }] of Object.entries(CONDITIONS)) {
       assert.match(id, /^[a-z]+(?:_[a-z]+)+$/);
       for (const line of [begins, ends]) assert.match(line, /^[A-Z].*[^.]$/, id);

@@ -381,51 +381,13 @@ describe('metrics of the conditions', () => {
     assert.doesNotMatch(await createMetrics(options).render(), /^privatemode_proxy_condition/m);
   });
 
-  it('include the time until the certificate expires, once for all workers, and not without TLS', async () => {
+  it('include the time until the certificate expires, and not without TLS', async () => {
     const name = 'privatemode_proxy_tls_certificate_expires_seconds';
     const of = (certificateEnds: number | undefined) =>
       createMetrics({ ...options, certificateEnds: () => certificateEnds });
     assert.equal((await samples(of(160_000))).get(name), 60);
     assert.equal((await samples(of(40_000))).get(name), -60);
     assert.equal((await samples(of(undefined))).has(name), false);
-    const workers = [of(160_000), of(160_000)];
-    const others = () => Promise.all(workers.map((worker) => worker.snapshot()));
-    assert.equal((await samples(createMetrics({ ...options, others }))).get(name), 60);
-  });
-});
-
-describe('metrics of a worker that has ended', () => {
-  it('stay in the totals, also those of the worker after it, and its gauges are gone', async () => {
-    const of = (requests: number) => {
-      const { counters, metrics } = setUp(undefined, true);
-      counters.truncatedStreams = requests;
-      counters.inFlight = 5;
-      for (let i = 0; i < requests; i++) metrics.observe({ ...REQUEST, client: 'ann' });
-      return metrics;
-    };
-    let others = [await of(2).snapshot(), await of(1).snapshot()];
-    const primary = createMetrics({
-      clock: systemClock,
-      ...{ counters: createCounters(), protection: () => undefined, serverAddress: '', clients: true },
-      ...{ processMetrics: false, others: async () => others },
-    });
-    const shown = async (): Promise<(number | undefined)[]> => {
-      const seen = await samples(primary);
-      return [
-        seen.get('privatemode_proxy_truncated_streams_total'),
-        seen.get('privatemode_proxy_client_request_duration_seconds_count{client="ann"}'),
-        seen.get('privatemode_proxy_client_request_duration_seconds_bucket{le="+Inf",client="ann"}'),
-        seen.get('privatemode_proxy_requests_in_flight'),
-      ];
-    };
-    assert.deepEqual(await shown(), [3, 3, 3, 10]);
-    for (const left of [1, 0]) {
-      primary.keepTotals(others[left] ?? []);
-      others = others.slice(0, left);
-      assert.deepEqual(await shown(), [3, 3, 3, 5 * left]);
-    }
-    others = [await of(4).snapshot()];
-    assert.deepEqual(await shown(), [7, 7, 7, 5]);
   });
 });
 
@@ -443,28 +405,12 @@ it('the metric that a key is awaited is 1 only while nothing else keeps the serv
   }
 });
 
-describe('metrics with several workers', () => {
-  it('show how full the fullest worker is of its part of the memory, and the sum of the parts', async () => {
-    const snapshots = [100, 0, 0, 25].map((bufferedBytes) => {
-      const counters = { ...createCounters(), bufferedBytes };
-      return createMetrics({ ...ALONE, counters, maxBufferedBytes: 100 }).snapshot();
-    });
-    const primary = createMetrics({ ...ALONE, others: () => Promise.all(snapshots) });
-    const seen = await samples(primary);
-    assert.equal(seen.get('privatemode_proxy_buffered_bytes'), 125);
-    assert.equal(seen.get('privatemode_proxy_buffered_bytes_limit'), 400);
-    assert.equal(seen.get('privatemode_proxy_buffered_bytes_ratio'), 1);
-  });
-
-  for (const figure of ['', '_max', '_p50', '_p90', '_p99'])
-    it(`show nodejs_eventloop_lag${figure}_seconds of the worker that is latest`, async () => {
-      const name = `nodejs_eventloop_lag${figure}_seconds`;
-      const worker = { name, help: '', type: 'gauge', values: [{ value: 900, labels: {} }] };
-      const idle = { ...worker, values: [{ value: 0.01, labels: {} }] };
-      const others = async () => [[idle], [worker], [idle]];
-      const primary = createMetrics({ ...ALONE, processMetrics: true, others });
-      assert.equal((await samples(primary)).get(name), 900);
-    });
+it('metrics of the memory for request bodies show what is reserved, of how much, and the share', async () => {
+  const counters = { ...createCounters(), bufferedBytes: 25 };
+  const seen = await samples(createMetrics({ ...ALONE, counters, maxBufferedBytes: 100 }));
+  assert.equal(seen.get('privatemode_proxy_buffered_bytes'), 25);
+  assert.equal(seen.get('privatemode_proxy_buffered_bytes_limit'), 100);
+  assert.equal(seen.get('privatemode_proxy_buffered_bytes_ratio'), 0.25);
 });
 
 describe('metrics of the process', () => {
@@ -474,25 +420,6 @@ describe('metrics of the process', () => {
     assert.ok(types.some(([, name]) => name === 'nodejs_active_handles'));
     const wrong = types.filter(([, name, type]) => name?.endsWith('_total') && type !== 'counter');
     assert.deepEqual(wrong.map(String), []);
-  });
-
-  it('have with workers the start time of the primary, which changes with each restart of the program', async () => {
-    const NAME = 'process_start_time_seconds';
-    const worker = {
-      name: NAME,
-      help: '',
-      type: 'gauge',
-      aggregator: 'omit',
-      values: [{ value: 5, labels: {} }],
-    };
-    const primary = createMetrics({
-      clock: systemClock,
-      ...{ counters: createCounters(), protection: () => undefined, serverAddress: '' },
-      others: async () => [[worker]],
-    });
-    const started = (await samples(primary)).get(NAME) ?? 0;
-    const now = Date.now() / 1000;
-    assert.ok(started > now - 3600 && started <= now + 1, String(started));
   });
 });
 

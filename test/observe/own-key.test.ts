@@ -3,17 +3,19 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
-import { watchOwnKey } from '../../lib/observe/own-key.ts';
+import { watchOwnKeys } from '../../lib/observe/own-key.ts';
 import { recordingLogger } from '../support/doors/logger.ts';
 
 function scene() {
   const { log, lines } = recordingLogger();
   const conditions = createConditions({ log, clock: systemClock });
   const origin = (): string => '--api-key @key.txt';
-  const tell = watchOwnKey({ conditions, origin });
+  /** The keys now; undefined: that of --api-key. */
+  const keys = new Map<string | undefined, string>([undefined, 'ann', 'bob'].map((client) => [client, 'k']));
+  const ownKeys = watchOwnKeys({ conditions, keyOf: (client) => keys.get(client), origin });
   const observe = (type: 'refused' | 'answered', client?: string, key = 'k'): void =>
-    tell({ type, client, key });
-  return { conditions, lines, tell, observe };
+    ownKeys[type](client, key);
+  return { conditions, lines, keys, ownKeys, observe };
 }
 
 describe('an API key of the proxy that the service rejects', () => {
@@ -70,30 +72,32 @@ describe('an API key of the proxy that the service rejects', () => {
   });
 
   it('is forgotten with its condition when no client has it any more', () => {
-    const { conditions, observe, tell } = scene();
+    const { conditions, keys, observe, ownKeys } = scene();
     for (const client of ['ann', 'bob', undefined]) observe('refused', client);
-    tell({ type: 'clients', keys: new Map([['bob', 'k']]) });
+    keys.delete('ann');
+    ownKeys.replaced();
     observe('refused', 'ann'); // of a request that began before
     assert.match(conditions.list()[0]?.message ?? '', /: 401 for the key of the client bob [^;]*; [^;]*$/);
-    tell({ type: 'clients', keys: new Map() });
+    keys.delete('bob');
+    ownKeys.replaced();
     observe('answered');
     assert.deepEqual(conditions.list(), []);
   });
 });
 
 describe('an API key that replaces a rejected one', () => {
-  const KEYS = [
-    ['of --api-key', undefined, { type: 'configured', key: 'new' }],
-    ['of a client', 'ann', { type: 'clients', keys: new Map([['ann', 'new']]) }],
-  ] as const;
-
-  for (const [what, client, replaced] of KEYS) {
+  for (const [what, client] of [
+    ['of --api-key', undefined],
+    ['of a client', 'ann'],
+  ] as const) {
     it(`${what} ends the condition, and is judged by requests that were sent with it only`, () => {
-      const { conditions, lines, observe, tell } = scene();
+      const { conditions, keys, lines, observe, ownKeys } = scene();
       const count = (): number => conditions.list().length;
+      keys.set(client, 'old');
       observe('refused', client, 'old');
       assert.equal(count(), 1);
-      tell(replaced);
+      keys.set(client, 'new');
+      ownKeys.replaced();
       assert.deepEqual(conditions.list(), []);
       const over = 'No API key of this proxy is known to be rejected any more'; // nobody has asked yet
       assert.equal(lines.at(-1)?.['msg'], over);
@@ -102,7 +106,7 @@ describe('an API key that replaces a rejected one', () => {
       observe('refused', client, 'new');
       assert.equal(count(), 1);
       observe('answered', client, 'old');
-      tell(replaced);
+      ownKeys.replaced();
       assert.equal(count(), 1);
       observe('answered', client, 'new');
       assert.deepEqual(conditions.list(), []);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createTrafficLog, joinTraffic } from '../../lib/observe/recent-traffic.ts';
+import { createTrafficLog } from '../../lib/observe/recent-traffic.ts';
 import type { FinishedRequest } from '../../lib/observe/status-report.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
 
@@ -85,22 +85,6 @@ describe('the traffic log', () => {
     for (let i = 0; i < 100; i++) traffic.refuse({ ...UNKNOWN, path: `/scan/${i}` });
     const scanned = traffic.snapshot().refused;
     assert.deepEqual([scanned.length, scanned.at(-1)], [21, { ...others, count: 103, at: 1_003_000 }]);
-    const joined = joinTraffic([traffic.snapshot(), traffic.snapshot()]).refused;
-    assert.deepEqual([joined.length, joined.at(-1)], [21, { ...others, count: 206, at: 1_003_000 }]);
-    traffic.close();
-  });
-
-  it('keeps the refused requests of a worker that has ended', () => {
-    const { traffic } = scene();
-    traffic.refuse(UNKNOWN);
-    traffic.keepRefused([
-      { ...UNKNOWN, count: 5, at: 1_002_000 },
-      { ...UNKNOWN, method: 'GET', count: 2, at: 1_001_000 },
-    ]);
-    assert.deepEqual(traffic.snapshot().refused, [
-      { ...UNKNOWN, count: 6, at: 1_002_000 },
-      { ...UNKNOWN, method: 'GET', count: 2, at: 1_001_000 },
-    ]);
     traffic.close();
   });
 
@@ -115,40 +99,5 @@ describe('the traffic log', () => {
       times.toSorted((a, b) => a - b),
     );
     traffic.close();
-  });
-
-  it('joins the traffic of several workers', () => {
-    const second = (at: number, sample: number) => ({
-      ...{ at, requests: 1, inFlight: 1, chunks: 2, firstTokenMs: [sample], gapMs: [] },
-    });
-    const joined = joinTraffic([
-      {
-        ...{
-          inFlight: 1,
-          seconds: [second(1000, 1), second(2000, 2)],
-          finished: [finished('old', { at: 1 })],
-        },
-        refused: [{ ...UNKNOWN, count: 2, at: 5 }],
-      },
-      {
-        ...{ inFlight: 2, seconds: [second(2000, 3)], finished: [finished('new', { at: 2 })] },
-        refused: [
-          { ...UNKNOWN, count: 1, at: 4 },
-          { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
-        ],
-      },
-    ]);
-    assert.deepEqual(joined, {
-      inFlight: 3,
-      seconds: [
-        second(1000, 1),
-        { at: 2000, requests: 2, inFlight: 2, chunks: 4, firstTokenMs: [2, 3], gapMs: [] },
-      ],
-      finished: [finished('new', { at: 2 }), finished('old', { at: 1 })],
-      refused: [
-        { ...UNKNOWN, method: 'GET', count: 7, at: 6 },
-        { ...UNKNOWN, count: 3, at: 5 },
-      ],
-    });
   });
 });

@@ -266,7 +266,7 @@ if (HELM.skip === false) {
         clients: { existingSecret: 'c' },
         limits: { store: { existingSecret: 'r' } },
       });
-      render({ extraArgs: ['--workers=2', '--max-body-bytes=1000'] });
+      render({ extraArgs: ['--connect-timeout=5s', '--max-body-bytes=1000'] });
       render(config({ extraEnv: [fromSecret('https_proxy')] }));
       render({
         networkPolicy: { enabled: true, extraEgress: [{ ports: [{ port: 3128 }] }] },

@@ -17,6 +17,7 @@ const settings = (unit: string, name: string): string[] =>
   [...unit.matchAll(new RegExp(`^${name}=(.*)$`, 'gm'))].map((match) => match[1] as string);
 
 const SERVICES = ['privatemode-proxy.service', 'user/privatemode-proxy.service'];
+const INSTANCES = 'privatemode-proxy@.service';
 
 describe('systemd units', () => {
   const dropIn = (name: string): string => `privatemode-proxy.service.d/${name}.conf.example`;
@@ -54,6 +55,31 @@ describe('systemd units', () => {
       );
     });
   }
+
+  it('privatemode-proxy@.service gives each instance an admin port and a workspace, and all of them one user and no socket', () => {
+    const unit = read(INSTANCES);
+    const command = settings(unit, 'ExecStart').at(-1)!;
+    const words = command
+      .replaceAll('%d', '/creds')
+      .replaceAll('%S', '/state')
+      .replaceAll('%i', '2')
+      .split(' ');
+    assert.equal(words[0], 'privatemode-proxy');
+    const { config } = parsed(words.slice(1), { '/creds/api-key': 'key' });
+    assert.deepEqual(
+      [config.reusePort, config.adminAddress, config.workspace],
+      [true, { host: '127.0.0.1', port: 9092 }, '/state/privatemode-proxy-2'],
+    );
+    assert.deepEqual(settings(unit, 'StateDirectory'), ['privatemode-proxy-%i']);
+    assert.deepEqual(settings(unit, 'User'), ['privatemode-proxy']);
+    assert.doesNotMatch(unit, /^[A-Z][^#]*\.socket/m);
+    const patience = Number.parseInt(settings(unit, 'TimeoutStopSec')[0]!, 10) * 1000;
+    assert.ok(patience >= config.shutdownDelay + config.shutdownGrace + 10_000);
+    // What keeps the service from everything else is the same with one instance and with several.
+    const confinement = (name: string): string =>
+      /^CapabilityBoundingSet=[\s\S]*(?=\n\[Install\])/m.exec(read(name))![0];
+    assert.equal(confinement(INSTANCES), confinement(SERVICES[0]!));
+  });
 
   it('team.conf.example loads each credential that it names, and keeps all flags of the unit but --api-key-fallback', () => {
     const team = read(dropIn('team'));
@@ -165,7 +191,7 @@ if (ANALYZE.skip === false) {
     before(() => {
       directory = temporaryDirectory('units-');
       cpSync(UNITS, directory, { recursive: true });
-      for (const name of SERVICES) {
+      for (const name of [...SERVICES, INSTANCES]) {
         const path = join(directory, name);
         writeFileSync(path, readFileSync(path, 'utf8').replaceAll(/^ExecStart=\S+/gm, 'ExecStart=/bin/true'));
       }
@@ -182,6 +208,7 @@ if (ANALYZE.skip === false) {
     ] as const) {
       it(`finds nothing wrong with the units for --${scope}`, () => {
         const units = ['service', 'socket'].map((kind) => `${folder}privatemode-proxy.${kind}`);
+        if (folder === '') units.push('privatemode-proxy@1.service');
         const { status, stderr } = verify(`--${scope}`, units);
         assert.deepEqual([status, stderr], [0, '']);
       });

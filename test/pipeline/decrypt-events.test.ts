@@ -53,6 +53,7 @@ describe('an event stream of the vectors', () => {
     if (expected === undefined || name === 'anthropic') continue;
     // These end without a finish_reason; the reference calls that a success.
     const finished = expected.includes('"error":');
+    const passed = expected.replace(/^id: .*\n/gm, ''); // ids of events are not passed on
     it(`is opened${finished ? '' : ', except for its end, which a gateway could have forged'}: ${name}`, () => {
       assert.deepEqual(
         [...grammarOf({ id: idOf(endpoint) }).plain.keys()].sort(),
@@ -62,7 +63,7 @@ describe('an event stream of the vectors', () => {
       const chunkings = bytes.length < 2000 ? everyChunking(bytes) : [[bytes], byteByByte(bytes)];
       for (const chunks of chunkings) {
         assert.deepEqual(run(opener(endpoint), chunks), {
-          text: finished ? expected : expected.replace(/data: \[done\]\n\n$/i, ''),
+          text: finished ? passed : passed.replace(/data: \[done\]\n\n$/i, ''),
           failure: finished ? undefined : 'stream_unfinished',
           finished,
         });
@@ -83,7 +84,7 @@ describe('an event stream of the vectors', () => {
 
   it('is joined, opened and written as one line: multi-line-data', () => {
     const { text } = open(better('multi-line-data').wire);
-    assert.match(text, /^data: \{"id":"c1", "object":"chat\.completion\.chunk","created":1,.*\}\n\n$/);
+    assert.match(text, /^data: \{"id":"c1","object":"chat\.completion\.chunk","created":1,.*\}\n\n$/);
   });
 
   it('is not authentic, with nothing delivered: events-swapped', () => {
@@ -660,8 +661,8 @@ describe('event streams that a gateway edits', () => {
 
   it('data that is no object is malformed and ends no stream, before or after the finish', () => {
     const finished = chat().event(chatChunk('a', 'stop'));
-    const texts = ['hello', '1', 'null', '[]', '"x"', '{"a":', '[DONE', '{"choices":"x"} y'];
-    for (const data of [...texts, '[DONF]', '"DONE"', '123456', '[1, 2]', '{"a":1']) {
+    const texts = ['hello', '1', 'null', '[]', '"x"', '{"a":', '{"a', '[DONE', '{"choices":"x"} y'];
+    for (const data of [...texts, '[DONF]', '"DONE"', '123456', '[1, 2]', '{"choices":"x"']) {
       assert.equal(open(`data: ${data}\n\n`).failure, 'response_malformed', data);
       assert.deepEqual(open(`${finished}data: ${data}\n\n`), {
         text: openEvent(chatChunk('a', 'stop')),
@@ -694,7 +695,7 @@ describe('event streams that a gateway edits', () => {
       if (text === first || text === clean) continue;
       // Not authenticated by this protocol: id, usage, and how a member is called.
       const strip = (each: string) =>
-        each.replace(/"(id|usage)": ("[^"]*"|\{[^}]*\})/g, '').replace(/"[^"]{2,20}": /g, '');
+        each.replace(/"(id|usage)":("[^"]*"|\{[^}]*\})/g, '').replace(/"[^"]{2,20}":/g, '');
       assert.equal(strip(text), strip(clean), `byte ${i}`);
     }
   });
@@ -886,9 +887,9 @@ describe('the framing of an event stream', () => {
     });
   }
 
-  it('keeps comments, ids and retry', () => {
+  it('keeps retry, and comments without their text; drops ids', () => {
     const wire = `: keep-alive\n\nid: 7\nretry: 250\ndata: ${chat().object(object)}\n\n:\n${DONE}`;
-    assert.equal(open(wire).text, `: keep-alive\n\nretry: 250\nid: 7\n${openEvent(object)}: \n\n${DONE}`);
+    assert.equal(open(wire).text, `:\n\nretry: 250\n${openEvent(object)}:\n\n${DONE}`);
   });
 
   it('takes an event of several MiB', () => {

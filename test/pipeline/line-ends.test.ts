@@ -57,11 +57,6 @@ describe('a stream read line by line', () => {
       });
     }
   }
-
-  it('keeps a comment of a few words, and writes a comment of anything else as an empty one', () => {
-    const text = `: keep-alive 2\n\n: ping: 1\n\n:${'x'.repeat(257)}\n\n`;
-    assert.equal(open(text).text, ': keep-alive 2\n\n:\n\n:\n\n');
-  });
 });
 
 const FORGED_LINE = `data: ${FORGED}`;

@@ -409,7 +409,7 @@ describe('a session that renews on demand', () => {
   });
 
   /** What a request gets in a runtime that ends the timers of each request with it. */
-  async function inWorker({ session, clock }: SessionScene, signal?: AbortSignal): Promise<string> {
+  async function untilItsEnd({ session, clock }: SessionScene, signal?: AbortSignal): Promise<string> {
     let outcome: string | undefined;
     session.acquire(signal === undefined ? WAIT : { ...WAIT, signal }).then(
       () => {
@@ -426,23 +426,23 @@ describe('a session that renews on demand', () => {
 
   it('serves a request after the key was refused, where the renewal ends with each request', async () => {
     const scene = sessionScene({ onDemand: true, prepare: { onAttest: fails('api_key_rejected') } });
-    assert.equal(await inWorker(scene), 'api_key_rejected');
+    assert.equal(await untilItsEnd(scene), 'api_key_rejected');
     scene.remote.onAttest = () => new Promise((resolve) => void scene.clock.after(1_000, resolve));
     await scene.clock.advance(MINUTE);
-    assert.equal(await inWorker(scene), 'served');
+    assert.equal(await untilItsEnd(scene), 'served');
   });
 
   it('serves a request after the service was refused, where the renewal ends with each request', async () => {
     const scene = sessionScene({ onDemand: true, prepare: { verdictCode: 'attestation_failed' } });
-    assert.equal(await inWorker(scene), 'attestation_failed');
+    assert.equal(await untilItsEnd(scene), 'attestation_failed');
     scene.remote.verdictCode = undefined;
     scene.remote.onAttest = () => new Promise((resolve) => void scene.clock.after(2_500, resolve));
     await scene.clock.advance(MINUTE);
     const leaving = new AbortController();
     scene.clock.after(1_000, () => leaving.abort());
-    assert.equal(await inWorker(scene, leaving.signal), 'AbortError');
+    assert.equal(await untilItsEnd(scene, leaving.signal), 'AbortError');
     await scene.clock.advance(MINUTE);
-    assert.equal(await inWorker(scene), 'served');
+    assert.equal(await untilItsEnd(scene), 'served');
   });
 });
 
@@ -885,7 +885,7 @@ describe('permanent causes of failure', () => {
       const { message = '', remedy = '' } = session.standing().error ?? {};
       assert.ok(message.startsWith(begins), message);
       assert.match(remedy, /^Do not trust the remote: check its address and the network/);
-      assert.equal(session.facts().last, 'not-authentic');
+      assert.equal(session.standing().state, 'rejected');
       await clock.advance(120 * MINUTE);
       assert.equal(permanent.length, 0);
     });

@@ -44,7 +44,7 @@ declare const WebAssembly: {
 const { exports } = new WebAssembly.Instance(new WebAssembly.Module(Buffer.from(GHASH_MODULE, 'base64')));
 const { memory, memory_at, ghash } = exports as GhashModule;
 
-/** The AAD, up to `SHORT_BYTES` of ciphertext, and room for the block of lengths. */
+/** The AAD, up to `SHORT_BYTES` of ciphertext, and room for the block of lengths or for a tag. */
 const SLOT_BYTES = AAD_BYTES + SHORT_BYTES + BLOCK;
 const SUBKEY_AT = memory_at();
 const HASH_AT = SUBKEY_AT + BLOCK;
@@ -141,27 +141,32 @@ function keyStream(key: SecretKey, count: number): Buffer {
   for (let k = 0; k < count; k++) end = writeCounters(slots[k]!, end);
   const stream = contextOf(key).update(blocks.subarray(0, end));
   stream.copy(subkey, 0, 0, BLOCK); // step 1 of section 7.1, 2 of section 7.2: H = CIPH(0^128)
-  for (let i = 0; i < BLOCK; i++) stream[i] = 0; // plaintexts will be parts of the same memory
+  for (let i = 0; i < BLOCK; i++) stream[i] = 0; // plaintexts will come from the same memory
   return stream;
 }
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, as parts of one buffer.
- * Returns undefined if any of them does not authenticate, and then computes no plaintext. Throws `internal`
- * unless the key holds 32 bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one character
+ * (latin1). Returns undefined if any of them does not authenticate, and then computes no plaintext. Throws
+ * `internal` unless the key holds 32 bytes.
  */
-export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
+export function openSlots(key: SecretKey, count: number): string[] | undefined {
   const stream = keyStream(key, count);
   for (let k = 0, at = BLOCK; k < count; k++) {
     if (!isAuthentic(slots[k]!, stream, at)) return undefined;
     at += BLOCK + padded(slots[k]!.size);
   }
-  const plaintexts: Buffer[] = [];
   for (let k = 0, at = 2 * BLOCK; k < count; k++) {
     const { bytes, size } = slots[k]!;
     // Section 7.2, step 4, and section 6.5 (GCTR): P = C ^ CIPH(counter blocks).
     for (let i = 0; i < size; i++) stream[at + i] = stream[at + i]! ^ bytes[AAD_BYTES + i]!;
-    plaintexts.push(stream.subarray(at, at + size));
+    at += padded(size) + BLOCK;
+  }
+  const text = stream.toString('latin1');
+  const plaintexts: string[] = [];
+  for (let k = 0, at = 2 * BLOCK; k < count; k++) {
+    const { size } = slots[k]!;
+    plaintexts.push(text.slice(at, at + size));
     at += padded(size) + BLOCK;
   }
   return plaintexts;

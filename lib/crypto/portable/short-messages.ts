@@ -20,22 +20,23 @@ export type Slot = (typeof slots)[number];
 export const slots = Array.from({ length: SLOTS }, () => ({
   iv: Buffer.alloc(IV_BYTES),
   tag: Buffer.alloc(TAG_BYTES),
-  /** The AAD, and up to `SHORT_BYTES` of ciphertext. */
-  bytes: Buffer.alloc(AAD_BYTES + SHORT_BYTES),
+  /** The AAD, up to `SHORT_BYTES` of ciphertext, and room for a tag. */
+  bytes: Buffer.alloc(AAD_BYTES + SHORT_BYTES + TAG_BYTES),
   size: 0,
 }));
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, or undefined if any of
- * them does not authenticate. Throws `internal` unless the key holds 32 bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one character
+ * (latin1), or undefined if any of them does not authenticate. Throws `internal` unless the key holds 32
+ * bytes.
  */
-export function openSlots(key: SecretKey, count: number): Buffer[] | undefined {
-  const opened: Buffer[] = [];
+export function openSlots(key: SecretKey, count: number): string[] | undefined {
+  const opened: string[] = [];
   for (const { iv, tag, bytes, size } of slots.slice(0, count)) {
     const [aad, ciphertext] = [bytes.subarray(0, AAD_BYTES), bytes.subarray(AAD_BYTES, AAD_BYTES + size)];
     const plaintext = gcmDecrypt(key, iv, aad, ciphertext, tag);
     if (plaintext === undefined) return undefined;
-    opened.push(plaintext);
+    opened.push(plaintext.toString('latin1'));
   }
   return opened;
 }

@@ -5,11 +5,12 @@
  * nothing else, because a body that is not JSON must never leave.
  */
 import { PrivatemodeError } from '../../errors.ts';
+import { createMemberNames, invalidJson } from '../../json/names.ts';
+import type { JsonKind } from '../../json/tokens.ts';
 import { type ByteChain, createByteChain } from './byte-chain.ts';
 import {
   createUtf8Check,
   ESCAPE,
-  invalidJson,
   MINUS,
   mayEnd,
   NUMBER_START,
@@ -17,9 +18,8 @@ import {
   STRING,
   stringRunEnd,
 } from './json-text.ts';
-import { createMemberNames } from './member-names.ts';
 
-export type JsonKind = 'string' | 'number' | 'object' | 'array' | 'true' | 'false' | 'null';
+export type { JsonKind };
 
 export interface JsonMember {
   /** Decoded name; for elements of a top-level array, the index as text. */

@@ -3,11 +3,6 @@
  * members.
  */
 import { isUtf8 } from 'node:buffer';
-import { PrivatemodeError } from '../../errors.ts';
-
-/** `position`: bytes from the start of the body. The message quotes nothing of the body. */
-export const invalidJson = (position: number, words = 'unexpected byte'): PrivatemodeError =>
-  new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
 
 const EMPTY = new Uint8Array(0);
 
@@ -139,13 +134,4 @@ export function stringRunEnd(chunk: Uint8Array, view: DataView, from: number): n
   }
   while (i < size && STOPS[chunk[i]!] === 0) i += 1;
   return i;
-}
-
-/**
- * Decodes a name: `raw` is the text between its quotes, valid UTF-8 with valid escapes. A lone surrogate
- * becomes U+FFFD, as the service decodes it, so two names that differ only there are one name.
- */
-export function decodeName(raw: Uint8Array): string {
-  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
-  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
 }

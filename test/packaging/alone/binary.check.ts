@@ -141,52 +141,6 @@ describe('single executable', { timeout: 600_000 }, () => {
     });
   }
 
-  // Workers are the executable started again, which the system cannot do with one of another architecture.
-  for (const [name, flags] of [
-    ['beside other flags', (): readonly string[] => remote.flags],
-    ['without any flag', (): readonly string[] => []],
-  ] as const) {
-    it(`starts the number of workers that PRIVATEMODE_PROXY_WORKERS says, without the flag, ${name}`, async () => {
-      const settings = {
-        PRIVATEMODE_PROXY_WORKERS: '2',
-        PRIVATEMODE_PROXY_PORT: '0',
-        ...(flags().length > 0
-          ? {}
-          : {
-              PRIVATEMODE_PROXY_API_ENDPOINT: 'localhost:1',
-              PRIVATEMODE_PROXY_LISTEN_ADDRESS: '127.0.0.1',
-              PRIVATEMODE_PROXY_WORKSPACE: remote.env['SSL_CERT_FILE']!.replace(/[^/]+$/, 'workspace'),
-            }),
-      };
-      const proxy = await startProgram(
-        [...launch(HOST), ...flags()],
-        { ...remote.env, ...settings },
-        { withinMs: 120_000 },
-      );
-      try {
-        assert.match(proxy.log(), /Starting HTTP server.* workers=2\n/);
-        assert.equal((await fetch(`${proxy.url}/healthz`)).status, 200);
-        assert.doesNotMatch(proxy.log(), /Error|worker ended/);
-      } finally {
-        assert.equal(await proxy.stop(), 0);
-      }
-    });
-  }
-
-  it('shares its port among workers', async () => {
-    const proxy = await startProgram(
-      [...launch(HOST), ...remote.flags, '--port=0', '--workers=2'],
-      remote.env,
-    );
-    try {
-      const port = Number(new URL(proxy.url).port);
-      const fates = await streamsUnderLoad({ port, count: 8, everyMs: 5, model: 'sim-5x10' });
-      assert.deepEqual(tally(fates), { complete: 8 }, proxy.log());
-    } finally {
-      assert.equal(await proxy.stop(), 0);
-    }
-  });
-
   it('starts in at most 1.2 times the processor time of the built program under Node', () => {
     // Processor time, the least of many runs: what else the machine does must not decide.
     const flags = ['--manifest-path=/nowhere'];

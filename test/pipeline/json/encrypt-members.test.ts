@@ -1,11 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { encryptionOrder } from '../../../lib/json/names.ts';
 import { encryptStream } from '../../../lib/pipeline/encrypt-stream.ts';
 import type { SaltedBody } from '../../../lib/pipeline/inject-salt.ts';
 import { createByteChain } from '../../../lib/pipeline/json/byte-chain.ts';
 import { createJsonIndex, type JsonMember } from '../../../lib/pipeline/json/json-index.ts';
-import { encryptionOrder } from '../../../lib/pipeline/json/member-names.ts';
 import { byteByByte, cutAnywhere, cutAt } from '../../support/remote/chunkings.ts';
 import {
   countingIvs,

@@ -11,7 +11,7 @@ export interface AskedChat {
   readonly signal?: AbortSignal;
 }
 
-/** Asks on a connection of its own, so that with --workers each process gets some of the requests. */
+/** Asks on a connection of its own. */
 export const askChat = (
   { url }: { readonly url: string },
   { model = 'sim-echo', content = 'hello', stream, token, signal }: AskedChat = {},

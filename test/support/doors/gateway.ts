@@ -112,7 +112,6 @@ const SETTINGS = {
   connectTimeout: 60_000,
   firstByteTimeout: 60_000,
   warmConnections: 0,
-  workers: 1,
   dumpRequests: false,
 };
 
@@ -161,7 +160,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     ...gatewayDeps(config, {
       session,
       key: { value: () => CANARY_KEY },
-      salt: { shared: undefined },
+      sharedSalt: undefined,
       clock,
       metrics: { counters, observe: (observation) => observations.push(observation) },
       log,

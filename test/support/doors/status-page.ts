@@ -52,7 +52,7 @@ export async function verifiedScene(now = Date.now()): Promise<Scene> {
   ) as Record<keyof typeof times, string>;
   return {
     status: {
-      ...{ ...about, now, startedAt: now - 200 * MINUTE, workers: 2, lastError: null },
+      ...{ ...about, now, startedAt: now - 200 * MINUTE, lastError: null },
       standing: words('verified'),
       epoch: { ...ids, ...times },
       conditions: [],

@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import { createInterface } from 'node:readline';
 import { eventually } from './eventually.ts';
-import { childrenOf, cleanEnvironment } from './program.ts';
+import { cleanEnvironment } from './program.ts';
 
 /**
  * Holds the socket as descriptor 3 and takes orders. The variables name the process that gets it, so each
@@ -34,8 +34,6 @@ export interface ActivatedService {
   /** Resolves with the exit code. Signal 0 only waits for the end. */
   stop(signal?: 'TERM' | 'KILL' | '0'): Promise<number>;
   readonly log: () => string;
-  /** Pids of the processes that the command has started. */
-  readonly workers: () => number[];
   /** Closes the socket, and kills what is still running. */
   close(): Promise<void>;
 }
@@ -88,7 +86,6 @@ export async function createActivatedService(
     },
     stop: (signal = 'TERM') => order(`stop ${signal}`),
     log: () => log,
-    workers: () => childrenOf(keeper.pid).flatMap(childrenOf),
     async close() {
       keeper.stdin!.end();
       if (keeper.exitCode === null) await once(keeper, 'exit');

@@ -17,8 +17,6 @@ export interface Program {
   readonly url: string;
   /** Everything written to stderr so far. */
   readonly log: () => string;
-  /** Pids of the processes it has started. */
-  readonly children: () => number[];
   /** Sends the signal, unless it was told to stop before, and resolves with the exit code. */
   stop(signal?: NodeJS.Signals): Promise<number | null>;
 }
@@ -91,7 +89,6 @@ export async function startProgram(
     process: child,
     url,
     log: () => log,
-    children: () => childrenOf(child.pid),
     async stop(signal = 'SIGTERM') {
       const runs = child.exitCode === null && child.signalCode === null;
       // A second SIGTERM would end it at once: whoever was told already is waited for.

@@ -1,7 +1,4 @@
-/**
- * The program of bin/privatemode-proxy.ts, but with the times of TEST_TIMES, as in {"stopMargin": 500}. Its
- * workers run this file too.
- */
+/** The program of bin/privatemode-proxy.ts, but with the times of TEST_TIMES, as in {"stopMargin": 500}. */
 import { runProcess } from '../../../lib/cli.ts';
 import { clockWith } from '../../../lib/clock.ts';
 import { TIMES } from '../../../lib/times.ts';

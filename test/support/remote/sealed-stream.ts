@@ -9,7 +9,6 @@ import {
   literalOrder,
   literalSeal,
   literalSealObject,
-  literalText,
 } from './literal-envelope.ts';
 
 type Json = Readonly<Record<string, unknown>>;
@@ -65,7 +64,6 @@ export const chatChunk = (content: string, finishReason: string | null = null, c
 });
 
 /** What such an event must look like once it is opened. */
-export const openEvent = (value: Json, name?: string): string =>
-  eventOf(literalText(literalMembers(value)), name);
+export const openEvent = (value: Json, name?: string): string => eventOf(JSON.stringify(value), name);
 
 export const DONE = 'data: [DONE]\n\n';

@@ -5,8 +5,8 @@
  * The events that end a stream (`[DONE]`, `message_stop`) are plain: a gateway could forge them or bring them
  * forward. So they count only after authenticated content has said that the response is complete.
  */
-import { notAuthentic } from '../decrypter.ts';
-import { encryptionOrder } from '../json/member-names.ts';
+import { encryptionOrder } from '../json/names.ts';
+import { notAuthentic } from './decrypter.ts';
 import {
   fitsRow,
   type GrammarRow,
@@ -14,14 +14,25 @@ import {
   type PlainMembers,
   requiredKind,
   type StreamGrammar,
-} from '../response-grammar.ts';
+} from './response-grammar.ts';
+import type { SealedObject } from './sealed-json.ts';
 
 /**
  * Follows the order of a stream's events. `complete` says whether the event that ends the stream would be
  * true now. `take` gets the type of the next event and, if the event has them, the parsed values of its
  * CONTENT member and of `index`. It throws response_not_authentic if the event cannot come here.
  */
-type StreamOrder = ReturnType<typeof chunksOrder | typeof blocksOrder>;
+interface EventOrder {
+  readonly complete: boolean;
+  take(type: string, content: unknown, index: unknown): void;
+}
+
+/** By type of event, the member that says how far the response is. */
+const CONTENT: ReadonlyMap<string, string> = new Map([
+  ['chunk', 'choices'],
+  ['message_start', 'message'],
+  ['message_delta', 'delta'],
+]);
 
 type Choice = Readonly<Record<string, unknown>>;
 
@@ -42,7 +53,7 @@ function isRoleOnly({ delta }: Choice): boolean {
  *
  * Transcriptions: each stretch of audio finishes, so only the closing chunk says that all have finished.
  */
-function chunksOrder(isAudio: boolean, wanted: number) {
+function chunksOrder(isAudio: boolean, wanted: number): EventOrder {
   const states = new Map<number, 'role' | 'content' | 'finished'>();
   let finished = 0;
   let began = false;
@@ -96,7 +107,7 @@ const BLOCK_EVENTS: ReadonlyMap<string, readonly [after: readonly string[], next
  * stopped; then the deltas of the message, the last of which has a stop_reason; then the end. `ping` and
  * `error` may come at any time.
  */
-function blocksOrder() {
+function blocksOrder(): EventOrder {
   let state = 'new';
   let block = 0; // the number of the open block, or of the next one
   const order = {
@@ -122,103 +133,105 @@ export interface EventKind {
   /** Its type in the grammar. */
   readonly type: string;
   readonly row: GrammarRow;
-  /** The messages' numbers, which count in the order of the text, in the order in which they were sealed. */
-  readonly order: readonly number[];
+  readonly names: readonly string[];
   /**
-   * What the grammar asks of each message, in that order. `constant` is the index in
+   * The messages in the order in which they were sealed. `at`: which member it is; `constant`: the index in
    * `StreamGrammar.constant`, or -1.
    */
-  readonly checks: readonly {
+  readonly sealed: readonly {
     readonly name: string;
+    readonly at: number;
     readonly required: boolean;
     readonly constant: number;
   }[];
 }
 
-/** By type of event, the member that says how far the response is. */
-const CONTENT: ReadonlyMap<string, string> = new Map([
-  ['chunk', 'choices'],
-  ['message_start', 'message'],
-  ['message_delta', 'delta'],
-]);
-
-const NULL = Buffer.from('null');
-
-/**
- * The value of a JSON text. Each byte is read as a character: only strings have bytes beyond ASCII, and no
- * check reads those.
- */
-function parsed(opened: Buffer): unknown {
-  try {
-    return JSON.parse(opened.toString('latin1'));
-  } catch {
-    throw notAuthentic('a value of an event is not JSON');
-  }
-}
-
-/** Checks the events of one stream against its grammar. */
+/** Checks the events of one stream. */
 export class EventChecks {
   readonly grammar: StreamGrammar;
-  readonly plain: PlainMembers;
-  readonly order: StreamOrder;
-  readonly #constants: (Uint8Array | undefined)[] = []; // by their index in `StreamGrammar.constant`
+  readonly order: EventOrder;
+  readonly #plain: PlainMembers;
+  #last: EventKind | undefined;
+  readonly #constants: (string | undefined)[] = []; // by their index in `StreamGrammar.constant`
 
   /** `choices`: how many choices the request asked for, at least 1. */
   constructor(grammar: StreamGrammar, plain: PlainMembers, choices: number) {
     this.grammar = grammar;
-    this.plain = plain;
+    this.#plain = plain;
     const { order } = grammar;
     this.order = order === 'blocks' ? blocksOrder() : chunksOrder(order === 'audio', choices);
   }
 
-  /**
-   * The kind of an event, by the names of its sealed members in the order of the text and its plain member
-   * `type`. Throws response_not_authentic if the API has no such event.
-   */
-  kindOf(sealed: readonly string[], plainType: string | undefined): EventKind {
+  /** The kind of an event. Throws response_not_authentic if the API has no such event. */
+  kindOf({ names, values }: SealedObject): EventKind {
     const { named, events, constant } = this.grammar;
-    const isError = sealed.includes('error') && !sealed.includes('choices');
-    const type = named ? (plainType ?? '') : isError ? 'error' : 'chunk';
+    const isError = names.includes('error') && !names.includes('choices');
+    const unnamed = isError ? 'error' : 'chunk';
+    const type = named ? (values[names.indexOf('type')] ?? '').slice(1, -1) : unnamed;
+    const last = this.#last;
+    if (last?.type === type && isSame(last.names, names)) return last;
     const row = Object.hasOwn(events, type) ? events[type] : undefined;
-    if (row === undefined || !hasNames(row, sealed, this.plain)) {
+    const numbered = names.map((each, at) => ({ name: each, at }));
+    const sealed = encryptionOrder(numbered, this.#plain).map(({ name, at }) => {
+      const required = row !== undefined && requiredKind(row, name) !== undefined;
+      return { name, at, required, constant: required ? constant.indexOf(name) : -1 };
+    });
+    const sealedNames = sealed.map(({ name }) => name);
+    if (row === undefined || !hasNames(row, sealedNames, this.#plain)) {
       throw notAuthentic('an event is not one of this API');
     }
-    const numbered = sealed.map((name, part) => ({ name, part }));
-    const parts = encryptionOrder(numbered, this.plain).map(({ name, part }) => {
-      const required = requiredKind(row, name) !== undefined;
-      return { name, part, required, constant: required ? constant.indexOf(name) : -1 };
-    });
-    return { type, row, order: parts.map(({ part }) => part), checks: parts };
+    this.#last = { type: copyOf(type), row, names: names.map(copyOf), sealed };
+    return this.#last;
   }
 
   /**
-   * Checks the opened messages of the next event, which are in `opened` by their numbers. Returns the parsed
-   * value of the member that says how far the response is, if the event has one. Throws
-   * response_not_authentic if a check fails.
+   * Checks the opened messages of the next event. Returns the parsed value of the member that says how far
+   * the response is, if the event has one. Throws response_not_authentic if a check fails.
    */
-  accept({ type, row, order, checks }: EventKind, opened: readonly Buffer[]): unknown {
+  accept({ type, row, sealed }: EventKind, opened: readonly string[]): unknown {
     let content: unknown;
     let index: unknown;
-    for (let k = 0; k < checks.length; k++) {
-      const { name, required, constant } = checks[k]!;
-      const text = opened[order[k]!]!;
+    for (let k = 0; k < sealed.length; k++) {
+      const { name, required, constant } = sealed[k]!;
+      const text = opened[k]!;
       const first = constant < 0 ? undefined : this.#constants[constant];
       if (first !== undefined) {
-        if (text.compare(first) !== 0) throw notAuthentic('the events are not of one response');
+        if (text !== first) throw notAuthentic('the events are not of one response');
         continue;
       }
-      if (!required && text.equals(NULL)) continue;
+      if (!required && text === 'null') continue;
       const value = parsed(text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (constant >= 0) {
         if (name === 'object' && value !== row.object) {
           throw notAuthentic('the response is not of the kind that was asked for');
         }
-        this.#constants[constant] = Uint8Array.from(text);
+        this.#constants[constant] = text;
       } else if (name === CONTENT.get(type)) content = value;
       else if (name === 'index') index = value;
     }
     this.order.take(type, content, index);
     return content;
+  }
+}
+
+function isSame(a: readonly string[], b: readonly string[]): boolean {
+  if (a.length !== b.length) return false;
+  for (let k = 0; k < a.length; k++) if (a[k] !== b[k]) return false;
+  return true;
+}
+
+/** A part of a string keeps all of it in memory; this keeps nothing else. */
+const copyOf = (text: string): string => Buffer.from(text, 'latin1').toString('latin1');
+
+/**
+ * The value of a JSON text. Each byte is one character: only strings have bytes beyond ASCII, and no check
+ * reads those.
+ */
+function parsed(opened: string): unknown {
+  try {
+    return JSON.parse(opened);
+  } catch {
+    throw notAuthentic('a value of an event is not JSON');
   }
 }

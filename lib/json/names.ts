@@ -1,11 +1,23 @@
 /** Which member names the service can address, and in which order the values of members are encrypted. */
-import { PrivatemodeError } from '../../errors.ts';
-import { decodeName, invalidJson } from './json-text.ts';
+import { PrivatemodeError } from '../errors.ts';
+
+/** `position`: bytes from the start of the body. The message quotes nothing of the body. */
+export const invalidJson = (position: number, words = 'unexpected byte'): PrivatemodeError =>
+  new PrivatemodeError('invalid_json', `the body is not valid JSON: ${words} at offset ${position}`);
 
 // The service finds members with a path library. To this library the names here mean something else
 // (docs/protocol/inference.md 5.4).
 const UNADDRESSABLE =
   /^$|[|\\]|^[{[:!]|^@(?:pretty|ugly|reverse|this|flatten|join|valid|keys|values|tostr|fromstr|group|dig)(?:$|:)/;
+
+/**
+ * Decodes a name: `raw` is the text between its quotes, valid UTF-8 with valid escapes. A lone surrogate
+ * becomes U+FFFD, as the service decodes it, so two names that differ only there are one name.
+ */
+function decodeName(raw: Uint8Array): string {
+  const text = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength).toString('utf8');
+  return text.includes('\\') ? (JSON.parse(`"${text}"`) as string).toWellFormed() : text;
+}
 
 /** Most members of an object. Each costs a cipher context at once; no API has more than a hundred. */
 const MAX_MEMBERS = 1000;

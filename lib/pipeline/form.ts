@@ -1,0 +1,149 @@
+/**
+ * Takes a complete multipart form apart (RFC 7578, RFC 2046 5.1). Parts are views of its bytes: nothing is
+ * decoded. A runtime's own `formData()` would change bytes that are not UTF-8, undo transfer encodings, and
+ * differ from that of the next runtime.
+ */
+import { PrivatemodeError } from '../errors.ts';
+
+export interface FormParts {
+  /** Value fields by name, as raw bytes. */
+  readonly values: ReadonlyMap<string, Uint8Array>;
+  /**
+   * Files by name of their field; file name and content type do not reach the service
+   * (docs/protocol/inference.md 6.3).
+   */
+  readonly files: ReadonlyMap<string, Uint8Array>;
+}
+
+/** Most characters of a boundary (RFC 2046 5.1.1). */
+const MAX_BOUNDARY = 70;
+/** Most fields and files of a form: each costs a cipher context when it is sealed. */
+const MAX_PARTS = 1000;
+/** Bytes of the header lines of one part, and of the blanks behind a boundary. */
+const MAX_HEAD_BYTES = 16 * 1024;
+
+const FORM = /^multipart\/(?:form-data|mixed)\s*(?=;)/i;
+const DISPOSITION = /^form-data[ \t]*(?:;|$)/i;
+/** One parameter: its name, and its value quoted or not. */
+const PARAMETER = /[ \t]*;[ \t]*([^\s;=]+)[ \t]*=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))/gsy;
+const IDENTITY_ENCODINGS = new Set(['7bit', '8bit', 'binary']);
+/** RFC 9110 5.6.2: the name of a header. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
+/** Control characters in the value of a header, where a tab is allowed. */
+const CONTROL = /[\0-\x08\x0a-\x1f\x7f]/;
+const invalid = (message: string, cause?: unknown) =>
+  new PrivatemodeError('invalid_multipart', message, cause === undefined ? {} : { cause });
+const malformed = (cause?: unknown) => invalid('the form is malformed or cut off', cause);
+
+/** The parameters after the first `;`, by lower-case name. Throws invalid_multipart. */
+function parametersOf(text: string): Map<string, string> {
+  const found = new Map<string, string>();
+  let end = 0;
+  for (const [all, name = '', quoted, bare] of text.matchAll(PARAMETER)) {
+    const key = name.toLowerCase();
+    if (found.has(key)) throw malformed();
+    found.set(key, quoted?.replace(/\\(["\\])/g, '$1') ?? bare ?? '');
+    end += all.length;
+  }
+  if (!/^[ \t]*;?[ \t]*$/.test(text.slice(end))) throw malformed();
+  return found;
+}
+
+/**
+ * The value of a parameter, written as `name` or as `name*` (RFC 8187 3.2); undefined if the part has
+ * neither. Throws invalid_multipart.
+ */
+function decodedParameter(parameters: ReadonlyMap<string, string>, name: string): string | undefined {
+  const extended = parameters.get(`${name}*`);
+  if (extended === undefined) return parameters.get(name);
+  const encoded = /^utf-8'[^']*'(.*)$/i.exec(extended)?.[1];
+  try {
+    return decodeURIComponent(encoded ?? '%');
+  } catch (cause) {
+    throw malformed(cause);
+  }
+}
+
+/** The boundary that the content type names. Throws invalid_multipart if it is not a form with one. */
+export function boundaryOf(contentType: string | undefined): string {
+  const type = contentType === undefined ? null : FORM.exec(contentType);
+  if (contentType === undefined || type === null) {
+    throw invalid('the body must be multipart/form-data with a boundary');
+  }
+  const boundary = parametersOf(contentType.slice(type[0].length)).get('boundary');
+  if (!boundary || boundary.length > MAX_BOUNDARY) {
+    throw invalid(`the form must have a boundary of 1 to ${MAX_BOUNDARY} characters`);
+  }
+  return boundary;
+}
+
+/** The header lines of a part, by lower-case name. Throws invalid_multipart for folded and repeated ones. */
+function headersOf(head: Buffer): Map<string, string> {
+  const headers = new Map<string, string>();
+  for (const line of head.toString('utf8').split('\r\n').slice(1)) {
+    const colon = line.indexOf(':');
+    const name = line.slice(0, Math.max(colon, 0)).toLowerCase();
+    const value = line.slice(colon + 1).replace(/^[ \t]+|[ \t]+$/g, '');
+    if (!TOKEN.test(name) || CONTROL.test(value) || headers.has(name)) throw malformed();
+    headers.set(name, value);
+  }
+  return headers;
+}
+
+/**
+ * The name of a part, and whether it is a file. It must say that it is a field, because the service would
+ * drop any other part. Throws invalid_multipart.
+ */
+function describe(headers: ReadonlyMap<string, string>): { readonly name: string; readonly isFile: boolean } {
+  const disposition = headers.get('content-disposition') ?? '';
+  if (!DISPOSITION.test(disposition)) throw invalid('a part of the form is no field');
+  const parameters = parametersOf(disposition.slice('form-data'.length));
+  const name = decodedParameter(parameters, 'name');
+  if (name === undefined || name === '') throw invalid('a part of the form has no name');
+  const encoding = headers.get('content-transfer-encoding')?.toLowerCase();
+  if (encoding !== undefined && !IDENTITY_ENCODINGS.has(encoding)) {
+    throw invalid('a part of the form has a transfer encoding');
+  }
+  return { name, isFile: Boolean(decodedParameter(parameters, 'filename')) };
+}
+
+/** The position of `bytes` in the form, at or after `from`. Throws invalid_multipart if it is beyond `to`. */
+function find(form: Buffer, bytes: string, from: number, to: number): number {
+  const at = form.indexOf(bytes, from, 'latin1');
+  if (at < 0 || at > to) throw malformed();
+  return at;
+}
+
+/**
+ * Takes a form with that boundary apart. Throws invalid_multipart, also if the form is cut off or has more
+ * than 1,000 parts, and repeated_form_field. What stands behind its last boundary does not count.
+ */
+export function readForm(form: Buffer, boundary: string): FormParts {
+  const values = new Map<string, Uint8Array>();
+  const files = new Map<string, Uint8Array>();
+  const delimiter = Buffer.from(`\r\n--${boundary}`, 'utf8');
+  // A form may begin with its delimiter, as if after a line end. Only line ends may come before the first
+  // part: other bytes could be a part that lost its boundary.
+  const startsAtOnce = form.subarray(0, delimiter.length - 2).equals(delimiter.subarray(2));
+  const preamble = startsAtOnce ? 0 : form.indexOf(delimiter);
+  if (!/^[\r\n]*$/.test(form.toString('latin1', 0, preamble < 0 ? form.length : preamble))) {
+    throw invalid('there is text before the first part of the form');
+  }
+  if (preamble < 0) throw malformed();
+  let at = preamble + delimiter.length - (startsAtOnce ? 2 : 0);
+  // Behind a delimiter stands `--` after the last part, else blanks.
+  while (form.toString('latin1', at, at + 2) !== '--') {
+    if (values.size + files.size === MAX_PARTS) throw invalid('the form has too many parts');
+    const line = find(form, '\r\n', at, at + MAX_HEAD_BYTES);
+    if (form.toString('latin1', at, line).trim() !== '') throw malformed();
+    const head = find(form, '\r\n\r\n', line, line + MAX_HEAD_BYTES);
+    const { name, isFile } = describe(headersOf(form.subarray(line, head)));
+    const known = isFile ? files : values;
+    if (known.has(name)) throw new PrivatemodeError('repeated_form_field', 'a field of the form is repeated');
+    const end = form.indexOf(delimiter, head + 4);
+    if (end < 0) throw malformed();
+    known.set(name, form.subarray(head + 4, end));
+    at = end + delimiter.length;
+  }
+  return { values, files };
+}

@@ -1,0 +1,434 @@
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import { isParsable, scanInTurns, scanJson } from '../../lib/json/scan.ts';
+
+const scan = (text: string, options = {}) => scanJson(Buffer.from(text), options);
+
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** What JSON.parse says of the bytes: the value, or undefined where it refuses them. */
+function parsed(bytes: Uint8Array): { readonly value: unknown } | undefined {
+  try {
+    return { value: JSON.parse(decoder.decode(bytes)) as unknown };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether JSON.parse finds an object in the bytes. */
+function isObject(bytes: Uint8Array): boolean {
+  const value = parsed(bytes)?.value;
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function accepts(bytes: Buffer): boolean {
+  try {
+    scanJson(bytes);
+    return true;
+  } catch (error) {
+    assert.equal((error as { name: string }).name, 'PrivatemodeError');
+    return false;
+  }
+}
+
+const wrap = (bytes: Uint8Array): Buffer => Buffer.concat([Buffer.from('{"x":'), bytes, Buffer.from('}')]);
+
+describe('JSON scan, members', () => {
+  const members = (text: string, options = {}) =>
+    scan(text, options).members.map(({ name, kind, start, end }) => [
+      name,
+      kind,
+      Buffer.from(text).subarray(start, end).toString(),
+    ]);
+
+  it('gives name, kind and raw text of each, in order', () => {
+    assert.deepEqual(
+      members('{"a":"x\\"y","b":[1, {"a":2}],"c":{"d":{}},"e":1.50e+10,"f":true,"g":false ,"h":null,"i":-0}'),
+      [
+        ['a', 'string', '"x\\"y"'],
+        ['b', 'array', '[1, {"a":2}]'],
+        ['c', 'object', '{"d":{}}'],
+        ['e', 'number', '1.50e+10'],
+        ['f', 'true', 'true'],
+        ['g', 'false', 'false'],
+        ['h', 'null', 'null'],
+        ['i', 'number', '-0'],
+      ],
+    );
+  });
+
+  it('says where each begins, with its name', () => {
+    const text = '\t{ "é" : 1 ,\n"b":[]}';
+    const firsts = scan(text).members.map(({ first }) => Buffer.from(text).subarray(first, first + 3));
+    assert.deepEqual(firsts.map(String), ['"é', '"b"']);
+  });
+
+  it('decodes names: escapes, UTF-8, astral characters', () => {
+    const names = members('{"mo\\u0064el":1,"h\u00e9":2,"\\ud83d\\ude00":3,"\u{1f601}":4,"\\n":5}').map(
+      ([name]) => name,
+    );
+    assert.deepEqual(names, ['model', 'hé', '😀', '😁', '\n']);
+  });
+
+  it('accepts an array only if an option says so, with indices as names', () => {
+    assert.throws(() => members('["a"]'), { code: 'invalid_json' });
+    assert.deepEqual(members('[ "a","" ,"c"]', { array: true }), [
+      ['0', 'string', '"a"'],
+      ['1', 'string', '""'],
+      ['2', 'string', '"c"'],
+    ]);
+    assert.deepEqual(members('[]', { array: true }), []);
+    assert.throws(() => members('1', { array: true }), { code: 'invalid_json' });
+  });
+});
+
+describe('JSON scan, counts', () => {
+  const countsOf = ({ values, objectMembers, depth }: ReturnType<typeof scan>) => [
+    values,
+    objectMembers,
+    depth,
+  ];
+
+  it('says how much is in each member and in the whole', () => {
+    const text = scan('{"a":1,"b":[[],{"c":{"d":"x"}},2],"e":{},"f":[]}');
+    assert.deepEqual(countsOf(text), [10, 6, 4]);
+    assert.deepEqual(
+      text.members.map(({ name, values, objectMembers, depth }) => [name, values, objectMembers, depth]),
+      [
+        ['a', 1, 0, 0],
+        ['b', 6, 2, 3],
+        ['e', 1, 0, 1],
+        ['f', 1, 0, 1],
+      ],
+    );
+    assert.deepEqual(countsOf(scan('{}')), [1, 0, 1]);
+  });
+
+  it('agrees with JSON.parse', () => {
+    const countIn = (value: unknown): [number, number, number] => {
+      if (typeof value !== 'object' || value === null) return [1, 0, 0];
+      const inside = Object.values(value).map(countIn);
+      const sum = (at: number): number => inside.reduce((total, counts) => total + counts[at]!, 0);
+      return [
+        1 + sum(0),
+        sum(1) + (Array.isArray(value) ? 0 : inside.length),
+        1 + Math.max(0, ...inside.map(([, , depth]) => depth)),
+      ];
+    };
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 5 }), fc.jsonValue({ maxDepth: 5 }), (a, b) => {
+        const { members, ...whole } = scan(JSON.stringify({ a, b }));
+        assert.deepEqual(countsOf({ members, ...whole }), countIn({ a, b }));
+        assert.deepEqual(
+          members.map((member) => [member.values, member.objectMembers, member.depth]),
+          [countIn(a), countIn(b)],
+        );
+      }),
+      { seed: 20261129, numRuns: 300 },
+    );
+  });
+
+  const counts = { values: 200_000, objectMembers: 20_000, depth: 64 };
+  it('lets JSON.parse see 200,000 values, 20,000 members of objects and 64 levels', () =>
+    assert.equal(isParsable(counts), true));
+  for (const name of ['values', 'objectMembers', 'depth'] as const) {
+    it(`does not let JSON.parse see more ${name}`, () =>
+      assert.equal(isParsable({ ...counts, [name]: counts[name] + 1 }), false));
+  }
+});
+
+describe('JSON scan, what the service cannot take (docs/protocol/inference.md 5.4)', () => {
+  const refused: Record<string, readonly string[]> = {
+    duplicate_member: [
+      '{"a":1,"a":2}',
+      '{"model":"m","model":"n"}',
+      '{"ab":1,"a\\u0062":2}',
+      '{"é":1,"\\u00e9":2}',
+      '{"\\ud800":1,"\\udc00":2}',
+    ],
+    unsupported_member_name: [
+      '{"":1}',
+      '{"a|b":1}',
+      '{"a\\\\b":1}',
+      '{"a\\u005cb":1}',
+      '{"{x":1}',
+      '{"[x":1}',
+      '{":1":1}',
+      '{":":1}',
+      '{":x":1}',
+      '{":stream":1}',
+      '{"\\u003ax":1}',
+      '{"!":1}',
+      '{"!x":1}',
+      '{"!true":1}',
+      '{"\\u0021x":1}',
+      ...'pretty ugly reverse this flatten join valid keys values tostr fromstr group dig'
+        .split(' ')
+        .flatMap((name) => [`{"@${name}":1}`, `{"@${name}:x":1}`]),
+    ],
+  };
+  for (const [code, texts] of Object.entries(refused)) {
+    for (const text of texts) {
+      it(`refuses as ${code}: ${text}`, () => assert.throws(() => scan(text), { code }));
+    }
+  }
+
+  it('accepts unusual names that the service can take', () => {
+    const names = ['#', 'x!', '@x', '%', '=', '<', '>', '~', '(', '&', ',', ' ', 'a:b', '-1', '1', 'a{b'];
+    const text = JSON.stringify(Object.fromEntries([...names, '@thistle'].map((name) => [name, 1])));
+    assert.deepEqual(
+      scan(text)
+        .members.map(({ name }) => name)
+        .sort(),
+      [...names, '@thistle'].sort(),
+    );
+  });
+
+  it('allows a repeated name in a nested object', () => {
+    assert.equal(scan('{"a":{"b":1,"b":2},"c":[{"b":1,"b":2}]}').members.length, 2);
+  });
+
+  it('accepts a name of 4,096 bytes, and refuses a longer one', () => {
+    assert.equal(scan(`{"${'n'.repeat(4096)}":1}`).members.length, 1);
+    assert.throws(() => scan(`{"${'n'.repeat(4097)}":1}`), { code: 'invalid_json', message: /too long/ });
+  });
+
+  it('quotes no name and no value in its error messages', () => {
+    for (const text of ['{"geheim|1":1}', '{"geheim":1,"geheim":2}', '{"geheim":geheim}', '{"geheim":1']) {
+      assert.throws(
+        () => scan(text),
+        (error: Error) => !error.message.includes('geheim'),
+      );
+    }
+  });
+});
+
+describe('JSON scan, what is wrong with a text', () => {
+  const quote = 'a single quote, where JSON has double quotes,';
+  const bom = 'a byte order mark, or another character that begins no JSON,';
+  for (const [text, words] of [
+    ["{'a':1}", `${quote} at offset 1`],
+    ['{"a":\'b\'}', `${quote} at offset 5`],
+    [`{"a":1,'b':2}`, `${quote} at offset 7`],
+    [`'{"a":1}'`, `${quote} at offset 0`],
+    ['[{}]', 'an array in place of one object at offset 0'],
+    ['{[', 'unexpected byte at offset 1'],
+    ['\ufeff{}', `${bom} at offset 0`],
+    ['x', 'no object at offset 0'],
+    ['"x"', 'no object at offset 0'],
+    [' ', 'unexpected end at offset 1'],
+    ['{"a":1', 'unexpected end at offset 6'],
+    ['{"a":"', 'unexpected end at offset 6'],
+    ['{"a":"\\u00', 'unexpected end at offset 10'],
+    ['{"a":1} x', 'text after the object at offset 8'],
+    ['{"a":1}{', 'text after the object at offset 7'],
+    ['{"a":1,}', 'unexpected byte at offset 7'],
+    ['{"a":[1}}', 'unexpected byte at offset 7'],
+    ['{"a":{"b":1]}', 'unexpected byte at offset 11'],
+    ['{"a":[1,]}', 'unexpected byte at offset 8'],
+    ['{"a" 1}', 'unexpected byte at offset 5'],
+    ['{"a":trux}', 'unexpected byte at offset 8'],
+    ['{"a":01}', 'unexpected byte at offset 6'],
+    ['{"a":1.}', 'unexpected byte at offset 7'],
+    ['{"a":"\\x"}', 'unknown escape at offset 7'],
+    ['{"a":"\\u00g0"}', 'unknown escape at offset 10'],
+    ['{"a":"\n"}', 'control character in a string at offset 6'],
+  ] as const) {
+    it(`is said for ${JSON.stringify(text)}: ${words}`, () =>
+      assert.throws(() => scan(text), {
+        code: 'invalid_json',
+        message: `the body is not valid JSON: ${words}`,
+      }));
+  }
+
+  it('is said for nothing: the body is empty', () =>
+    assert.throws(() => scan(''), { code: 'invalid_json', message: 'the body is empty' }));
+
+  it('is said for bytes that are no UTF-8, anywhere in the text', () => {
+    const text = Buffer.from(`{"a":"${'é'.repeat(600_000)}"}`);
+    assert.equal(scanJson(text).members.length, 1);
+    for (const at of [7, 600_001, 1_000_001, text.length - 2]) {
+      const broken = Buffer.from(text);
+      broken[at] = 0xff;
+      assert.throws(() => scanJson(broken), { code: 'invalid_json', message: /not UTF-8/ });
+    }
+  });
+});
+
+describe('JSON scan, limits', () => {
+  const object = (count: number) =>
+    `{${Array.from({ length: count }, (_, i) => `"k${i}":{"a":0,"b":0}`).join(',')}}`;
+  const array = (count: number) => `[${Array(count).fill('""').join(',')}]`;
+  const arrays = (depth: number) => `{"a":${'['.repeat(depth - 1)}${']'.repeat(depth - 1)}}`;
+  const objects = (depth: number) => `${'{"a":'.repeat(depth - 1)}{}${'}'.repeat(depth - 1)}`;
+
+  it('accepts 1,000 members, and refuses one more', () => {
+    assert.equal(scan(object(1000)).members.length, 1000);
+    assert.throws(() => scan(object(1001)), { code: 'invalid_json', message: /too many members/ });
+  });
+
+  it('accepts 100,000 elements, and refuses one more', () => {
+    assert.equal(scan(array(100_000), { array: true }).members.length, 100_000);
+    assert.throws(() => scan(array(100_001), { array: true }), {
+      code: 'invalid_json',
+      message: /too many elements/,
+    });
+  });
+
+  it('accepts 10,000 levels and refuses one more, of arrays and of objects', () => {
+    for (const levels of [arrays, objects]) {
+      assert.equal(scan(levels(10_000)).depth, 10_000);
+      assert.throws(() => scan(levels(10_001)), { code: 'invalid_json', message: /too deep/ });
+    }
+  });
+});
+
+describe('JSON scan, turns', () => {
+  /** The turns that a scan takes, and what it throws. */
+  function turnsOf(text: string): { readonly turns: number; readonly code?: string } {
+    const turns = scanInTurns(Buffer.from(text));
+    let count = 1;
+    try {
+      while (!turns.next().done) count += 1;
+      return { turns: count };
+    } catch (error) {
+      return { turns: count, code: (error as { code: string }).code };
+    }
+  }
+
+  const size = 4 * 1024 * 1024;
+  const filled = (unit: string) => unit.repeat(size / unit.length);
+  for (const [what, text] of [
+    ['one string', `{"a":"${filled('x')}"}`],
+    ['escapes', `{"a":"${filled('\\n')}"}`],
+    ['one number', `{"a":${filled('1')}}`],
+    ['blanks', `{"a":${filled(' ')}1}`],
+    ['empty objects', `{"a":[${filled('{},')}{}]}`],
+    ['characters of three bytes', `{"a":"${'€'.repeat(size / 3 + 100)}"}`],
+  ] as const) {
+    it(`are one for each 512 KiB of ${what}`, () => assert.deepEqual(turnsOf(text), { turns: 9 }));
+  }
+
+  it('end where the text is found to be no JSON', () => {
+    const text = `{"a":[${filled('1,')}x`;
+    assert.deepEqual(turnsOf(text), { turns: 9, code: 'invalid_json' });
+  });
+
+  it('change nothing of what is found', () => {
+    const part = '"é\\u00e9\\n":[-1.5e3,true,{}],';
+    const text = `{"a":{${part.repeat(30_000)}"z":0},"b":1}`;
+    const bytes = Buffer.from(text);
+    const { members } = scanJson(bytes);
+    assert.equal(bytes.length > 512 * 1024, true);
+    assert.deepEqual(
+      members.map(({ name, start, end }) => [name, JSON.parse(bytes.subarray(start, end).toString())]),
+      Object.entries(JSON.parse(text) as object),
+    );
+    assert.equal(members[0]?.values, 1 + 30_000 * 4 + 1);
+  });
+});
+
+describe('JSON scan, compared with JSON.parse', () => {
+  const folder = join(import.meta.dirname, '../vectors/foreign/json-test-suite/test_parsing');
+  const files = readdirSync(folder).filter((name) => name.endsWith('.json'));
+  // What only the rules of 5.4 refuse.
+  const stricter = new Set([
+    'y_object_duplicated_key.json',
+    'y_object_duplicated_key_and_value.json',
+    'y_object_empty_key.json',
+  ]);
+
+  it('agrees on the JSONTestSuite, with each text as the value of a member and on its own', () => {
+    const seen = { y: 0, n: 0, i: 0 };
+    for (const file of files) {
+      const bytes = readFileSync(join(folder, file));
+      const kind = file[0] as 'y' | 'n' | 'i';
+      seen[kind] += 1;
+      for (const text of [bytes, wrap(bytes)]) {
+        const expected = isObject(text) && !(stricter.has(file) && text === bytes);
+        assert.equal(accepts(text), expected, `${file} ${text.length}`);
+      }
+      if (kind === 'y') assert.equal(accepts(wrap(bytes)), true, file);
+      if (kind === 'n') assert.equal(accepts(bytes), false, file);
+    }
+    assert.deepEqual(seen, { y: 95, n: 188, i: 35 });
+  });
+
+  // Mostly valid text, damaged here and there: a byte changed, removed or put in.
+  const damage = fc.record({
+    at: fc.nat(),
+    how: fc.constantFrom('change', 'remove', 'insert'),
+    byte: fc.oneof(
+      fc.constantFrom(...Buffer.from('"\\{}[]:,0-+.eEu \n\ttfn')),
+      fc.constantFrom(0, 0x1f, 0x80, 0xc0, 0xc3, 0xe2, 0xed, 0xa0, 0xf0, 0xf5, 0xff, 0xef),
+    ),
+  });
+  const object = fc.dictionary(
+    fc.string({ unit: 'grapheme', minLength: 1 }).map((name) => `k${name.replace(/[|\\]/g, '')}`),
+    fc.jsonValue({ maxDepth: 4, stringUnit: 'grapheme' }),
+    { maxKeys: 5 },
+  );
+
+  it('agrees on generated text, valid and damaged', () => {
+    let valid = 0;
+    let invalid = 0;
+    fc.assert(
+      fc.property(
+        object,
+        fc.constantFrom(undefined, 1, '\t'),
+        fc.array(damage, { maxLength: 2 }),
+        (value, indent, damages) => {
+          let bytes = Buffer.from(JSON.stringify(value, null, indent));
+          for (const { at, how, byte } of damages) {
+            const i = at % bytes.length;
+            const tail = bytes.subarray(how === 'insert' ? i : i + 1);
+            bytes = Buffer.concat([bytes.subarray(0, i), Buffer.from(how === 'remove' ? [] : [byte]), tail]);
+            if (bytes.length === 0) return;
+          }
+          let found: ReturnType<typeof scanJson>;
+          try {
+            found = scanJson(bytes);
+          } catch (error) {
+            if ((error as { code: string }).code !== 'invalid_json') return;
+            invalid += 1;
+            assert.equal(isObject(bytes), false, 'refused what JSON.parse accepts');
+            return;
+          }
+          valid += 1;
+          const read = found.members.map(({ name, start, end }) => [
+            name,
+            JSON.parse(bytes.toString('utf8', start, end)) as unknown,
+          ]);
+          assert.deepEqual(Object.fromEntries(read), parsed(bytes)?.value);
+        },
+      ),
+      { seed: 20261121, numRuns: 3000 },
+    );
+    assert.ok(valid > 300 && invalid > 300, `${valid} valid, ${invalid} invalid`);
+  });
+
+  it('agrees on long strings, which are scanned in words, at every alignment', () => {
+    fc.assert(
+      fc.property(
+        fc.nat({ max: 7 }),
+        fc.integer({ min: 50, max: 400 }),
+        fc.array(fc.tuple(fc.nat(), fc.oneof(fc.constant(0x5c), fc.integer({ min: 0, max: 255 }))), {
+          minLength: 1,
+          maxLength: 3,
+        }),
+        (offset, length, changes) => {
+          const backing = Buffer.alloc(length + 64, 'n');
+          const text = backing.subarray(offset, offset + length);
+          text.write('{"a":"', 0);
+          text.write('"}', length - 2);
+          for (const [at, byte] of changes) text[6 + (at % (length - 8))] = byte;
+          assert.equal(accepts(text), parsed(text) !== undefined);
+        },
+      ),
+      { seed: 20261121, numRuns: 3000 },
+    );
+  });
+});
