@@ -13,7 +13,6 @@ import { loopDelay } from './metrics/loop-delay.ts';
 import { memoryPerStream } from './metrics/memory.ts';
 import { neighbourStall } from './metrics/neighbour-stall.ts';
 import { oneByteChunks } from './metrics/one-byte-chunks.ts';
-import { pipelinedStall } from './metrics/pipelined-stall.ts';
 import { requestCpu } from './metrics/request-cpu.ts';
 import { requestRate } from './metrics/request-rate.ts';
 import { responses } from './metrics/responses.ts';
@@ -38,7 +37,6 @@ export const METRICS: readonly Metric[] = [
   upload(2),
   upload(16),
   neighbourStall,
-  pipelinedStall,
   memoryPerStream,
   uploadMemory,
   oneByteChunks,

@@ -25,10 +25,7 @@ const STAGES: readonly (readonly [stage: string, url: RegExp, name?: RegExp])[] 
   ['parse', /\/lib\/pipeline\/(sse|json)\/|\/response-grammar\.ts|eventsource-parser/],
   ['frame', /\/lib\/pipeline\/decrypt/],
   ['read', /^node:internal\/stream_base_commons/, /^onStreamRead/],
-  [
-    'read',
-    /^node:(_http_client|_http_common|_http_incoming|_tls_wrap|internal\/streams\/readable)|\/join-pieces\.ts/,
-  ],
+  ['read', /^node:(_http_client|_http_common|_http_incoming|_tls_wrap|internal\/streams\/readable)/],
   [
     'write',
     /^node:(_http_outgoing|_http_server|net|internal\/stream_base_commons|internal\/streams\/writable)/,

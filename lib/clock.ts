@@ -70,6 +70,56 @@ export function every(clock: Pick<Clock, 'after'>, ms: number, then: () => void)
   return () => cancel();
 }
 
+/**
+ * Calls `late` once `ms` are over without `refresh`. Refreshing sets no new timer: it costs a look at the
+ * clock, so that it may happen for each piece of a stream.
+ */
+export class Deadline {
+  readonly #clock: Pick<Clock, 'monotonic' | 'after'>;
+  readonly #late: () => void;
+  #ms: number;
+  /** When it is over, by the monotonic clock; undefined: it was cancelled, or `late` was called. */
+  #due: number | undefined;
+  #cancelTimer = (): void => {};
+
+  constructor(clock: Pick<Clock, 'monotonic' | 'after'>, ms: number, late: () => void) {
+    this.#clock = clock;
+    this.#late = late;
+    this.#ms = ms;
+    this.#due = clock.monotonic() + ms;
+    this.#wait(ms);
+  }
+
+  /** Begins the wait anew; `ms` replaces its length. Does nothing once it is over. */
+  refresh(ms = this.#ms): void {
+    if (this.#due === undefined) return;
+    this.#due = this.#clock.monotonic() + ms;
+    if (ms < this.#ms) this.#wait(ms);
+    this.#ms = ms;
+  }
+
+  cancel(): void {
+    this.#due = undefined;
+    this.#cancelTimer();
+  }
+
+  /** `last`: after a blocked event loop, timers run before sockets are read, so this looks twice. */
+  #wait(ms: number, last = false): void {
+    this.#cancelTimer();
+    const look = (): void => {
+      if (this.#due === undefined) return;
+      const left = this.#due - this.#clock.monotonic();
+      if (left > 0) this.#wait(left);
+      else if (!last) this.#wait(0, true);
+      else {
+        this.#due = undefined;
+        this.#late();
+      }
+    };
+    this.#cancelTimer = this.#clock.after(ms, look, 'waiting');
+  }
+}
+
 /** A signal that aborts after `ms`, as that of AbortSignal.timeout does. */
 export function deadline(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
   const control = new AbortController();

@@ -4,10 +4,10 @@ import type { Clock } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
+import { AppResponse } from './gateway/app-response.ts';
 import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
-import { ObservedResponse } from './gateway/observed-response.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { drain } from './listener/drain.ts';
 import { listen } from './listener/listen.ts';
@@ -61,7 +61,7 @@ export async function startGatewayServer(
     keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
     origin: key.origin,
   });
-  const { upstream, connections } = connectUpstream(config, outbound, clock);
+  const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
@@ -95,7 +95,7 @@ export async function startGatewayServer(
 
   let closing = false;
   const sessionChanged = (): void => {
-    connections.keep(!closing && session.current() !== undefined);
+    agent.keep(!closing && session.current() !== undefined);
     sharedPort?.look();
   };
   sessionChanged();
@@ -150,28 +150,29 @@ export async function startGatewayServer(
 }
 
 /**
- * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `connections`
- * are kept ready for them.
+ * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `agent` keeps
+ * connections ready for them.
  */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections'>,
   outbound: Outbound,
   clock: Clock,
 ) {
-  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: limit } = config;
-  const agent = outbound.warmAgent({ ...apiEndpoint, limit }, { keepAlive: true, maxFreeSockets: 256 });
-  const { connections } = agent;
+  const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
+  const agent = outbound.agent(
+    { keepAlive: true, maxFreeSockets: 256 },
+    { ...apiEndpoint, count, connectTimeout },
+  );
   const freshAgent = outbound.agent({ keepAlive: false });
   const upstream = createUpstream({
     ...apiEndpoint,
     agent,
-    connections,
     freshAgent,
     clock,
     connectTimeout,
     firstByteTimeout,
   });
-  return { upstream, connections };
+  return { upstream, agent };
 }
 
 /** Adds to `shared` the parts that follow from `config` alone. */
@@ -221,7 +222,7 @@ async function open(
       tls,
       clientCertificates,
       onWrongScheme,
-      response: ObservedResponse,
+      response: AppResponse,
     },
     handle,
   );

@@ -71,17 +71,12 @@ export const TIMES = Object.freeze({
    * before them, keep idle connections for longer.
    */
   warmRenew: 45_000,
-  /** So much earlier than the time at which the service says that it will close the connection. */
-  warmEarlier: 2_000,
-  /**
-   * If the service closes a connection sooner, this counts as a failure. No connection is replaced sooner, or
-   * handshakes would never end.
-   */
+  /** If the service closes a connection that was opened ahead sooner, this counts as a failure. */
   warmYoung: 2_000,
   /** Before the next connection is opened after a failure; it doubles with each further one. */
   warmFirstBackoff: 500,
   warmLongestBackoff: 60_000,
-  /** Between two looks at the warm connections. */
+  /** Between two looks at the connections that are kept ready. */
   warmLook: 1_000,
   /**
    * A reused connection that fails so soon was closed while it was idle. If it fails later, the service was
@@ -128,7 +123,6 @@ export const TIMES = Object.freeze({
   stuckWrite: 10_000,
   /** The end of a connection that does not speak HTTP may take this long. */
   strangerLinger: 1_000,
-  strangerLook: 20,
   /** Between two log lines about clients that speak the wrong scheme. */
   wrongSchemePause: 60_000,
   certificateLook: 10_000,

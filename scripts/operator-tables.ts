@@ -63,7 +63,7 @@ const MEANING: Readonly<Record<ErrorCode, string>> = {
   upload_too_slow: 'The body came more slowly than `--min-upload-rate`.',
   body_too_large: 'The body is larger than `--max-body-bytes`, or than all of `--max-buffered-bytes`.',
   response_not_read:
-    'The client read less than 1 KiB a minute of a waiting response for ten minutes; the proxy closed its connection.',
+    'The client read nothing of a waiting response for ten minutes; the proxy closed its connection.',
   not_supported: 'The service has no Responses API; nothing was sent to it.',
   upstream_unreachable: 'No connection to the service: name, route, port, firewall or TLS handshake.',
   upstream_tls_untrusted:

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { deadline, every, pause, systemClock } from '../lib/clock.ts';
+import { Deadline, deadline, every, pause, systemClock } from '../lib/clock.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 function run(program: string) {
@@ -126,5 +126,55 @@ describe('a session on the system clock', () => {
         ${close}`);
       assert.deepEqual([status, stdout, stderr], [0, 'not_ready\n', '']);
     }
+  });
+});
+
+describe('a deadline', () => {
+  function scene() {
+    const clock = createFakeClock();
+    let calls = 0;
+    const deadline = new Deadline(clock, 1_000, () => {
+      calls += 1;
+    });
+    return { clock, deadline, calls: () => calls };
+  }
+
+  it('calls once its time is over, and once only', async () => {
+    const { clock, calls } = scene();
+    await clock.advance(999);
+    assert.equal(calls(), 0);
+    await clock.advance(1);
+    assert.equal(calls(), 1);
+    await clock.advance(10_000);
+    assert.deepEqual([calls(), clock.timers().all], [1, 0]);
+  });
+
+  it('begins anew when it is refreshed, also with a shorter or a longer time', async () => {
+    const { clock, deadline, calls } = scene();
+    await clock.advance(900);
+    deadline.refresh();
+    await clock.advance(900);
+    deadline.refresh(5_000);
+    await clock.advance(4_900);
+    deadline.refresh(100);
+    await clock.advance(99);
+    assert.equal(calls(), 0);
+    await clock.advance(1);
+    assert.equal(calls(), 1);
+  });
+
+  it('is refreshed by what was waiting to be read when its timer ran', async () => {
+    const { clock, deadline, calls } = scene();
+    clock.after(1_000, () => deadline.refresh()); // its timer came first, and looks once more
+    await clock.advance(1_500);
+    assert.equal(calls(), 0);
+  });
+
+  it('never calls once it is cancelled', async () => {
+    const { clock, deadline, calls } = scene();
+    deadline.cancel();
+    deadline.refresh();
+    await clock.advance(10_000);
+    assert.deepEqual([calls(), clock.timers().all], [0, 0]);
   });
 });

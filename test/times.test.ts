@@ -61,10 +61,7 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[connectTimeout, t.controlTimeout, UNDICI.headers], 'the error names the step that took too long'],
   [[t.manifestTimeout, UNDICI.body], 'this program, and not undici, ends a slow manifest'],
 
-  [
-    [t.warmLook, t.warmEarlier, t.warmYoung, t.warmRenew],
-    'a connection is replaced in time, and not while it is young',
-  ],
+  [[t.warmLook, t.warmYoung, t.warmRenew], 'a connection is replaced in time, and not while it is young'],
   [[t.keepAliveProbe, t.warmRenew + t.warmLook, MINUTE], 'docs/network.md: idle for less than 60 s'],
   [[t.warmFirstBackoff, t.warmLongestBackoff], 'a backoff grows'],
 
@@ -73,7 +70,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[node.keepAliveTimeout, MINUTE, t.keepAliveTimeout], 'load balancers keep idle connections for 60 s'],
   [[node.keepAliveTimeout, t.relayKeepAlive], 'an agent that thinks for a while keeps its connection'],
   [[t.firstRequest, t.farewell], 'a request may still come while the last responses end'],
-  [[t.strangerLook, t.strangerLinger], 'the bytes of a stranger are counted while it may stay'],
   [
     [t.certificateLook, t.expiryLook, t.expirySoon],
     'an expiry is told in time, and a new certificate is seen sooner',

@@ -3,7 +3,8 @@
  * the given fetch, within limits.
  */
 import { type ErrorCode, PrivatemodeError } from '../errors.ts';
-import { type ControlCall, limitedControlCall, transportError } from '../network/control-call.ts';
+import { type ControlCall, limitedControlCall } from '../network/control-call.ts';
+import { transportError } from '../network/failures.ts';
 import type { ClientConfig } from './options.ts';
 import { toApplication } from './remedies.ts';
 

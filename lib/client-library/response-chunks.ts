@@ -1,6 +1,7 @@
 /** Reads the body of a service's response as it arrives, within limits. */
+import { Deadline } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { afterSilence, brokenOff, stalled } from '../network/upstream-failure.ts';
+import { brokenOff, stalled } from '../network/failures.ts';
 import { runtimeLimit } from './control-call.ts';
 import type { ClientConfig } from './options.ts';
 import type { FetchAttempt } from './send.ts';
@@ -26,8 +27,8 @@ export function responseChunks(
       reader = response.body?.getReader();
       for (;;) {
         const { promise: late, reject } = Promise.withResolvers<never>();
-        const cancel = afterSilence(clock, idle, () => reject(stalled()));
-        const next = await Promise.race([reader?.read(), late]).finally(cancel);
+        const silence = new Deadline(clock, idle, () => reject(stalled()));
+        const next = await Promise.race([reader?.read(), late]).finally(() => silence.cancel());
         if (next === undefined || next.done) {
           whole = true;
           return;

@@ -2,9 +2,10 @@
  * Makes one attempt: sends the encrypted request by the given fetch, and waits for the head of the response.
  */
 import type { EndpointMatch } from '../api/match-endpoint.ts';
+import { Deadline } from '../clock.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { attemptHeaders } from '../http-rules/headers.ts';
-import { afterSilence, noResponse, UpstreamFailure, upstreamFailure } from '../network/upstream-failure.ts';
+import { noResponse, UpstreamFailure, upstreamFailure } from '../network/failures.ts';
 import { type EncryptedBody, encryptBody, sealedSlices } from '../pipeline/encrypt-body.ts';
 import type { SaltedBody } from '../pipeline/inject-salt.ts';
 import type { Epoch } from '../session/session.ts';
@@ -67,7 +68,7 @@ export async function send(
   const { fetch } = config; // called alone: the fetch of a browser refuses to be the method of an object
   const control = new AbortController();
   const late = noResponse();
-  const cancel = afterSilence(config.clock, config.firstByteTimeout, () => control.abort(late));
+  const deadline = new Deadline(config.clock, config.firstByteTimeout, () => control.abort(late));
   try {
     const response = await fetch(new URL(match.target, config.apiEndpoint), {
       // Not every server that knows GET knows HEAD. The library drops the body of the response.
@@ -86,7 +87,7 @@ export async function send(
     if (control.signal.aborted) throw new UpstreamFailure(late);
     throw failureOf(thrown, config, content?.length ?? 0);
   } finally {
-    cancel();
+    deadline.cancel();
   }
 }
 

@@ -127,7 +127,7 @@ const GROUPS = {
     }),
     setting('warm-connections', integer('N', 0), {
       default: '8',
-      help: 'Most idle connections to the remote API to open ahead, so that requests need not wait for a handshake. The proxy opens as many as were recently in use at once, at least one. 0 opens none ahead.',
+      help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {
       default: '10m',

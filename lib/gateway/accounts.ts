@@ -5,12 +5,12 @@
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { ForeignError } from '../http-rules/unauthenticated.ts';
 import type { Permit } from '../limits/limits.ts';
-import { UpstreamFailure } from '../network/upstream-failure.ts';
+import { UpstreamFailure } from '../network/failures.ts';
 import { type Counters, count, RequestStats, UNDECRYPTABLE } from '../observe/counters.ts';
 import type { Logger } from '../observe/log.ts';
 import type { Decrypter } from '../pipeline/decrypter.ts';
 import type { Epoch } from '../session/session.ts';
-import { BodyHash, type ObservedResponse } from './observed-response.ts';
+import { type AppResponse, BodyHash } from './app-response.ts';
 
 /**
  * The stages of a request, in this order; a retry returns to `sealed`. `queued`: its head has been read.
@@ -67,7 +67,7 @@ export class Accounts {
    */
   constructor(
     { log, counters }: { readonly log: Logger; readonly counters: Counters },
-    receipt?: { readonly endpoint: string | null; readonly res: ObservedResponse },
+    receipt?: { readonly endpoint: string | null; readonly res: AppResponse },
   ) {
     this.#log = log;
     this.#counters = counters;

@@ -83,9 +83,9 @@ export interface GatewayDeps {
   };
   /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
   readonly verification?: (() => Promise<string>) | undefined;
-  /** Undefined without --receipts. With it the responses are of the class ObservedResponse. */
+  /** Undefined without --receipts. With it the responses are of the class AppResponse. */
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
-  /** Undefined without --dump-requests. With it the responses are of the class ObservedResponse. */
+  /** Undefined without --dump-requests. With it the responses are of the class AppResponse. */
   readonly dumper?: Dumper | undefined;
 
   /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */

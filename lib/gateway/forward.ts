@@ -83,7 +83,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
   // A retry has a new cipher, and the epoch that is in force then. If the service did not know the secret,
   // the retry waits for the next epoch if it must. If there is none, `withOneRetry` rejects with the reason.
   // Two files say which failures are tried again: lib/http-rules/retry.ts and
-  // lib/network/upstream-failure.ts.
+  // lib/network/failures.ts.
   const upstream = await withOneRetry(newest, { verified, renewed, signal, clock }, (epoch, retry) => {
     // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
     // (lib/api/endpoints.ts).

@@ -3,12 +3,12 @@
  * accounts at the end.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
-import { joinPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
 import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
 import { createTokenEstimate } from '../pipeline/token-estimate.ts';
@@ -17,13 +17,11 @@ import type { GatewayDeps } from './deps.ts';
 import { enterGate } from './enter-gate.ts';
 import { forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
-import { oneAtATime } from './pipelined-requests.ts';
-import { receive, SHORT_PIECE } from './receive-body.ts';
+import { receive } from './receive-body.ts';
 import { copyToDump } from './request-dump.ts';
 import { reportEnd } from './request-log.ts';
 import { addReceipt } from './request-receipt.ts';
 import { type Exchange, newExchange } from './request-state.ts';
-import { createReaderWatch } from './slow-readers.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
@@ -41,12 +39,6 @@ export function createGateway(deps: GatewayDeps) {
   deps.terminate.addEventListener('abort', () => {
     for (const { life } of running) life.abort(deps.terminate.reason);
   });
-  const readers = createReaderWatch<Exchange>((exchange) => {
-    const message = 'the client has taken nothing of its response for too long';
-    noteBroken(exchange, new PrivatemodeError('response_not_read', message));
-    breakConnection(exchange);
-  }, deps.clock);
-
   /**
    * Handles a request from its head until its response has been closed: only then the gateway knows how it
    * ended.
@@ -54,11 +46,8 @@ export function createGateway(deps: GatewayDeps) {
   async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
     res.on('error', () => {}); // the client has left, and 'close' follows
     const { exchange, admission } = newExchange(deps, { req, res, offered });
-    readers.enter(exchange);
-    if (isWork(admission)) {
-      joinPieces(req, SHORT_PIECE, 0); // now, because the first pieces may come before anybody reads them
-      countAsRunning(exchange);
-    }
+    res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
+    if (isWork(admission)) countAsRunning(exchange);
     try {
       await respondTo(exchange, admission).catch((thrown: unknown) => concludeFailed(exchange, thrown));
     } catch (fault) {
@@ -89,7 +78,6 @@ export function createGateway(deps: GatewayDeps) {
 
   function end(exchange: Exchange): void {
     const { res, match, life, accounts } = exchange;
-    readers.leave(exchange);
     if (running.delete(exchange)) counters.inFlight = running.size;
     accounts.close();
     addReceipt(exchange, reportEnd(exchange));
@@ -98,11 +86,7 @@ export function createGateway(deps: GatewayDeps) {
   }
 
   return {
-    handle: oneAtATime(track, () =>
-      deps.log.warn(
-        'A connection was ended: its client sends thousands of requests ahead of their responses',
-      ),
-    ),
+    handle: track,
     active: (): number => running.size,
     /**
      * Resolves when the accounts of all exchanges that have begun are closed. That may be a moment after
@@ -114,6 +98,17 @@ export function createGateway(deps: GatewayDeps) {
     /** How many events of streams the running exchanges have sent so far. */
     events: (): number => [...running].reduce((sum, { accounts }) => sum + accounts.events, 0),
   };
+}
+
+/**
+ * Called when a connection has been idle for the time limit of the listener (`readerWait`). If bytes wait in
+ * it, its client takes nothing of its response, and loses its place; else it waits for the service.
+ */
+function endUnread(exchange: Exchange, { writableLength }: Socket): void {
+  if (writableLength === 0) return;
+  const message = 'the client has taken nothing of its response for too long';
+  noteBroken(exchange, new PrivatemodeError('response_not_read', message));
+  breakConnection(exchange);
 }
 
 type Decision = ReturnType<typeof newExchange>['admission'];

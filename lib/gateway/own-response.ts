@@ -5,9 +5,9 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
-import { shortPieces } from '../network/join-pieces.ts';
 import { count } from '../observe/counters.ts';
 import { piecesOf } from '../pipeline/pieces.ts';
+import { AppResponse } from './app-response.ts';
 import { ClientGone } from './life.ts';
 import { aboutOwnKey } from './refused-key.ts';
 import { type Exchange, ownHeaders } from './request-state.ts';
@@ -73,8 +73,7 @@ export function beginWhole(
 
 /**
  * Writes the body of a whole response as fast as the client takes it, and ends the response. Each write has
- * 64 KiB at most, because nobody sees how much of a write that is under way the client has taken
- * (slow-readers.ts).
+ * 64 KiB at most, so that a slow client has its time for each.
  */
 export function finishWhole(exchange: Exchange, body: readonly Uint8Array[]): void {
   const { res } = exchange;
@@ -119,7 +118,7 @@ export function endAfterUpload({ deps, req, res }: Exchange): void {
     return;
   }
   let discarded = 0;
-  let pieces = -shortPieces(req);
+  let pieces = 0;
   const end = (): void => {
     stopWaiting();
     req.off('data', discard);
@@ -129,7 +128,7 @@ export function endAfterUpload({ deps, req, res }: Exchange): void {
   const discard = (chunk: Uint8Array): void => {
     discarded += chunk.length;
     pieces += 1;
-    if (discarded > DISCARD_BYTES || pieces + shortPieces(req) > DISCARD_PIECES) end();
+    if (discarded > DISCARD_BYTES || pieces > DISCARD_PIECES) end();
   };
   const stopWaiting = deps.clock.after(deps.clock.times.discardWait, end);
   req.on('data', discard);
@@ -175,7 +174,8 @@ export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   // On a TLS socket it throws too, so the listener resets the connection below (lib/listener/connections.ts).
-  if (res.chunkedEncoding || !isTcp) res.destroy();
+  const inChunks = res instanceof AppResponse && res.inChunks;
+  if (inChunks || !isTcp) res.destroy();
   else if ('encrypted' in socket) {
     if (!socket.emit('reset')) res.destroy();
   } else socket.resetAndDestroy();

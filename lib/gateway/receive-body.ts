@@ -24,9 +24,6 @@ export type ReceivedBody<T = ParsedBody> = T & {
   release(): void;
 };
 
-/** Bytes; shorter pieces are joined with those that come at the same time. */
-export const SHORT_PIECE = 4 * 1024;
-
 /**
  * Feeds the request body of the exchange to `incoming` while it arrives. Rejects as soon as something is
  * wrong with the body: body_too_large, upload_too_slow, too_many_uploads, unsupported_encoding, and the codes

@@ -9,7 +9,7 @@ import { type IncomingMessage, type ServerResponse, STATUS_CODES } from 'node:ht
 import { join } from 'node:path';
 import { makeDirectorySync } from '../files/make-directory.ts';
 import type { Logger } from '../observe/log.ts';
-import type { ObservedResponse } from './observed-response.ts';
+import type { AppResponse } from './app-response.ts';
 
 /** Written in the place of a credential, so that a dump can be passed on. */
 const REDACTED = '[redacted]';
@@ -162,6 +162,6 @@ export function copyToDump(req: IncomingMessage, res: ServerResponse, dumper: Du
   const dump = dumper.begin({ method, target: url, rawHeaders });
   // Readable.on('data') would start the flow; EventEmitter.on only listens.
   EventEmitter.prototype.on.call(req, 'data', dump.requestBody);
-  (res as ObservedResponse).observe(dump);
+  (res as AppResponse).observe(dump);
   res.once('close', () => void dump.end());
 }

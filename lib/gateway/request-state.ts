@@ -11,11 +11,11 @@ import type { RequestFacts } from '../pipeline/decrypter.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import { Accounts } from './accounts.ts';
 import { type Admission, admit } from './admission.ts';
+import type { AppResponse } from './app-response.ts';
 import { corsHeaders } from './cors.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Life } from './life.ts';
 import type { HeldRoom } from './memory-budget.ts';
-import type { ObservedResponse } from './observed-response.ts';
 
 /** `newExchange` makes its parts, and nobody replaces them. `life` and `accounts` change by their methods. */
 export interface Exchange {
@@ -112,7 +112,7 @@ export function newExchange(
     life: new Life(res),
     accounts: new Accounts(
       { log, counters: deps.metrics.counters },
-      receiptOf === undefined ? undefined : { endpoint: receiptOf, res: res as ObservedResponse },
+      receiptOf === undefined ? undefined : { endpoint: receiptOf, res: res as AppResponse },
     ),
   };
   return { exchange, admission };

@@ -103,7 +103,7 @@ export async function sendAttempt(
     stream.once('end', () => accounts.sent(attempt));
   }
   accounts.sends(sealed?.contentLength ?? 0, cipher && epoch);
-  const upstream = await deps.upstream.send(req, res, {
+  const upstream = await deps.upstream.send(res, {
     // HEAD is sent as GET, because not every server that knows GET knows HEAD. The body of the response goes
     // no further than here.
     method: req.method === 'HEAD' ? 'GET' : (req.method as string),

@@ -4,7 +4,7 @@
  */
 import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import { UpstreamFailure } from '../network/upstream-failure.ts';
+import { UpstreamFailure } from '../network/failures.ts';
 import { untilAborted } from './until-aborted.ts';
 
 export interface RetryRow {

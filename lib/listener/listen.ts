@@ -185,6 +185,8 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
           handshakeTimeout: headTimeout,
           ...(clientCertificates === undefined ? {} : { requestCert: true, rejectUnauthorized: false }),
         });
+  // For a connection on which nothing moves: the gateway ends it if its client takes nothing of a response.
+  server.timeout = clock.times.readerWait;
   server.maxHeadersCount = 0; // Node would silently drop the rest; lib/gateway/admission.ts refuses too many
   const connections = trackConnections(server, { tls: tls !== undefined }, clock);
   const certified =

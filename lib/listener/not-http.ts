@@ -4,7 +4,7 @@
  */
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
-import { type Clock, every } from '../clock.ts';
+import type { Clock } from '../clock.ts';
 import type { ConnectionTable } from './connections.ts';
 
 const STATUS: Readonly<Record<string, string>> = {
@@ -12,14 +12,6 @@ const STATUS: Readonly<Record<string, string>> = {
   HPE_CHUNK_EXTENSIONS_OVERFLOW: '413 Content Too Large',
   ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
-
-/**
- * Bytes of a plain HTTP request that the TLS port reads before it closes: a client that writes its whole
- * request before it reads would otherwise get a reset in place of the response. Node keeps these bytes in
- * memory until the close, so there is a limit for them, and for the connections that wait at the same time.
- */
-const MOST_UNREAD = 8 * 1024 * 1024;
-const MOST_WAITING = 8;
 
 /** Advice for the reader of the log, by what the client speaks. */
 const WRONG_SCHEME = {
@@ -30,9 +22,6 @@ const WRONG_SCHEME = {
 
 const errorBody = (message: string): string =>
   JSON.stringify({ error: { message, type: 'invalid_request_error', code: 'malformed_request' } });
-const USE_HTTPS = errorBody(
-  'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
-);
 const NO_REQUEST = errorBody(
   'this is no valid HTTP/1.1 request: a part of it is malformed, or its headers contradict each other about its length',
 );
@@ -61,7 +50,7 @@ export function refuseMalformed(
   clock: Clock,
   onWrongScheme?: (advice: string) => void,
 ): void {
-  const { strangerLinger, strangerLook, wrongSchemePause } = clock.times;
+  const { strangerLinger, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const reportScheme = (scheme: keyof typeof WRONG_SCHEME): void => {
     const now = clock.monotonic();
@@ -83,37 +72,9 @@ export function refuseMalformed(
     );
   };
 
-  let waiting = 0;
-
-  /** Responds in plain HTTP on the connection under the TLS socket, whose handshake has failed. */
-  const respondPlainly = (socket: Socket): void => {
-    const raw = connections.acceptedUnder(socket);
-    if (raw === undefined || !raw.writable) return void socket.destroy();
-    raw.on('error', () => {});
-    raw.end(refusal(BAD_REQUEST, JSON_TYPE, USE_HTTPS));
-    if (waiting === MOST_WAITING) return; // the failed TLS socket takes the connection down with it
-    waiting++;
-    const allowDestroy = (): Socket => {
-      Reflect.deleteProperty(raw, 'destroy');
-      return raw;
-    };
-    raw.destroy = allowDestroy; // the failed TLS socket calls destroy once: skip that call
-    const end = clock.monotonic() + strangerLinger;
-    const stop = every(clock, strangerLook, () => {
-      if (raw.bytesRead > MOST_UNREAD || clock.monotonic() > end) allowDestroy().destroy();
-    });
-    raw.once('close', () => {
-      waiting--;
-      stop();
-    });
-  };
-
   server.on('clientError', (error: NodeJS.ErrnoException & { rawPacket?: Buffer }, socket) => {
     const code = error.code ?? '';
-    if (code === 'ERR_SSL_HTTP_REQUEST') {
-      reportScheme('http');
-      return respondPlainly(socket as Socket);
-    }
+    if (code === 'ERR_SSL_HTTP_REQUEST') reportScheme('http');
     if (code.startsWith('HPE_') && error.rawPacket?.[0] === TLS_HANDSHAKE) reportScheme('https');
     if (code === 'HPE_CLOSED_CONNECTION') return; // bytes after the last request belong to no request
     // Failed TLS handshakes and resets arrive here too; no client is left to respond to.

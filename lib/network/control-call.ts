@@ -3,9 +3,7 @@ import type { Dispatcher } from 'undici';
 import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Times } from '../times.ts';
-import { ERRNO } from './errno.ts';
-import { describeHttp2Only } from './http2-only.ts';
-import { describeTlsFailure } from './tls-failure.ts';
+import { transportError } from './failures.ts';
 
 /** One HTTPS request on the control path, with its limits. */
 export interface HttpRequest {
@@ -71,27 +69,16 @@ export function limitedControlCall(
   clock: Clock,
 ): ControlCall {
   const paused = new Map<string, { readonly until: number; readonly response: HttpResponse }>();
-  /** The response that asked for a pause which is not over, with the rest of that pause. */
-  function pausedBy(limited: string): HttpResponse | undefined {
-    const now = clock.monotonic();
-    for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
-    const known = paused.get(limited);
-    return known && { ...known.response, pause: (known.until - now) / 1000 };
-  }
-  function notePause(limited: string, response: HttpResponse): HttpResponse {
-    const pause = pauseOf(response, clock.times);
-    if (pause === undefined) return response;
-    paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
-    return { ...response, pause };
-  }
 
   return async (request) => {
     const { url, maxBytes, timeout, signal: caller } = request;
     const { host } = new URL(url);
     caller?.throwIfAborted();
     const limited = limitedBy(request);
-    const known = pausedBy(limited);
-    if (known !== undefined) return known;
+    const now = clock.monotonic();
+    for (const [each, { until }] of paused) if (until <= now) paused.delete(each);
+    const known = paused.get(limited);
+    if (known !== undefined) return { ...known.response, pause: (known.until - now) / 1000 };
     const limit = new AbortController();
     const signal = caller === undefined ? limit.signal : AbortSignal.any([limit.signal, caller]);
     const message = `${host} did not answer within ${timeout / 1000} s`;
@@ -99,7 +86,11 @@ export function limitedControlCall(
     const cancel = clock.after(timeout, late, 'waiting');
     try {
       const { body, ...head } = await send(request, host, signal);
-      return notePause(limited, { ...head, body: await readAll(host, body, maxBytes) });
+      const response = { ...head, body: await readAll(host, body, maxBytes) };
+      const pause = pauseOf(response, clock.times);
+      if (pause === undefined) return response;
+      paused.set(limited, { until: clock.monotonic() + pause * 1000, response });
+      return { ...response, pause };
     } catch (thrown) {
       throw signal.aborted ? signal.reason : failureOf(host, thrown);
     } finally {
@@ -160,18 +151,4 @@ async function readAll(host: string, body: AsyncIterable<Uint8Array>, maxBytes: 
     chunks.push(chunk);
   }
   return new Uint8Array(Buffer.concat(chunks));
-}
-
-/**
- * Turns an error that node:tls, undici or another fetch reported before a response into one of ours. An error
- * without a code stays as it is.
- */
-export function transportError(host: string, thrown: unknown): unknown {
-  if (thrown instanceof PrivatemodeError) return thrown;
-  const refused = describeTlsFailure(thrown, host) ?? describeHttp2Only(thrown, host);
-  if (refused !== undefined) return refused;
-  const errno = thrown instanceof Error ? (thrown as NodeJS.ErrnoException).code : undefined;
-  if (typeof errno !== 'string') return thrown;
-  const [code, what] = ERRNO[errno]?.host ?? ['upstream_unreachable', `cannot be reached (${errno})`];
-  return new PrivatemodeError(code, `${host} ${what}`, { cause: thrown });
 }

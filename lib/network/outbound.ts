@@ -2,17 +2,16 @@
  * How this process reaches the outside: the connections of the control path and of the data path, with their
  * trust store and HTTP proxy.
  */
-import type { AgentOptions, Agent as HttpsAgent } from 'node:https';
+import type { AgentOptions } from 'node:https';
 import type { Socket } from 'node:net';
 import { addAbortSignal } from 'node:stream';
 import { createSecureContext, type TLSSocket } from 'node:tls';
 import { buildConnector, Agent as ControlAgent, type Dispatcher } from 'undici';
 import type { Clock } from '../clock.ts';
-import { proxyFromEnvironment } from './proxy-environment.ts';
-import { watchCertificate } from './tls-failure.ts';
+import { type ReadyFor, ServiceAgent } from './agent.ts';
+import { watchCertificate } from './failures.ts';
+import { outboundProxy } from './outbound-proxy.ts';
 import { type Environment, loadTrustStore } from './trust-store.ts';
-import { openTunnel } from './tunnel.ts';
-import { OutboundAgent, type WarmEndpoint, WarmedAgent, type Way } from './upstream-agent.ts';
 
 export type Outbound = ReturnType<typeof createOutbound>;
 
@@ -36,45 +35,34 @@ export function createOutbound(
   const secureContext = createSecureContext({ ca: [...authorities] });
   // No connection resumes a TLS session: it would show no certificate, whose host name Node could check.
   const trusting = { secureContext, maxCachedSessions: 0 };
-  const proxyFor = proxyFromEnvironment(env);
-  // Ends what is being opened, which undici and Node's agents leave alone. Connections that are opened ahead
-  // have a signal of their own, which their agent aborts.
-  const closed = new AbortController();
-  const tunnelTo: Way['tunnelTo'] = (host, port, signal = closed.signal) => {
-    const proxy = proxyFor(host, port);
-    return proxy && openTunnel({ proxy, host, port, secureContext, timeout: connectTimeout, clock, signal });
-  };
+  const { tunnelTo, close: closeProxy } = outboundProxy(env, { secureContext, connectTimeout, clock });
   const connect = buildConnector({ ...trusting, allowH2: false, timeout: connectTimeout });
-  const reached = new Set<string>();
-  const agents: OutboundAgent[] = [];
-  const onReached = (endpoint: string): void => {
-    reached.add(endpoint);
-    for (const agent of agents) if (agent instanceof WarmedAgent) agent.reached(endpoint);
+  const closed = new AbortController(); // ends what is being opened, which undici leaves alone
+  const agents: ServiceAgent[] = [];
+
+  const connectThrough: buildConnector.connector = (options, callback) => {
+    const { protocol, hostname, port } = options;
+    if (protocol !== 'https:') return connect(options, callback);
+    const secure = (httpSocket?: Socket): void => {
+      // The declared type hides it, but the connector hands out its socket.
+      const created: unknown = connect({ ...options, ...(httpSocket && { httpSocket }) }, callback);
+      const socket = created as TLSSocket;
+      watchCertificate(socket, hostname);
+      addAbortSignal(closed.signal, socket);
+    };
+    const tunnel = tunnelTo(hostname, Number(port || 443));
+    if (tunnel === undefined) return secure();
+    tunnel.then(secure, (error: Error) => callback(error, null));
   };
-  const dispatcher = new ControlAgent({
-    connect: throughProxy(connect, tunnelTo, { closed: closed.signal, onReached }),
-    allowH2: false,
-  });
-  const way: Way = { tunnelTo, connectTimeout, clock };
+  const dispatcher: Dispatcher = new ControlAgent({ connect: connectThrough, allowH2: false });
 
   return {
     /** The control path: manifest, attestation, secret exchange, collateral. Never follows redirects. */
-    dispatcher: dispatcher as Dispatcher,
+    dispatcher,
     /** An agent for the data path. Trust store and proxy are added to `options`. */
-    agent(options: AgentOptions = {}): HttpsAgent {
-      const agent = new OutboundAgent({ ...options, ...trusting }, way);
+    agent(options: AgentOptions = {}, readyFor?: ReadyFor): ServiceAgent {
+      const agent = new ServiceAgent({ ...options, ...trusting }, { tunnelTo, clock }, readyFor);
       agents.push(agent);
-      return agent;
-    },
-    /**
-     * An agent that opens connections to `host:port` ahead of requests: one as soon as the control path has
-     * reached that server, and as many as `limit` and use allow while `connections.keep` says that the server
-     * is verified. Nothing but requests is sent over them.
-     */
-    warmAgent(endpoint: WarmEndpoint, options: AgentOptions): WarmedAgent {
-      const agent = new WarmedAgent(endpoint, { ...options, ...trusting }, way);
-      agents.push(agent);
-      for (const server of reached) agent.reached(server);
       return agent;
     },
     /**
@@ -83,36 +71,8 @@ export function createOutbound(
      */
     async close(): Promise<void> {
       for (const agent of agents) agent.destroy();
-      await dispatcher.destroy();
+      await Promise.all([dispatcher.destroy(), closeProxy()]);
       closed.abort();
     },
-  };
-}
-
-/**
- * A connector for undici that goes through the proxy if there is one, and remembers the certificates that
- * servers show. `closed` ends its connections. `onReached` gets `HOST:PORT` of each server whose certificate
- * was accepted.
- */
-function throughProxy(
-  connect: buildConnector.connector,
-  tunnelTo: Way['tunnelTo'],
-  { closed, onReached }: { readonly closed: AbortSignal; readonly onReached: (endpoint: string) => void },
-): buildConnector.connector {
-  return (options, callback) => {
-    const { protocol, hostname, port } = options;
-    if (protocol !== 'https:') return connect(options, callback);
-    const secure = (httpSocket?: Socket): void => {
-      // The declared type hides it, but the connector hands out its socket.
-      const socket = connect({ ...options, ...(httpSocket && { httpSocket }) }, (...outcome) => {
-        if (outcome[0] === null) onReached(`${hostname}:${port || 443}`);
-        callback(...outcome);
-      }) as unknown as TLSSocket;
-      watchCertificate(socket, hostname);
-      addAbortSignal(closed, socket);
-    };
-    const tunnel = tunnelTo(hostname, Number(port || 443));
-    if (tunnel === undefined) return secure();
-    tunnel.then(secure, (error: Error) => callback(error, null));
   };
 }

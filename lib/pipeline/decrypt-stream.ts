@@ -2,7 +2,7 @@
 import { type Readable, Transform, type TransformCallback } from 'node:stream';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
-import { brokenOff, stalled } from '../network/upstream-failure.ts';
+import { brokenOff, stalled } from '../network/failures.ts';
 import type { Decrypter } from './decrypter.ts';
 import { piecesOf } from './pieces.ts';
 

@@ -101,55 +101,14 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'pipelined requests: all of a connection run at once',
-    file: 'lib/gateway/pipelined-requests.ts',
-    edits: [{ find: 'if (res.socket !== null) return', replace: 'return' }],
-    tests: [
-      {
-        file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests run one at a time on a connection, and are begun in their order'],
-      },
-    ],
-  },
-  {
-    defence: 'pipelined requests: any number may wait',
-    file: 'lib/gateway/pipelined-requests.ts',
-    edits: [{ find: 'waiting.length > MOST_WAITING ||', replace: '' }],
-    tests: [
-      {
-        file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests end their connection if more than 4,096 of them wait'],
-      },
-    ],
-  },
-  {
-    defence: 'pipelined requests: any number of bytes may wait',
-    file: 'lib/gateway/pipelined-requests.ts',
-    edits: [{ find: '|| socket.bytesRead - readBefore > MOST_WAITING_BYTES', replace: '' }],
-    tests: [
-      {
-        file: 'test/gateway/pipelined.test.ts',
-        names: ['pipelined requests end their connection if more than 4 MiB of them wait'],
-      },
-    ],
-  },
-  {
-    defence: 'pipelined requests: the body of one that waits is read without a limit',
-    file: 'lib/gateway/pipelined-requests.ts',
-    edits: [{ find: "      if (socket.isPaused()) socket.emit('pause');\n", replace: '' }],
-    tests: [
-      {
-        file: 'test/gateway/pipelined.test.ts',
-        names: [
-          'pipelined requests wait with the body unread beyond a buffer, and have all of it once they are begun',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'a client that reads nothing: it keeps its place',
     file: 'lib/gateway/gateway.ts',
-    edits: [{ find: '    readers.enter(exchange);', replace: '' }],
+    edits: [
+      {
+        find: "    res.on('timeout', (socket: Socket) => endUnread(exchange, socket));",
+        replace: '',
+      },
+    ],
     tests: [
       {
         file: 'test/gateway/slow-readers.test.ts',
@@ -227,19 +186,6 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'short pieces: any number is parsed in a turn',
-    file: 'lib/network/join-pieces.ts',
-    edits: [{ find: 'return !waits;', replace: 'return true;' }],
-    tests: [
-      {
-        file: 'test/gateway/hostile-pieces.test.ts',
-        names: [
-          'bodies in pieces of one byte raw bytes: takes at most three times its size in memory, and is read a little per turn of the event loop',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'the longest pause: a host may keep the proxy waiting for as long as it likes',
     file: 'lib/network/control-call.ts',
     edits: [{ find: 'Math.min(Math.max(seconds, 1), longestPause / 1000)', replace: 'Math.max(seconds, 1)' }],
@@ -266,15 +212,46 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence:
       'a connection that is ready: what the service says unasked is taken for the answer to the next request',
-    file: 'lib/network/warm-connections.ts',
+    file: 'lib/network/agent.ts',
+    edits: [{ find: "socket.on('data', refuseUnasked).resume().unref();", replace: 'socket.unref();' }],
+    tests: [
+      {
+        file: 'test/network/agent.test.ts',
+        names: [
+          'connections that are kept ready are replaced if the service closes them, or sends bytes before a request',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a machine that slept: a request goes out on a connection whose other end is gone',
+    file: 'lib/network/agent.ts',
     edits: [
-      { find: "    socket.on('data', refuseUnasked).resume().unref();", replace: '    socket.unref();' },
+      { find: 'if (this.#idleFor(socket) >= OUTLIVED * times.warmRenew) this.#drop(socket);', replace: ';' },
     ],
     tests: [
       {
-        file: 'test/network/warm-connections.test.ts',
+        file: 'test/network/agent.test.ts',
         names: [
-          'connections opened ahead are replaced if the service closes them, or sends bytes before a request',
+          'connections that are kept ready carry no request after the machine slept: one that Node kept',
+        ],
+      },
+    ],
+  },
+  {
+    defence: 'a request that has an answer: it is sent a second time',
+    file: 'lib/network/failures.ts',
+    edits: [
+      {
+        find: 'if (thrown instanceof PrivatemodeError || heard) return',
+        replace: 'if (thrown instanceof PrivatemodeError) return',
+      },
+    ],
+    tests: [
+      {
+        file: 'test/network/failures.test.ts',
+        names: [
+          'an attempt that failed before a response with ECONNRESET read {"heard":true} is upstream_reset, and is retried for: undefined',
         ],
       },
     ],

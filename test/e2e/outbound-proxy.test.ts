@@ -1,7 +1,6 @@
 /**
  * Behind an HTTP proxy: attestation and secret, manifest, vendors' collateral and the requests themselves go
- * through it by CONNECT, or past it where no_proxy says so; and nothing is ever sent to where a redirect
- * points.
+ * through it by CONNECT; and nothing is ever sent to where a redirect points.
  */
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
@@ -71,38 +70,6 @@ describe('behind an HTTP proxy (https_proxy),', () => {
     );
     assert.doesNotMatch(log(), /hunter2/);
   });
-});
-
-describe('no_proxy', () => {
-  const rows: readonly (readonly [noProxy: string, proxied: readonly (keyof typeof HOSTS)[]])[] = [
-    ['localhost', ['cdn', 'vendor']],
-    ['127.0.0.0/8', ['api']],
-    ['*', []],
-  ];
-  for (const [noProxy, proxied] of rows) {
-    it(`with the value "${noProxy}" sends through the proxy: ${proxied.join(', ') || 'nothing'}`, async (t) => {
-      // One machine under three names, all of which can be reached directly as well.
-      const scene = await outboundScene(t, { host: '0.0.0.0', hostNames: ['127.0.0.2'] });
-      const { port, caPem } = scene.simulator;
-      const hosts = { api: `localhost:${port}`, cdn: `127.0.0.1:${port}`, vendor: `127.0.0.2:${port}` };
-      const connect = await serveConnectProxy(t);
-      const { proxy } = await scene.start(
-        {
-          SSL_CERT_FILE: scene.bundle(caPem),
-          https_proxy: `127.0.0.1:${connect.port}`,
-          no_proxy: noProxy,
-        },
-        [...hostsAt(hosts.api, hosts.cdn, hosts.vendor), NONE_AHEAD],
-      );
-      await proxy.session.acquire(WAIT);
-      assert.equal((await streamChat(proxy, CANARY)).status, 200);
-      const targets = connect.seen.map(({ target }) => target);
-      assert.deepEqual([...new Set(targets)].sort(), proxied.map((name) => hosts[name]).sort());
-      // Control and data path have connections of their own.
-      const ofApi = targets.filter((target) => target === hosts.api).length;
-      assert.equal(ofApi, proxied.includes('api') ? 2 : 0);
-    });
-  }
 });
 
 describe('connections for requests', () => {

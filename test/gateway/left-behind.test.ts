@@ -31,7 +31,7 @@ const seeing =
   (see: (attempt: Attempt) => Attempt | undefined) =>
   (real: Upstream): Upstream => ({
     ...real,
-    send: (req, res, attempt) => real.send(req, res, see(attempt) ?? attempt),
+    send: (res, attempt) => real.send(res, see(attempt) ?? attempt),
   });
 
 describe('the signals of a shutdown and of a client that leaves', {
@@ -91,8 +91,8 @@ describe('the signals of a shutdown and of a client that leaves', {
       deps: { terminate: terminate.signal },
       wrapUpstream: (real) => ({
         ...real,
-        async send(req, res, attempt) {
-          const answered = await real.send(req, res, attempt);
+        async send(res, attempt) {
+          const answered = await real.send(res, attempt);
           terminate.abort(SHUTDOWN);
           return answered;
         },
@@ -155,8 +155,8 @@ describe('the connection to the service', { concurrency: true, timeout: 600_000 
     const { upstream, ask } = await gatewayFixture(t, {
       wrapUpstream: (real) => ({
         ...real,
-        async send(req, res, attempt) {
-          const response = await real.send(req, res, { ...attempt, body: Readable.from(failing()) });
+        async send(res, attempt) {
+          const response = await real.send(res, { ...attempt, body: Readable.from(failing()) });
           answered.resolve();
           return response;
         },

@@ -8,9 +8,9 @@ import { ENDPOINTS } from '../../lib/api/endpoints.ts';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { Accounts } from '../../lib/gateway/accounts.ts';
+import type { AppResponse } from '../../lib/gateway/app-response.ts';
 import { ClientGone } from '../../lib/gateway/life.ts';
 import { createUploadBudget } from '../../lib/gateway/memory-budget.ts';
-import type { ObservedResponse } from '../../lib/gateway/observed-response.ts';
 import { type ReceivedBody, receive as receiveBody, takeIn } from '../../lib/gateway/receive-body.ts';
 import type { Exchange, ForwardedExchange } from '../../lib/gateway/request-state.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
@@ -155,7 +155,7 @@ describe('a body that is taken in', () => {
 
   it('adds nothing to accounts that are closed, although more of it comes after its refusal', async () => {
     const res = { observe() {} };
-    const accounts = newAccounts({ endpoint: null, res: res as unknown as ObservedResponse });
+    const accounts = newAccounts({ endpoint: null, res: res as unknown as AppResponse });
     const req = new Readable({ read() {} });
     const { body } = receive(req, undefined, { feed: refuse }, accounts);
     req.push('half a pro');

@@ -8,8 +8,6 @@ import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
-import type { Exchange } from '../../lib/gateway/request-state.ts';
-import { createReaderWatch } from '../../lib/gateway/slow-readers.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
 import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
@@ -18,7 +16,6 @@ import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { createFakeClock } from '../support/remote/fake-clock.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chunked,
@@ -30,108 +27,7 @@ import {
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
 
-const MINUTE = 60_000;
 const KIB = 1024;
-
-/** One exchange, of which so many bytes were written and so many taken. */
-function scene() {
-  const clock = createFakeClock();
-  const socket = { bytesWritten: 5 * KIB, writableLength: 5 * KIB };
-  const exchange = { req: { socket } } as unknown as Exchange;
-  const ended: Exchange[] = [];
-  const watch = createReaderWatch<Exchange>((stalled) => ended.push(stalled), clock);
-  watch.enter(exchange);
-  /** The client takes so many bytes, of which more than enough are there. */
-  const take = (bytes: number): void => {
-    socket.bytesWritten += bytes;
-  };
-  return {
-    clock,
-    socket,
-    exchange,
-    ended,
-    watch,
-    take,
-    minutes: (count: number) => clock.advance(count * MINUTE),
-  };
-}
-
-describe('the watch over clients that do not read', () => {
-  it('ends an exchange once, after ten minutes without progress', async () => {
-    const { minutes, ended, exchange } = scene();
-    await minutes(9);
-    assert.deepEqual(ended, []);
-    await minutes(1);
-    assert.deepEqual(ended, [exchange]);
-    await minutes(30);
-    assert.equal(ended.length, 1);
-  });
-
-  for (const [bytes, lives] of [
-    [0, false],
-    [1, false],
-    [1023, false],
-    [1024, true],
-    [64 * KIB, true],
-  ] as const) {
-    it(`counts ${bytes} bytes a minute as ${lives ? 'progress' : 'no progress'}`, async () => {
-      const { minutes, take, ended } = scene();
-      for (let i = 0; i < 30; i++) {
-        take(bytes);
-        await minutes(1);
-      }
-      assert.equal(ended.length, lives ? 0 : 1);
-    });
-  }
-
-  it('counts ten minutes again after progress in one minute', async () => {
-    const { minutes, take, ended } = scene();
-    await minutes(9);
-    take(KIB);
-    await minutes(10);
-    assert.deepEqual(ended, []);
-    await minutes(1);
-    assert.equal(ended.length, 1);
-  });
-
-  it('does not end an exchange whose client has read everything and waits for the service', async () => {
-    const { socket, minutes, ended } = scene();
-    socket.writableLength = 0;
-    await minutes(1_000);
-    assert.deepEqual(ended, []);
-    socket.bytesWritten += 1;
-    socket.writableLength = 1;
-    await minutes(9);
-    assert.deepEqual(ended, []);
-    await minutes(2);
-    assert.equal(ended.length, 1);
-  });
-
-  it('counts ten minutes again after the machine slept', async () => {
-    const { clock, minutes, ended } = scene();
-    await minutes(9);
-    clock.jump(8 * 60 * MINUTE);
-    await minutes(10);
-    assert.deepEqual(ended, []);
-    await minutes(1);
-    assert.equal(ended.length, 1);
-  });
-
-  it('stops its timer when no exchange is left, and starts it with the next one', async () => {
-    const { clock, watch, exchange, minutes, ended } = scene();
-    watch.leave(exchange);
-    watch.enter(exchange);
-    assert.equal(clock.timers().all, 1);
-    watch.leave(exchange);
-    watch.leave(exchange);
-    await minutes(1);
-    assert.equal(clock.timers().all, 0);
-    watch.enter(exchange);
-    assert.equal(clock.timers().all, 1);
-    await minutes(10);
-    assert.deepEqual(ended, [exchange]);
-  });
-});
 
 it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
   const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {

@@ -21,7 +21,7 @@ import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remo
 
 describe('limits of time', () => {
   describe('time-outs of the listener', { concurrency: true }, () => {
-    it('are none for an upload, 15 s for a request head and 75 s for an idle connection', async (t) => {
+    it('are none for an upload, 15 s for a request head, 75 s for an idle connection, 10 min for one that takes nothing', async (t) => {
       const { gateway, ask } = await gatewayFixture(t);
       let listener: Server | undefined;
       const seen = (message: unknown): void => {
@@ -32,7 +32,10 @@ describe('limits of time', () => {
       t.after(() => unsubscribe('http.server.request.start', seen));
       await ask(get('/healthz'));
       const { requestTimeout, headersTimeout, keepAliveTimeout, timeout } = listener as Server;
-      assert.deepEqual([requestTimeout, headersTimeout, keepAliveTimeout, timeout], [0, 15_000, 75_000, 0]);
+      assert.deepEqual(
+        [requestTimeout, headersTimeout, keepAliveTimeout, timeout],
+        [0, 15_000, 75_000, 600_000],
+      );
     });
 
     it('a request head that trickles in gets 408', async (t) => {

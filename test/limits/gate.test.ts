@@ -4,9 +4,6 @@
  */
 
 import assert from 'node:assert/strict';
-import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { EventEmitter } from 'node:events';
-import type { IncomingMessage } from 'node:http';
 import { describe, it, type TestContext } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
@@ -190,31 +187,6 @@ describe('the gate of the limits', { timeout: 600_000 }, () => {
     assert.equal((await answerTo(asking)).status, 200);
     await eventually('no receipt', () => receipts.length === 1);
     assert.equal(receipts[0]?.request.bytes, body.length);
-  });
-
-  it('lets short pieces of a body be joined while the request waits', async (t) => {
-    const waiting = Promise.withResolvers<Permit>();
-    const { gate } = recordingGate(() => waiting.promise);
-    const { client, gateway } = await scene(t, gate);
-    let pieces = 0;
-    let arrived: IncomingMessage | undefined;
-    const seen = (message: unknown): void => {
-      const { request } = message as { request: IncomingMessage };
-      if (request.socket.localPort !== gateway.port) return;
-      arrived = request;
-      EventEmitter.prototype.on.call(request, 'data', () => (pieces += 1)); // listens, and starts no flow
-    };
-    subscribe('http.server.request.start', seen);
-    t.after(() => unsubscribe('http.server.request.start', seen));
-    const asking = client();
-    asking.send(post('', { headers: ['Transfer-Encoding: chunked'] }));
-    await eventually('the request did not come', () => arrived !== undefined);
-    asking.send(chunked('x').repeat(5_000));
-    await eventually('not all of it is in the buffer', () => arrived?.readableLength === 5_000);
-    waiting.resolve({ release() {} });
-    asking.send(LAST_CHUNK);
-    assert.equal((await answerTo(asking)).status, 400);
-    assert.ok(pieces > 0 && pieces < 50, `${pieces} pieces were kept`);
   });
 });
 

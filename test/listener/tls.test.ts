@@ -223,19 +223,6 @@ describe('TLS', { concurrency: true }, () => {
     await assert.rejects(shakeHands(t, port, { ALPNProtocols: ['h2'] }), { code: /NO_APPLICATION_PROTOCOL/ });
   });
 
-  it('ends a connection that speaks plain HTTP, and does not serve its request', async (t) => {
-    const pair = pairIn();
-    pair.write(issue('first'));
-    const { port } = await serve(t, pair);
-    const plain = rawClient(port);
-    t.after(() => plain.socket.destroy());
-    plain.send(get('/healthz'));
-    await plain.ended;
-    await once(plain.socket, 'close');
-    assert.match(plain.received(), /^HTTP\/1\.1 400 Bad Request\r\n/); // only the refusal of malformed.ts
-    assert.doesNotMatch(plain.received(), /200 OK/);
-  });
-
   it('does not let a connection without a handshake delay a shutdown', async (t) => {
     const pair = pairIn();
     pair.write(issue('first'));
@@ -439,68 +426,19 @@ describe('certificate and key files', { concurrency: true }, () => {
 });
 
 describe('the wrong scheme', () => {
-  it('plain HTTP to the TLS port gets a 400 that says to write https://, and one line in the log', async (t) => {
+  it('plain HTTP to the TLS port ends its connection, and gets one line in the log', async (t) => {
     const pair = pairIn();
     pair.write(issue('one'));
     const service = await serve(t, pair);
-    for (const body of ['', 'x'.repeat(1_000)]) {
-      const socket = connect(service.port, '127.0.0.1');
-      socket.on('error', () => {});
-      socket.write(
-        `POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
-      );
-      let answer = '';
-      socket.setEncoding('utf8').on('data', (text: string) => {
-        answer += text;
-      });
-      await once(socket, 'close');
-      assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\nPrivatemode-Proxy-Error: malformed_request\r\n/);
-      assert.equal(
-        JSON.parse(answer.split('\r\n\r\n')[1] as string).error.message,
-        'this port of privatemode-proxy speaks HTTPS: write https:// instead of http:// in the base URL',
-      );
+    for (let i = 0; i < 2; i++) {
+      const plain = rawClient(service.port);
+      t.after(() => plain.socket.destroy());
+      plain.send(get('/healthz'));
+      await plain.ended;
+      assert.equal(plain.received(), '');
     }
     const words = 'A client speaks plain HTTP to the HTTPS port: its base URL has to begin with https://';
     assert.equal(service.log().split(words).length, 2, service.log());
-  });
-
-  it('plain HTTP to the TLS port is answered even if the client writes megabytes before it reads', async (t) => {
-    const pair = pairIn();
-    pair.write(issue('one'));
-    const service = await serve(t, pair);
-    const body = Buffer.alloc(4 * 1024 * 1024);
-    const socket = connect(service.port, '127.0.0.1');
-    t.after(() => socket.destroy());
-    const written = new Promise<void>((resolve, reject) => {
-      socket.once('error', reject);
-      socket.write(`POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n`);
-      socket.write(body, (error) => (error == null ? resolve() : reject(error)));
-    });
-    await written;
-    let answer = '';
-    for await (const chunk of socket) answer += chunk;
-    assert.match(answer, /^HTTP\/1\.1 400 Bad Request\r\n/);
-    assert.match(answer, /this port of privatemode-proxy speaks HTTPS: write https:\/\//);
-  });
-
-  it('plain HTTP to the TLS port is cut off if its body does not end', async (t) => {
-    const pair = pairIn();
-    pair.write(issue('one'));
-    const service = await serve(t, pair);
-    const socket = connect(service.port, '127.0.0.1');
-    t.after(() => socket.destroy());
-    const closed = new Promise<void>((resolve) => {
-      socket.on('error', () => {}).once('close', () => resolve());
-    });
-    const chunk = Buffer.alloc(1024 * 1024);
-    const more = (): void => {
-      while (!socket.destroyed && socket.write(chunk));
-    };
-    socket.on('drain', more);
-    socket.write('POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n');
-    more();
-    await closed;
-    assert.ok(socket.bytesWritten < 512 * 1024 * 1024, `${socket.bytesWritten}`);
   });
 
   it('TLS to the plain port gets one line in the log', async (t) => {

@@ -2,17 +2,17 @@
 
 import assert from 'node:assert/strict';
 import { EventEmitter, getEventListeners, once } from 'node:events';
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Agent } from 'node:https';
+import type { ServerResponse } from 'node:http';
+import type { AgentOptions } from 'node:https';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
+import { ServiceAgent } from '../../lib/network/agent.ts';
+import type { UpstreamFailure } from '../../lib/network/failures.ts';
 import { createOutbound } from '../../lib/network/outbound.ts';
 import { createUpstream, type UpstreamResponse } from '../../lib/network/upstream.ts';
-import { type UpstreamFailure, upstreamFailure } from '../../lib/network/upstream-failure.ts';
-import { TIMES } from '../../lib/times.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { keptOfEach } from '../support/processes/kept.ts';
 import { type Script, startScriptedUpstream } from '../support/remote/scripted-upstream.ts';
@@ -27,20 +27,17 @@ const endless = (): Readable => {
   return body;
 };
 
-/** The request of an application, whose head is not the one that leaves. */
-function application(): IncomingMessage {
-  const head = { method: 'PUT', url: '/own?of=1', headers: { accept: 'own/*' }, httpVersionMajor: 1 };
-  return Object.assign(new EventEmitter(), { ...head, socket: {} }) as unknown as IncomingMessage;
-}
+/** An agent of the data path without a proxy. */
+const agentWith = (options: AgentOptions): ServiceAgent =>
+  new ServiceAgent(options, { tunnelTo: () => undefined, clock: systemClock });
 
 /**
- * Sends attempts to a remote that follows the script; the exchange they belong to is over when the test ends.
+ * Sends attempts to a remote that follows the script; each belongs to an exchange of its own.
  */
 async function sending(t: TestContext, ...scripts: readonly Script[]) {
   const remote = await startScriptedUpstream();
   remote.on(...scripts);
-  const agent = new Agent({ keepAlive: true, maxSockets: 1, ca: remote.ca });
-  const announced: number[] = [];
+  const agent = agentWith({ keepAlive: true, maxSockets: 1, ca: remote.ca });
   const upstream = createUpstream({
     host: 'localhost',
     port: remote.port,
@@ -49,20 +46,17 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
     clock: systemClock,
     connectTimeout: 5_000,
     firstByteTimeout: 5_000,
-    connections: { announce: (ms) => announced.push(ms), dropOutlived() {} },
   });
-  const res = Object.assign(new EventEmitter(), { writableFinished: false });
   t.after(async () => {
-    res.emit('close');
     agent.destroy();
     await remote.close();
   });
   const send = (
     signal: AbortSignal,
     body?: Readable,
-    { req = application(), more = {} }: { req?: IncomingMessage; more?: Record<string, string> } = {},
+    more: Record<string, string> = {},
   ): Promise<UpstreamResponse> =>
-    upstream.send(req, res as unknown as ServerResponse, {
+    upstream.send(new EventEmitter() as ServerResponse, {
       method: 'POST',
       path: '/',
       headers: {
@@ -74,7 +68,7 @@ async function sending(t: TestContext, ...scripts: readonly Script[]) {
       fresh: false,
       signal,
     });
-  return Object.assign(send, { announced, res });
+  return send;
 }
 
 const unused = (): AbortSignal => new AbortController().signal;
@@ -87,7 +81,7 @@ describe('the authority (host and port) of the remote', () => {
     ['::1', 8443, '[::1]:8443'],
   ] as const) {
     it(`names the port unless it is that of HTTPS: ${host}, ${port}`, (t) => {
-      const agent = new Agent();
+      const agent = agentWith({});
       t.after(() => agent.destroy());
       const limits = { clock: systemClock, connectTimeout: 5_000, firstByteTimeout: 5_000 };
       assert.equal(createUpstream({ host, port, agent, freshAgent: agent, ...limits }).authority, authority);
@@ -108,11 +102,12 @@ describe('an attempt to send a request', () => {
     const control = new AbortController();
     const send = await sending(t, () => control.abort(REASON));
     const body = endless();
+    const closed = once(body, 'close');
     await assert.rejects(send(control.signal, body), {
       code: REASON.code,
       message: REASON.message,
     });
-    await once(body, 'close');
+    await closed;
     assert.equal(getEventListeners(control.signal, 'abort').length, 0);
   });
 
@@ -139,20 +134,6 @@ describe('an attempt to send a request', () => {
       assert.equal(failure.retry, undefined);
       return true;
     });
-  });
-
-  it('reports for how long the service keeps an idle connection, if the service says so', async (t) => {
-    const head = 'HTTP/1.1 204 No Content\r\n';
-    const send = await sending(
-      t,
-      (scripted) => scripted.write(`${head}\r\n`),
-      (scripted) => scripted.write(`${head}Keep-Alive: timeout=7, max=100\r\n\r\n`),
-    );
-    for (const announced of [[], [7_000]]) {
-      const { response } = await send(unused());
-      await once(response.resume(), 'close');
-      assert.deepEqual(send.announced, announced);
-    }
   });
 
   it('destroys its request if its body fails after the response has begun', async (t) => {
@@ -188,12 +169,10 @@ async function failureWith(
   const upstream = createUpstream({ ...service, freshAgent: service.agent, ...limits });
   const attempt = { method: 'POST', path: '/', headers: { host: service.host, 'content-length': '4' } };
   const body = Readable.from([Buffer.from('body')]);
-  return upstream
-    .send(application(), res as ServerResponse, { ...attempt, body, fresh: false, signal: unused() })
-    .then(
-      () => assert.fail('a response came'),
-      (failure) => failure,
-    );
+  return upstream.send(res as ServerResponse, { ...attempt, body, fresh: false, signal: unused() }).then(
+    () => assert.fail('a response came'),
+    (failure) => failure,
+  );
 }
 
 describe('an attempt after a sleep of the machine', { timeout: 600_000 }, () => {
@@ -209,17 +188,16 @@ describe('an attempt after a sleep of the machine', { timeout: 600_000 }, () => 
       await remote.close();
     });
     const service = { host: 'localhost', port: remote.port };
-    const agent = outbound.warmAgent({ ...service, limit: 0 }, { keepAlive: true });
+    const agent = outbound.agent({ keepAlive: true });
     const limits = { clock: systemClock, connectTimeout: 5_000, firstByteTimeout: 5_000 };
-    const { connections } = agent;
-    const upstream = createUpstream({ ...service, agent, freshAgent: agent, connections, ...limits });
+    const upstream = createUpstream({ ...service, agent, freshAgent: agent, ...limits });
     const now = Date.now();
     t.mock.timers.enable({ apis: ['Date'], now });
     for (const later of [0, 60_000, 3_600_000]) {
       t.mock.timers.setTime(now + later);
       const headers = { host: 'localhost', 'content-length': '0' };
       const attempt = { method: 'POST', path: '/', headers, body: undefined, fresh: false, signal: unused() };
-      const { response } = await upstream.send(application(), new EventEmitter() as ServerResponse, attempt);
+      const { response } = await upstream.send(new EventEmitter() as ServerResponse, attempt);
       await once(response.resume(), 'close');
       await eventually('the connection in the agent', () => Object.keys(agent.freeSockets).length === 1);
     }
@@ -234,7 +212,7 @@ describe('an attempt that gets no connection', () => {
   for (const code of ['EPERM', 'EACCES', 'ENETDOWN', 'EAI_FAIL', 'ENOBUFS']) {
     it(`fails as upstream_unreachable, names ${code}, and is not retried`, async (t) => {
       const refused = Object.assign(new Error(`connect ${code}`), { code, syscall: 'connect' });
-      const agent = new Agent({ lookup: (_host, _options, callback) => callback(refused, '') });
+      const agent = agentWith({ lookup: (_host, _options, callback) => callback(refused, '') });
       t.after(() => agent.destroy());
       const failure = await failureWith({ host: 'api.example', port: 443, agent });
       const message = `the service cannot be reached (${code})`;
@@ -250,7 +228,7 @@ describe('an attempt that gets no connection', () => {
       socket.once('data', () => socket.end(Buffer.from('15030300020228', 'hex'))); // handshake_failure
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    const agent = new Agent();
+    const agent = agentWith({});
     t.after(() => {
       agent.destroy();
       server.close();
@@ -258,14 +236,6 @@ describe('an attempt that gets no connection', () => {
     const { port } = server.address() as AddressInfo;
     const { code, message } = await failureWith({ host: 'localhost', port, agent });
     assert.deepEqual([code, message], ['upstream_unreachable', 'the service cannot be reached (EPROTO)']);
-  });
-});
-
-describe('an attempt on a connection that breaks', () => {
-  it('fails as upstream_reset even if the error code has no row', () => {
-    const failed = Object.assign(new Error('read EPERM'), { code: 'EPERM', syscall: 'read' });
-    const state = { host: 'api.example', heard: false, reused: false, age: 3_000, sent: true, times: TIMES };
-    assert.equal(upstreamFailure(failed, state).code, 'upstream_reset');
   });
 });
 
@@ -323,51 +293,19 @@ describe('an attempt through an outbound proxy', { timeout: 600_000 }, () => {
   });
 });
 
-describe("the application's request", () => {
-  const answering: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
-  const assertOwn = (req: IncomingMessage, headers: IncomingMessage['headers']): void => {
-    assert.deepEqual([req.method, req.url], ['PUT', '/own?of=1']);
-    assert.equal(req.headers, headers);
-    assert.deepEqual(headers, { accept: 'own/*' });
-  };
-
-  it('has its own method, URL and headers while an attempt runs and after it', async (t) => {
-    const send = await sending(t, answering);
-    const req = application();
-    const { headers } = req;
-    const outcome = send(unused(), undefined, { req });
-    assertOwn(req, headers);
-    const { response } = await outcome;
-    await once(response.resume(), 'close');
-    assertOwn(req, headers);
-  });
-
-  it('has its own method, URL and headers after an attempt that could not begin', async (t) => {
-    const send = await sending(t, answering);
-    const req = application();
-    const { headers } = req;
-    const outcome = send(unused(), undefined, { req, more: { 'x-broken': 'a\nb' } });
-    assertOwn(req, headers);
-    await assert.rejects(outcome, /before it answered/);
-  });
-
-  it('and its response keep no listener of an attempt that is over, and a late error does no harm', async (t) => {
-    const send = await sending(t, (scripted) => scripted.reset(), answering);
-    const req = application();
-    await assert.rejects(send(unused(), undefined, { req }));
-    const { response } = await send(unused(), undefined, { req });
-    await once(response.resume(), 'close');
-    assert.deepEqual([req.eventNames(), send.res.eventNames()], [['error'], []]);
-    assert.equal(req.listenerCount('error'), 1);
-    req.emit('error', new Error('aborted'));
+describe('an attempt that http-proxy-3 does not begin', () => {
+  it('fails, and releases its body', async (t) => {
+    const send = await sending(t);
+    const body = endless();
+    await assert.rejects(send(unused(), body, { 'x-broken': 'a\nb' }), /before it answered/);
+    assert.equal(body.destroyed, true);
   });
 });
 
 describe('in a comparison of two full garbage collections,', () => {
-  for (const [what, bytes, req] of [
-    ['an attempt', 91, undefined],
-    ['an attempt without a body', undefined, undefined],
-    ['an attempt of a request that goes on', 91, application()],
+  for (const [what, bytes] of [
+    ['an attempt', 91],
+    ['an attempt without a body', undefined],
   ] as const) {
     it(`${what} that is over retains no memory`, async (t) => {
       const script: Script = (scripted) => scripted.write('HTTP/1.1 204 No Content\r\n\r\n');
@@ -376,9 +314,7 @@ describe('in a comparison of two full garbage collections,', () => {
         const body = bytes === undefined ? undefined : endless();
         body?.push(Buffer.alloc(bytes ?? 0));
         body?.push(null);
-        const { response } = await send(Object.assign(unused(), { ballast }), body, {
-          req: req ?? application(),
-        });
+        const { response } = await send(Object.assign(unused(), { ballast }), body);
         await once(response.resume(), 'close');
       });
       // Some are caught under way, and kept like everything that is in use then.

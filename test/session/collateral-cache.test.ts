@@ -8,7 +8,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { createCollateralStore } from '../../lib/network/collateral-store.ts';
 import type { HttpRequest, HttpResponse } from '../../lib/network/control-call.ts';
-import { describeTlsFailure } from '../../lib/network/tls-failure.ts';
+import { describeRefusal } from '../../lib/network/failures.ts';
 import { type CollateralCache, createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { issueArkCrl } from '../support/evidence/snp-platform.ts';
 import { breakFs } from '../support/processes/broken-file-system.ts';
@@ -385,7 +385,7 @@ describe('collateral cache', () => {
   });
 
   it('says that the clock may be wrong if the TLS certificate of a host is not valid yet', async () => {
-    const refused = describeTlsFailure(
+    const refused = describeRefusal(
       Object.assign(new Error(), { code: 'CERT_NOT_YET_VALID' }),
       'amd.example',
     );

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { checkReceipts } from '../../../lib/receipts/check-receipts.ts';
 import { eventually } from '../../support/processes/eventually.ts';
 import { temporaryDirectory } from '../../support/processes/temporary-directory.ts';
-import { type ApiStyle, bodyOf, send } from '../ask.ts';
+import { type ApiStyle, send } from '../ask.ts';
 import { question, type Scenario, type Scene, scene } from '../scenario.ts';
 
 interface Window {
@@ -129,30 +129,6 @@ async function leave(
   return late;
 }
 
-const AHEAD = 3_000;
-
-/** One connection with thousands of requests, and a client beside it. */
-const pipelining: Scenario = {
-  name: `${AHEAD} requests that a client sends ahead of their responses`,
-  outcome:
-    'one of them reaches the service at a time; another client is served as usual; once the client leaves, none of them is left',
-  async run(t) {
-    const s = await scene(t);
-    const socket = connect(s.stack.proxy.port, '127.0.0.1');
-    t.after(() => socket.destroy());
-    const body = bodyOf({ ...question(s.canaries), model: 'sim-echo+fault=stall_before' });
-    const request = `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
-    socket.write(request.repeat(AHEAD));
-    const { exchanges } = s.stack.simulator;
-    await eventually('one at the service', () => exchanges.inFlight() === 1);
-    assert.ok((await s.ask()).terminal);
-    assert.equal(exchanges.inFlight(), 1);
-    socket.destroy();
-    await eventually('the end of all', () => s.stack.proxy.counters.inFlight === 0);
-    await s.finish({ upstream: 2 });
-  },
-};
-
 /**
  * What is refused before it is admitted and, the last, after that: by code. 10,000 lines may wait to be
  * written.
@@ -237,7 +213,6 @@ const flooding: Scenario = {
 };
 
 export const CLIENT_SCENARIOS: readonly Scenario[] = [
-  pipelining,
   flooding,
   ...(['client abort', 'client half-close'] as const).flatMap((how) =>
     WINDOWS.flatMap((window) =>

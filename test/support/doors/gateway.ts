@@ -3,11 +3,11 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Clock, clockWith } from '../../../lib/clock.ts';
+import { AppResponse } from '../../../lib/gateway/app-response.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
-import { ObservedResponse } from '../../../lib/gateway/observed-response.ts';
 import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
 import { drain } from '../../../lib/listener/drain.ts';
 import { listen } from '../../../lib/listener/listen.ts';
@@ -153,8 +153,8 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   const observations: RequestObservation[] = [];
   const terminate = new AbortController();
   const session = options.session ?? fakeSession();
-  const { upstream, connections } = connectUpstream(config, outbound, clock);
-  connections.keep(true);
+  const { upstream, agent } = connectUpstream(config, outbound, clock);
+  agent.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({
     ...gatewayDeps(config, {
@@ -180,7 +180,7 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
       port: 0,
       tls: undefined,
       fd: undefined,
-      response: ObservedResponse,
+      response: AppResponse,
       clock,
     },
     gateway.handle,

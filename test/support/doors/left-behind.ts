@@ -55,10 +55,10 @@ export function watchScene(): SceneWatch {
     }),
     upstream: ({ authority, send }) => ({
       authority,
-      async send(req, res, attempt) {
+      async send(res, attempt) {
         signals.add(attempt.signal);
         if (attempt.body !== undefined) bodies.push(attempt.body);
-        const answer = await send(req, res, attempt);
+        const answer = await send(res, attempt);
         answers.push(answer);
         return answer;
       },

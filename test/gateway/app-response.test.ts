@@ -1,10 +1,13 @@
 /** Responses in chunks are what Node's own would be, whatever is written to them and in which order. */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, get, ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { describe, it } from 'node:test';
-import { ChunkedResponse } from '../../lib/gateway/chunked-response.ts';
+import { AppResponse, BodyHash } from '../../lib/gateway/app-response.ts';
 
 type Answer = (response: ServerResponse) => void | Promise<void>;
 
@@ -14,7 +17,7 @@ async function bytesOf(
   {
     head = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n',
     requests = 1,
-    Response = ChunkedResponse as typeof ServerResponse,
+    Response = AppResponse as typeof ServerResponse,
   } = {},
 ): Promise<string> {
   const server = createServer({ ServerResponse: Response, keepAlive: false }, (_, response) => {
@@ -131,7 +134,7 @@ describe('a response in chunks', { timeout: 600_000 }, () => {
     const PIECES = 200;
     let [refused, called] = [0, 0];
     const server = createServer(
-      { ServerResponse: ChunkedResponse as typeof ServerResponse },
+      { ServerResponse: AppResponse as typeof ServerResponse },
       async (_, response) => {
         for (let i = 0; i < PIECES; i++) {
           const more = response.write(Buffer.alloc(65_536, i), () => {
@@ -167,5 +170,68 @@ describe('a response in chunks', { timeout: 600_000 }, () => {
       response.write('y', (error) => codes.push((error as NodeJS.ErrnoException | undefined)?.code));
     });
     assert.deepEqual(new Set(codes), new Set(['ERR_STREAM_WRITE_AFTER_END']));
+  });
+});
+
+/** What the client got, and what the response says of it. */
+async function deliver(write: (res: AppResponse) => unknown, method = 'GET') {
+  const noted = Promise.withResolvers<ReturnType<BodyHash['digest']>>();
+  const server = createServer({ ServerResponse: AppResponse }, async (_req, res) => {
+    const hash = new BodyHash();
+    res.observe({ responseBody: (chunk) => hash.update(chunk) });
+    res.once('close', () => noted.resolve(hash.digest()));
+    await write(res);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  try {
+    const { port } = server.address() as AddressInfo;
+    const response = await fetch(`http://127.0.0.1:${port}/`, { method });
+    const body = Buffer.from(await response.arrayBuffer());
+    const expected = { sha256: createHash('sha256').update(body).digest('hex'), bytes: body.length };
+    return { noted: await noted.promise, expected };
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+}
+
+describe('the digest of a response', () => {
+  const WAYS = {
+    'written in pieces': (res: AppResponse) => {
+      res.write('one');
+      res.write(Buffer.from('two'));
+      res.end('thrée');
+    },
+    'given at its end': (res: AppResponse) => res.end(new Uint8Array([1, 2, 3])),
+    'piped into it': (res: AppResponse) => pipeline(Readable.from([Buffer.from('a'), Buffer.from('b')]), res),
+    'written in many short pieces, a long one among them': (res: AppResponse) => {
+      for (const length of [1, 700, 2047, 2048, 2049, 3, 4096, 5000, 1, 2048, 2048, 2048, 90]) {
+        const piece = Buffer.alloc(length, length);
+        res.write(piece);
+        res.write(''); // nothing
+      }
+      res.end();
+    },
+    'of no body': (res: AppResponse) => res.writeHead(204).end(),
+    'written after its end': (res: AppResponse) => {
+      res.on('error', () => {});
+      res.end('all');
+      res.write('more');
+    },
+  };
+  for (const [how, write] of Object.entries(WAYS)) {
+    it(`is that of the body that the client got: ${how}`, async () => {
+      const { noted, expected } = await deliver(write);
+      assert.deepEqual(noted, expected);
+    });
+  }
+
+  it('is that of an empty body if the request was HEAD', async () => {
+    const { noted, expected } = await deliver((res) => {
+      res.write('dropped by Node');
+      res.end();
+    }, 'HEAD');
+    assert.deepEqual([noted, noted.bytes], [expected, 0]);
   });
 });

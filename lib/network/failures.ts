@@ -1,0 +1,191 @@
+/** Turns what Node, undici and OpenSSL report about a connection into our errors. */
+import type { TLSSocket } from 'node:tls';
+import { CLOCK_REMEDY, type ErrorCode, PrivatemodeError } from '../errors.ts';
+import type { Times } from '../times.ts';
+
+type Words = readonly [code: ErrorCode, text: string];
+
+const CLOSED_DURING_UPLOAD: Words = [
+  'upstream_closed_during_upload',
+  'the service closed the connection while the request was sent',
+];
+const RESET: Words = ['upstream_reset', 'closed the connection before it answered'];
+const NOT_TLS: Words = ['upstream_unreachable', 'does not speak TLS'];
+const TIMEOUT: Words = ['upstream_connect_timeout', 'could not be connected to in time'];
+
+/** What a host did, or `the service` on the data path, by the code of the error. */
+const DONE: Readonly<Record<string, Words>> = {
+  ECONNREFUSED: ['upstream_unreachable', 'refused the connection'],
+  ENOTFOUND: ['upstream_unreachable', 'does not resolve'],
+  EAI_AGAIN: ['upstream_unreachable', 'does not resolve now'],
+  ERR_SSL_WRONG_VERSION_NUMBER: NOT_TLS,
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: NOT_TLS,
+  ECONNRESET: RESET,
+  EPIPE: RESET,
+  UND_ERR_SOCKET: RESET,
+  ETIMEDOUT: TIMEOUT,
+  UND_ERR_CONNECT_TIMEOUT: TIMEOUT,
+};
+const NOT_HTTP = 'the service answered with something that is not HTTP';
+/** What this machine lacks. */
+const EXHAUSTED = /^(?:EMFILE|ENFILE|EADDRNOTAVAIL)$/;
+const NOTHING_LEFT = 'no file descriptor or local port is left for a connection to the service';
+
+/** Codes for a chain that ends at no authority we trust. */
+const UNKNOWN_AUTHORITY = /^(?:UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|CERT_UNTRUSTED$|CERT_SIGNATURE_FAILURE$)/;
+/** The other codes of OpenSSL and Node for a refused certificate, and the words for the likely ones. */
+const REFUSED = /^(?:CERT_|ERROR_IN_CERT_|INVALID_CA$|INVALID_PURPOSE$|PATH_LENGTH_EXCEEDED$)/;
+const REASONS: Readonly<Record<string, string>> = {
+  CERT_HAS_EXPIRED: 'it has expired',
+  CERT_NOT_YET_VALID: 'it is not valid yet',
+  HOSTNAME_MISMATCH: 'it is for another host',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host',
+};
+
+/**
+ * OpenSSL's text if a server ends the handshake because we offer only http/1.1 (RFC 7301 3.2), and if it
+ * chooses a protocol that we did not offer. The error code is no help: it is EPROTO if something was waiting
+ * to be written.
+ */
+const REFUSED_BY_ALPN = /:tlsv1 alert no application protocol:|:tls_parse_stoc_alpn:/;
+/** The first bytes of HTTP/2 from a server that agreed on nothing: SETTINGS (RFC 9113 3.4, 4.1). */
+const SETTINGS = /^\0..\x04\0{5}/s;
+
+/** What a server showed, keyed by the error of its refusal, which undici and node:https hand on unchanged. */
+const presentedBy = new WeakMap<object, string>();
+
+/**
+ * Remembers the certificate that `socket` is shown, in case Node refuses it. Node tears the connection down
+ * before it reports the refusal, so this looks at 'secure', when the handshake is done and nothing is judged.
+ */
+export function watchCertificate(socket: TLSSocket, host: string): void {
+  let presented: string | undefined;
+  socket.prependListener('secure', () => {
+    const { subject, issuer } = socket.getPeerCertificate() ?? {};
+    presented = `${host} presented a certificate for "${nameOf(subject)}" issued by "${nameOf(issuer)}"`;
+  });
+  socket.prependListener('error', (error: Error) => {
+    if (presented !== undefined) presentedBy.set(error, presented);
+  });
+}
+
+/** The common name (else the organisation) of a certificate's party: foreign text, so printable and short. */
+function nameOf(party: { readonly CN?: string | string[]; readonly O?: string | string[] } | undefined) {
+  const name = [party?.CN ?? party?.O ?? 'nobody'].flat().join(', ');
+  return name.replace(/[^\x20-\x7e]+/g, '?').slice(0, 100);
+}
+
+/**
+ * The error for a certificate that was refused (upstream_tls_untrusted: who showed which, and what to do) or
+ * for a server of HTTP/2 alone (upstream_http2_only). Undefined if `thrown` is about something else. `host`
+ * is the name if the connection was not one of ours.
+ */
+export function describeRefusal(thrown: unknown, host: string): PrivatemodeError | undefined {
+  if (!(thrown instanceof Error) || thrown instanceof PrivatemodeError) return undefined;
+  // `rawPacket`, `data`: what the parser could not read. node:https gives it as bytes, undici as text.
+  const { message, code = '', rawPacket, data } = thrown as NodeJS.ErrnoException & Record<string, unknown>;
+  const unread = rawPacket instanceof Uint8Array ? new TextDecoder('latin1').decode(rawPacket) : String(data);
+  if (REFUSED_BY_ALPN.test(message) || SETTINGS.test(unread)) {
+    const only = `${host} offers HTTP/2 only, and this program speaks HTTP/1.1`;
+    return new PrivatemodeError('upstream_http2_only', only, { cause: thrown });
+  }
+  const what = presentedBy.get(thrown) ?? `${host} presented a certificate`;
+  const untrusted = (text: string, options?: object): PrivatemodeError =>
+    new PrivatemodeError('upstream_tls_untrusted', text, { ...options, cause: thrown });
+  if (UNKNOWN_AUTHORITY.test(code)) return untrusted(`certificate signed by unknown authority: ${what}`);
+  const reason = REASONS[code];
+  if (reason === undefined && !REFUSED.test(code)) return describeRefusal(thrown.cause, host);
+  const refused = `${what} that is refused: ${reason ?? code}`;
+  const early = code === 'CERT_NOT_YET_VALID';
+  if (!early && code !== 'CERT_HAS_EXPIRED') return untrusted(refused);
+  // The likeliest cause is the clock. To the hour: the log has one line while the message is the same.
+  const [day, time = ''] = new Date().toISOString().split('T');
+  const advice = `Check the clock of this machine, which says ${day}, past ${time.slice(0, 2)}:00 UTC`;
+  const detail = { clock: early ? 'early' : 'late' };
+  return untrusted(`${refused}. ${advice}`, { remedy: CLOCK_REMEDY, detail });
+}
+
+/** What a call of the control path threw, as our error about `host`. An error without a code stays. */
+export function transportError(host: string, thrown: unknown): unknown {
+  if (thrown instanceof PrivatemodeError) return thrown;
+  const { code } = (thrown ?? {}) as { readonly code?: unknown };
+  const refused = describeRefusal(thrown, host);
+  if (refused !== undefined || typeof code !== 'string') return refused ?? thrown;
+  const [ours, text] = DONE[code] ?? ['upstream_unreachable', `cannot be reached (${code})`];
+  return new PrivatemodeError(ours, `${host} ${text}`, { cause: thrown });
+}
+
+/**
+ * Why an attempt failed before any response header. `retry`: the reason why the request may be sent again;
+ * undefined: it may not.
+ */
+export class UpstreamFailure extends PrivatemodeError {
+  declare readonly retry: 'connection_reset' | 'stale_connection' | undefined;
+
+  constructor(error: PrivatemodeError, retry?: UpstreamFailure['retry']) {
+    super(error.code, error.message, error);
+    if (retry !== undefined) this.retry = retry;
+  }
+}
+
+/** The facts about an attempt when it fails. */
+interface AttemptState {
+  readonly host: string;
+  readonly heard: boolean; // any byte of a response, an informational one included
+  readonly reused: boolean; // a connection that had been used before, or opened ahead
+  readonly age: number | undefined; // ms since it had a connection; undefined: it never had one
+  readonly sent: boolean; // the request has left completely
+  readonly times: Pick<Times, 'staleWithin'>;
+}
+
+/**
+ * The failure of an attempt. The request is never sent again if we ended the attempt ourselves, or after the
+ * first byte of a response.
+ */
+export function upstreamFailure(thrown: unknown, state: AttemptState): UpstreamFailure {
+  const { host, heard, reused, age, sent, times } = state;
+  const { code, syscall } = thrown as NodeJS.ErrnoException;
+  const whileWriting = code === 'EPIPE' || (code === 'ECONNRESET' && syscall === 'write');
+  const error = whileWriting
+    ? new PrivatemodeError(...CLOSED_DURING_UPLOAD)
+    : beforeResponse(thrown, host, age !== undefined);
+  if (thrown instanceof PrivatemodeError || heard) return new UpstreamFailure(error);
+  const isStale = reused && age !== undefined && age < times.staleWithin;
+  if (isStale) return new UpstreamFailure(error, 'stale_connection');
+  if (error.code !== 'upstream_reset') return new UpstreamFailure(error);
+  // It is chance whether such a reset shows while reading or while writing. It may hide a response: the
+  // service may have sent a 413 and closed the connection.
+  if (age !== undefined && !sent) return new UpstreamFailure(new PrivatemodeError(...CLOSED_DURING_UPLOAD));
+  // "read: connection reset by peer" (docs/protocol/inference.md 10). In Node, only `syscall` tells it from a
+  // reset while writing.
+  const readReset = code === 'ECONNRESET' && syscall === 'read';
+  return new UpstreamFailure(error, readReset ? 'connection_reset' : undefined);
+}
+
+/** What node:https or fetch reported before any response header. `connected`: there was a connection. */
+function beforeResponse(thrown: unknown, host: string, connected: boolean): PrivatemodeError {
+  if (thrown instanceof PrivatemodeError) return thrown;
+  const refused = describeRefusal(thrown, host);
+  if (refused !== undefined) return refused;
+  const { code = '' } = thrown as NodeJS.ErrnoException;
+  if (EXHAUSTED.test(code)) return new PrivatemodeError('resources_exhausted', NOTHING_LEFT);
+  if (code.startsWith('HPE_')) return new PrivatemodeError('response_malformed', NOT_HTTP);
+  // Codes of the operating system and of its resolver; those of Node's own errors begin with ERR_.
+  const noWay: Words = ['upstream_unreachable', `cannot be reached (${code})`];
+  const [ours, text] = DONE[code] ?? (!connected && /^E(?!RR_)/.test(code) ? noWay : RESET);
+  return new PrivatemodeError(ours, `the service ${text}`);
+}
+
+/** The error for a response whose head did not come in time. */
+export const noResponse = (): PrivatemodeError =>
+  new PrivatemodeError('first_byte_timeout', 'the service did not begin to answer in time');
+
+/** The error for a response of which nothing more came in time. */
+export const stalled = (): PrivatemodeError =>
+  new PrivatemodeError('stream_idle_timeout', 'the service stopped sending in the middle of the answer');
+
+/** The error for a response whose connection ended before it did. */
+export const brokenOff = (cause?: unknown): PrivatemodeError => {
+  const message = 'the connection to the service broke in the middle of the answer';
+  return new PrivatemodeError('stream_unfinished', message, { cause });
+};

@@ -1,0 +1,150 @@
+/**
+ * The HTTP proxy of the environment: which connections go through it, and how it opens them.
+ *
+ * Node's `proxyEnv` and undici's EnvHttpProxyAgent do not replace this: they read no_proxy in two different
+ * ways, trust their own store for a proxy that speaks TLS, and keep to themselves which certificate was
+ * refused behind the proxy.
+ */
+import { BlockList, isIP, type Socket } from 'node:net';
+import type { SecureContext, TLSSocket } from 'node:tls';
+import { buildConnector, Pool } from 'undici';
+import type { Clock } from '../clock.ts';
+import { PrivatemodeError } from '../errors.ts';
+import { plainHost, urlHost } from './addresses.ts';
+import { describeRefusal, watchCertificate } from './failures.ts';
+import type { Environment } from './trust-store.ts';
+
+interface ProxyOptions {
+  /** For a proxy that itself speaks TLS. */
+  readonly secureContext: SecureContext;
+  /** ms until the proxy must have opened a connection. */
+  readonly connectTimeout: number;
+  readonly clock: Clock;
+}
+
+/** The HTTP proxy, and which connections do not go through it. */
+interface ProxyRule {
+  readonly proxy: URL;
+  readonly exempts: (host: string, port: number) => boolean;
+}
+
+export type OutboundProxy = ReturnType<typeof outboundProxy>;
+
+/**
+ * The proxy of `https_proxy`/`HTTPS_PROXY`, without the exceptions of `no_proxy`/`NO_PROXY`; the lower-case
+ * spelling wins. This program opens only TLS connections, so `http_proxy` counts for nothing. The proxy must
+ * speak HTTP CONNECT, over http or https. Undefined: all connections are direct.
+ *
+ * `no_proxy` is a list separated by commas or blanks: `*`, host names, IP addresses, CIDR blocks. A host name
+ * covers the name and everything below it; with a leading dot or `*.`, only what is below it. Each name or
+ * address may end in `:port`. Throws config_invalid without quoting the value, which may hold a password.
+ */
+export function proxyFromEnvironment(env: Environment): ProxyRule | undefined {
+  const variable = env['https_proxy'] ? 'https_proxy' : 'HTTPS_PROXY';
+  const value = env[variable];
+  if (!value) return undefined;
+  const entries = (env['no_proxy'] || env['NO_PROXY'] || '').split(/[,\s]+/);
+  const exceptions = entries.filter((entry) => entry !== '').map(parseException);
+  const exempts: ProxyRule['exempts'] = (host, port) =>
+    exceptions.some((covers) => covers(plainHost(host), port));
+  return { proxy: parseProxy(variable, value), exempts };
+}
+
+/** Opens connections through the proxy of `env`, which is read once. Throws as proxyFromEnvironment does. */
+export function outboundProxy(env: Environment, { secureContext, connectTimeout, clock }: ProxyOptions) {
+  const rule = proxyFromEnvironment(env);
+  if (rule === undefined) return { tunnelTo: () => undefined, close: async () => {} };
+  const { proxy, exempts } = rule;
+  const name = `the HTTP proxy ${proxy.host}`;
+  const connect = buildConnector({ secureContext, maxCachedSessions: 0, allowH2: false, timeout: 0 });
+  const pool = new Pool(proxy.origin, {
+    connect(options, callback) {
+      // undici puts the host that is asked for in here; with '' it takes the name of the proxy.
+      const created: unknown = connect({ ...options, servername: '' }, callback);
+      watchCertificate(created as TLSSocket, name); // the declared type hides that there is one
+    },
+  });
+
+  /** Asks the proxy for a raw connection (CONNECT, RFC 9110 9.3.6). The name goes there unresolved. */
+  async function open(authority: string): Promise<Socket> {
+    const late = new AbortController();
+    const message = `${name} opened no connection to ${authority} within ${connectTimeout / 1000} s`;
+    const timeout = new PrivatemodeError('upstream_connect_timeout', message);
+    const cancel = clock.after(connectTimeout, () => late.abort(timeout), 'waiting');
+    const headers = { host: authority, ...credentials(proxy) };
+    try {
+      const { socket, statusCode } = await pool.connect({ path: authority, headers, signal: late.signal });
+      if (statusCode === 200) return socket as Socket;
+      socket.on('error', () => {}).destroy();
+      const hint = statusCode === 407 ? '; put the credentials it asks for into https_proxy' : '';
+      const refused = `${name} refused a connection to ${authority} with status ${statusCode}${hint}`;
+      throw new PrivatemodeError('upstream_unreachable', refused);
+    } catch (cause) {
+      if (cause instanceof PrivatemodeError) throw cause;
+      const { code = 'connection failed' } = cause as NodeJS.ErrnoException;
+      const unreachable = `${name} cannot be reached (${code})`;
+      throw (
+        describeRefusal(cause, name) ?? new PrivatemodeError('upstream_unreachable', unreachable, { cause })
+      );
+    } finally {
+      cancel();
+    }
+  }
+
+  return {
+    /**
+     * A raw connection to `host:port` through the proxy; undefined: the connection is made directly. Rejects
+     * with upstream_unreachable, upstream_connect_timeout or upstream_tls_untrusted; the message names the
+     * proxy, never its credentials.
+     */
+    tunnelTo(host: string, port: number): Promise<Socket> | undefined {
+      return exempts(host, port) ? undefined : open(`${urlHost(host)}:${port}`);
+    },
+    /** Ends the connections that the proxy has not opened yet. */
+    close: (): Promise<void> => pool.destroy(),
+  };
+}
+
+/** A value without a scheme must have a port, because a lone word is more likely a mistake than a host. */
+function parseProxy(variable: string, value: string): URL {
+  const hasScheme = /^[a-z][a-z0-9+.-]*:\/\//i.test(value);
+  const url = hasScheme || /:\d+\/?$/.test(value) ? URL.parse(hasScheme ? value : `http://${value}`) : null;
+  if (url === null || !/^https?:$/.test(url.protocol) || url.hostname === '') {
+    const message = `${variable} wants the address of an HTTP proxy, such as http://proxy.example:3128; unset it where there is none`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
+  try {
+    credentials(url);
+  } catch {
+    // A password with a bare %: each connection would fail when it is decoded.
+    const message = `${variable}: in user and password write %25 for %, %40 for @, %3A for : and %2F for /`;
+    throw new PrivatemodeError('config_invalid', message);
+  }
+  return url;
+}
+
+function credentials({ username, password }: URL): Record<string, string> {
+  if (username === '' && password === '') return {};
+  const pair = `${decodeURIComponent(username)}:${decodeURIComponent(password)}`;
+  return { 'proxy-authorization': `Basic ${Buffer.from(pair).toString('base64')}` };
+}
+
+type Exception = (host: string, port: number) => boolean;
+
+function parseException(entry: string): Exception {
+  const [, address = '', prefix] = /^([^/]*)\/(\d{1,3})$/.exec(entry) ?? [];
+  const family = isIP(address);
+  if (family !== 0 && Number(prefix) <= (family === 4 ? 32 : 128)) {
+    const block = new BlockList();
+    block.addSubnet(address, Number(prefix), `ipv${family as 4 | 6}`);
+    return (host) => isIP(host) === family && block.check(host, `ipv${family as 4 | 6}`);
+  }
+  // More than one colon outside of brackets is an IPv6 address without a port.
+  const [, name = entry, port] = /^(\[[^\]]*\]|[^:]*):(\d+)$/.exec(entry) ?? [];
+  const host = plainHost(name);
+  const below = host.replace(/^\*?\.?/, '.');
+  const itself = below.slice(1) === host;
+  return (actual, actualPort) =>
+    (port === undefined || Number(port) === actualPort) &&
+    (host === '*' || (itself && actual === host) || (isIP(actual) === 0 && actual.endsWith(below)));
+}

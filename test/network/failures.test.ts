@@ -1,0 +1,65 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { describeRefusal, upstreamFailure } from '../../lib/network/failures.ts';
+import { TIMES } from '../../lib/times.ts';
+
+const failed = (code: string, syscall?: string): Error => Object.assign(new Error(code), { code, syscall });
+
+describe('a certificate outside its validity period', () => {
+  for (const [code, words, clock] of [
+    ['CERT_HAS_EXPIRED', 'it has expired', 'late'],
+    ['CERT_NOT_YET_VALID', 'it is not valid yet', 'early'],
+  ] as const) {
+    it(`${code}: the error says to check the clock, and does not mention SSL_CERT_FILE`, () => {
+      const error = describeRefusal(failed(code), 'api.example');
+      assert.match(
+        error?.message ?? '',
+        new RegExp(
+          `^api\\.example presented a certificate that is refused: ${words}\\. Check the clock of this machine, which says \\d{4}-\\d\\d-\\d\\d, past \\d\\d:00 UTC$`,
+        ),
+      );
+      assert.equal(
+        error?.remedy,
+        'Check the clock of this machine first; if it is right, do not trust the remote and report this.',
+      );
+      assert.doesNotMatch(`${error?.message} ${error?.remedy}`, /SSL_CERT_FILE/);
+      assert.deepEqual(error?.detail, { clock });
+    });
+  }
+});
+
+describe('a refusal that undici wraps', () => {
+  it('is found in the cause of the error, and named by its code if there are no words for it', () => {
+    const wrapped = new Error('fetch failed', { cause: failed('INVALID_CA') });
+    const error = describeRefusal(wrapped, 'api.example');
+    assert.deepEqual(
+      [error?.code, error?.message],
+      ['upstream_tls_untrusted', 'api.example presented a certificate that is refused: INVALID_CA'],
+    );
+  });
+});
+
+describe('an attempt that failed before a response', () => {
+  const state = { host: 'api.example', heard: false, reused: false, age: 3_000, sent: true, times: TIMES };
+  const rows: [code: string, syscall: string, more: object, ours: string, retry: string | undefined][] = [
+    ['ECONNRESET', 'read', {}, 'upstream_reset', 'connection_reset'],
+    ['ECONNRESET', 'read', { heard: true }, 'upstream_reset', undefined],
+    ['ECONNRESET', 'read', { sent: false }, 'upstream_closed_during_upload', undefined],
+    ['ECONNRESET', 'write', {}, 'upstream_closed_during_upload', undefined],
+    ['ECONNRESET', '', {}, 'upstream_reset', undefined],
+    ['EPIPE', 'write', {}, 'upstream_closed_during_upload', undefined],
+    ['EPIPE', 'write', { reused: true, age: 1 }, 'upstream_closed_during_upload', 'stale_connection'],
+    ['ECONNRESET', '', { reused: true, age: 1 }, 'upstream_reset', 'stale_connection'],
+    ['ECONNRESET', '', { reused: true, age: 2_000 }, 'upstream_reset', undefined],
+    ['EPERM', 'read', {}, 'upstream_reset', undefined], // the code has no row
+    ['EPERM', 'connect', { age: undefined, sent: false }, 'upstream_unreachable', undefined],
+    ['EMFILE', 'connect', { age: undefined, sent: false }, 'resources_exhausted', undefined],
+    ['HPE_INVALID_CONSTANT', '', {}, 'response_malformed', undefined],
+  ];
+  for (const [code, syscall, more, ours, retry] of rows) {
+    it(`with ${code} ${syscall} ${JSON.stringify(more)} is ${ours}, and is retried for: ${retry}`, () => {
+      const failure = upstreamFailure(failed(code, syscall), { ...state, ...more });
+      assert.deepEqual([failure.code, failure.retry], [ours, retry]);
+    });
+  }
+});

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { describe, it, type TestContext } from 'node:test';
+import { createSecureContext } from 'node:tls';
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { outboundProxy, proxyFromEnvironment } from '../../lib/network/outbound-proxy.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
+
+const PROXY = 'http://proxy.example:3128';
+
+describe('the HTTP proxy of the environment', () => {
+  for (const value of [
+    'socks5://user:hunter2@proxy.example:1080',
+    'http://user:hunter2@',
+    'ftp://hunter2',
+    'http://[',
+    'http://100%hunter2@proxy.example:3128',
+  ]) {
+    it(`is refused without being quoted: ${value}`, () => {
+      assert.throws(
+        () => proxyFromEnvironment({ https_proxy: value }),
+        (error: unknown) =>
+          error instanceof PrivatemodeError &&
+          error.code === 'config_invalid' &&
+          !error.message.includes('hunter2'),
+      );
+    });
+  }
+
+  it('is refused with a bare % in its password, with a message on how to write it', () => {
+    assert.throws(() => proxyFromEnvironment({ HTTPS_PROXY: 'http://user:100%@proxy.example:3128' }), {
+      code: 'config_invalid',
+      message: 'HTTPS_PROXY: in user and password write %25 for %, %40 for @, %3A for : and %2F for /',
+    });
+  });
+});
+
+describe('no_proxy', () => {
+  const rows: [noProxy: string, host: string, port: number, direct: boolean][] = [
+    ['api.example', 'API.Example.', 443, true],
+    ['api.example', 'a.api.example', 443, true],
+    ['api.example', 'myapi.example', 443, false],
+    ['.example', 'api.example', 443, true],
+    ['.api.example', 'api.example', 443, false],
+    ['*.api.example', 'api.example', 443, false],
+    ['*.api.example', 'x.api.example', 443, true],
+    ['*:443', 'api.example', 443, true],
+    ['*:443', 'api.example', 8443, false],
+    ['other api.example', 'api.example', 443, true],
+    ['10.0.0.0/8', '11.1.2.3', 443, false],
+    ['10.0.0.0/8', 'ten.example', 443, false],
+    ['10.1.2.3', '10.1.2.3', 443, true],
+    ['2.3', '10.1.2.3', 443, false],
+    ['::1', '::1', 443, true],
+    ['[::1]:8443', '[::1]', 8443, true],
+    ['[::1]:8443', '::1', 443, false],
+    ['fd00::/8', 'fd12::1', 443, true],
+    ['', 'localhost', 443, false],
+    ['10.0.0.0/99', '10.0.0.1', 443, false],
+  ];
+  for (const [noProxy, host, port, direct] of rows) {
+    it(`"${noProxy}" ${direct ? 'exempts' : 'does not exempt'} ${host}:${port}`, () => {
+      const rule = proxyFromEnvironment({ https_proxy: PROXY, no_proxy: noProxy });
+      assert.equal(rule?.exempts(host, port), direct);
+    });
+  }
+});
+
+describe('a connection through the HTTP proxy', { timeout: 60_000 }, () => {
+  /** A proxy that answers each CONNECT with these bytes. */
+  async function behind(t: TestContext, answer: string, clock: Clock = systemClock) {
+    const heads: string[] = [];
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket.on('error', () => {}));
+      socket.once('data', (head) => {
+        heads.push(head.toString('latin1'));
+        socket.write(answer);
+      });
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const proxy = outboundProxy(
+      { https_proxy: `http://127.0.0.1:${port}` },
+      { secureContext: createSecureContext(), connectTimeout: 5_000, clock },
+    );
+    t.after(() => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+      return proxy.close();
+    });
+    return { heads, tunnelTo: proxy.tunnelTo };
+  }
+
+  it('has the bytes of the server that came in one packet with the response of the proxy', async (t) => {
+    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 Connection established\r\n\r\nhello');
+    const socket = (await tunnelTo('api.example', 443)) as Socket;
+    t.after(() => socket.destroy());
+    assert.equal(String((await once(socket, 'data'))[0]), 'hello');
+    assert.match(heads[0] ?? '', /^CONNECT api\.example:443 HTTP\/1\.1\r\nhost: api\.example:443\r\n/i);
+  });
+
+  it('names an IPv6 address in brackets', async (t) => {
+    const { heads, tunnelTo } = await behind(t, 'HTTP/1.1 200 OK\r\n\r\n');
+    (await tunnelTo('::1', 8443))?.destroy();
+    assert.match(heads[0] ?? '', /^CONNECT \[::1\]:8443 /);
+  });
+
+  for (const status of [201, 204, 302, 403, 407, 502]) {
+    it(`is not opened if the proxy answers with status ${status}`, async (t) => {
+      const { tunnelTo } = await behind(t, `HTTP/1.1 ${status} Odd\r\nContent-Length: 0\r\n\r\n`);
+      await assert.rejects(tunnelTo('api.example', 443) as Promise<Socket>, {
+        code: 'upstream_unreachable',
+        message: new RegExp(`refused a connection to api\\.example:443 with status ${status}`),
+      });
+    });
+  }
+
+  it('fails after its time limit, while others are opened', async (t) => {
+    const clock = createFakeClock();
+    const { heads, tunnelTo } = await behind(t, '', clock);
+    const opening = [tunnelTo('a.example', 443), tunnelTo('b.example', 443)];
+    await eventually('both', () => heads.length === 2);
+    const failing = opening.map((each) =>
+      assert.rejects(each as Promise<Socket>, { code: 'upstream_connect_timeout' }),
+    );
+    await clock.advance(5_000);
+    await Promise.all(failing);
+    assert.equal(clock.timers().all, 0);
+  });
+});
