@@ -126,7 +126,7 @@ const GROUPS = {
       help: 'Longest time to connect to the remote API, including TLS.',
     }),
     setting('warm-connections', integer('N', 0), {
-      default: '8',
+      default: '2',
       help: 'Idle connections to the remote API that are kept open, so that requests need not wait for a handshake. 0 opens none ahead.',
     }),
     setting('first-byte-timeout', duration(1), {

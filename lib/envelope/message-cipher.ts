@@ -205,10 +205,10 @@ export function createRequestCipher(
     seal,
 
     /**
-     * Makes the next request messages. For a short plaintext, returns the sealed message with its quotes; for a longer one, the sealer of its message. Throws as `seal` does. In
-     * a loop over this function alone, it seals a short request in 35 us, and in 65 us with an OpenSSL
-     * context for each message. The bench row request_cpu does not show that: processes of one build differ
-     * by more.
+     * Makes the next request messages. For a short plaintext, returns the sealed message with its quotes; for
+     * a longer one, the sealer of its message. Throws as `seal` does. In a loop over this function alone, it
+     * seals a short request in 35 us, and in 65 us with an OpenSSL context for each message. The bench row
+     * request_cpu does not show that: processes of one build differ by more.
      */
     sealAll(plaintexts: readonly Uint8Array[]): (Buffer | ReturnType<typeof seal>)[] {
       const messages: (Buffer | ReturnType<typeof seal>)[] = [];

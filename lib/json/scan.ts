@@ -120,8 +120,8 @@ export interface ScanOptions {
 
 /**
  * Scans the whole text, and yields after each 512 KiB of it. Throws invalid_json, duplicate_member and
- * unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members, 100,000 elements or 10,000
- * levels are invalid_json, too.
+ * unsupported_member_name (docs/protocol/inference.md 5.4). More than 1,000 members, 100,000 elements or
+ * 10,000 levels are invalid_json, too.
  */
 export function* scanInTurns(
   bytes: Buffer,

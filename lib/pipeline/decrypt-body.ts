@@ -64,7 +64,10 @@ function readBody(text: string, reader: SealedReader, mayBeArray: boolean): Body
   return { names, values, isArray: false };
 }
 
-/** Replaces the messages at these indices, which come in the order of their sequence numbers, by what they hold. */
+/**
+ * Replaces the messages at these indices, which come in the order of their sequence numbers, by what they
+ * hold.
+ */
 function* openValues(values: string[], sealed: readonly number[], cipher: Opener): Steps<void> {
   for (let first = 0; first < sealed.length; ) {
     if (first > 0) yield;

@@ -1,7 +1,7 @@
 /**
- * Looks in the messages of a request for media URLs that the service refuses. The service's refusal quotes the
- * URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22). So the proxy refuses these URLs
- * before it sends anything.
+ * Looks in the messages of a request for media URLs that the service refuses. The service's refusal quotes
+ * the URL, in clear, to the gateway (docs/protocol/inference.md 5.6 and 14.22). So the proxy refuses these
+ * URLs before it sends anything.
  */
 import { PrivatemodeError } from '../errors.ts';
 import type { Member } from '../json/scan.ts';

@@ -1,4 +1,6 @@
-/** Looks into the elements of a list of a request, where their text says that there may be something to see. */
+/**
+ * Looks into the elements of a list of a request, where their text says that there may be something to see.
+ */
 import { PrivatemodeError } from '../errors.ts';
 import { isParsable, type Member, scanInTurns } from '../json/scan.ts';
 
@@ -13,8 +15,8 @@ const includesAny = (bytes: Buffer, words: readonly string[]): boolean =>
 
 /**
  * Parses those elements of the list that hold one of the words, or an escaped letter. Each byte becomes one
- * character (latin1). Yields as the scan does. A member that is no list has no elements. Throws body_too_large
- * if such an element holds too much to be parsed in one go (isParsable).
+ * character (latin1). Yields as the scan does. A member that is no list has no elements. Throws
+ * body_too_large if such an element holds too much to be parsed in one go (isParsable).
  */
 export function* parsedElements(
   body: Buffer,

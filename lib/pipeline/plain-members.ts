@@ -168,8 +168,8 @@ function usageInOptions(body: Buffer, options: Member | undefined): UsageWanted 
 }
 
 /**
- * What the plain members of a JSON body ask for. `prompts`: how many prompts it has. Throws missing_model and invalid_model, and invalid_plain_member if the value of a member of `plain`
- * breaks its rule.
+ * What the plain members of a JSON body ask for. `prompts`: how many prompts it has. Throws missing_model and
+ * invalid_model, and invalid_plain_member if the value of a member of `plain` breaks its rule.
  */
 export function askedInJson(
   body: Buffer,

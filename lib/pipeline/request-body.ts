@@ -212,7 +212,6 @@ const JSON_FORMAT = /json$/;
  * Reads a transcription form. Throws unsupported_response_format, missing_model, invalid_model and
  * invalid_plain_member.
  */
-// biome-ignore lint/correctness/useYield: a form is read in one turn
 function* readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename?: Rename): Reading {
   const text = (name: string): string | null | undefined => {
     const bytes = parts.values.get(name);

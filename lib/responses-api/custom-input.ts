@@ -16,8 +16,8 @@ const ESCAPES = /\\(?:["\\/bfnrt]|u[\da-fA-F]{4})/g;
 
 /**
  * The input in complete arguments. If they hold no input, or more than one, the arguments themselves are the
- * input: the application's tool says what is wrong with it, and the model reads that. Throws stream_unfinished
- * if the arguments were cut.
+ * input: the application's tool says what is wrong with it, and the model reads that. Throws
+ * stream_unfinished if the arguments were cut.
  */
 export function inputIn(args: string): string {
   const parsed = parsedInput(args);

@@ -97,8 +97,8 @@ interface Message {
 }
 
 /**
- * Makes the messages of the items, which are added in their order. Neighbouring items can share one message of
- * the assistant, and the leading instructions share one of the system.
+ * Makes the messages of the items, which are added in their order. Neighbouring items can share one message
+ * of the assistant, and the leading instructions share one of the system.
  */
 export class Messages {
   /** Messages so far. */
@@ -215,8 +215,8 @@ function demandClient(place: string, { execution }: PlainObject): void {
 
 /**
  * The arguments of an earlier call. The service parses them, and refuses the whole conversation if they are
- * neither empty nor a JSON object. So others are put into one: the model still reads what it wrote, above what
- * the tool said of it.
+ * neither empty nor a JSON object. So others are put into one: the model still reads what it wrote, above
+ * what the tool said of it.
  */
 function* argumentsOf(args: unknown): Generator<undefined, string> {
   if (!isSet(args)) return '{}';

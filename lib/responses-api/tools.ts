@@ -136,8 +136,9 @@ export class Tools {
   }
 
   /**
-   * The name of a tool in chat, by default of the search; the same tool gets the same name. Throws a RequestRefusal that names `param`
-   * if the request has too many tools, if the name or namespace is too long, or if another tool has the name.
+   * The name of a tool in chat, by default of the search; the same tool gets the same name. Throws a
+   * RequestRefusal that names `param` if the request has too many tools, if the name or namespace is too
+   * long, or if another tool has the name.
    */
   nameOf(param: string, origin: ToolOrigin = SEARCH): string {
     const { name, namespace } = origin;

@@ -127,9 +127,9 @@ const NONE = 'null';
 
 /**
  * Returns the arguments that no delta has sent yet, and counts them as sent: all arguments before the first
- * delta, then `piece` alone. Returns nothing while the arguments may still become NONE, and for a custom tool,
- * whose input is read when its arguments are complete. After the first delta
- * it does not read `args`, because V8 would join all its pieces anew for each reading.
+ * delta, then `piece` alone. Returns nothing while the arguments may still become NONE, and for a custom
+ * tool, whose input is read when its arguments are complete. After the first delta it does not read `args`,
+ * because V8 would join all its pieces anew for each reading.
  */
 function unsent(call: Call, piece: string): string {
   if (call.item?.origin.kind === 'custom' || (call.sent === 0 && NONE.startsWith(call.args))) return '';

@@ -29,9 +29,9 @@ export function demandShort(bytes: number): void {
 
 /**
  * Translates the body of a request. Yields wherever other exchanges may have their turn: after each item of
- * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name and
- * body_too_large, or a RequestRefusal that names the place. Only members that request-members.ts names can
- * leave. Members that are not translated stay here, such as the client's ids and metadata.
+ * `input`, each tool and each other member. Throws invalid_json, duplicate_member, unsupported_member_name
+ * and body_too_large, or a RequestRefusal that names the place. Only members that request-members.ts names
+ * can leave. Members that are not translated stay here, such as the client's ids and metadata.
  */
 export function* translateRequest(body: Buffer): Generator<undefined, TranslatedRequest> {
   demandShort(body.length);

@@ -45,8 +45,8 @@ export function createTranslator(requestId: string) {
   return {
     /**
      * Returns a body that collects the request and, once it is complete, gives its translation to `chat`.
-     * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the request
-     * is in memory as it came, parsed, and as a chat request at the same time.
+     * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the
+     * request is in memory as it came, parsed, and as a chat request at the same time.
      */
     request(chat: RequestBody): RequestBody {
       const body = new CollectedBytes();

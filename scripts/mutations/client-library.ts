@@ -107,6 +107,19 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'verify() of the library: it resolves while a denied secret is still being replaced',
+    file: 'lib/client-library/fetch.ts',
+    edits: [{ find: '(error ?? suspended())', replace: 'error' }],
+    tests: [
+      {
+        file: 'test/client-library/verify.test.ts',
+        names: [
+          'verify() of the client library rejects after the replacement of a denied secret took longer than verificationTimeout, while it still runs',
+        ],
+      },
+    ],
+  },
+  {
     defence: 'the upload of a stream that reuses its memory, in the library: other bytes are sent',
     file: 'lib/client-library/forward.ts',
     edits: [{ find: 'given.isText ? chunk : new Uint8Array(chunk)', replace: 'chunk' }],

@@ -180,7 +180,7 @@ export const GATEWAY: readonly Mutation[] = [
       {
         file: 'test/gateway/receive-body.test.ts',
         names: [
-          'a body that is taken in is freed when it is refused, either while it arrives or once it is complete',
+          'a body that is taken in is released when it is refused, either while it arrives or once it is complete, and when its time has come',
         ],
       },
     ],

@@ -130,7 +130,9 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the URLs of images: the service may refuse one, and quote it in clear',
     file: 'lib/pipeline/media-urls.ts',
-    edits: [{ find: "if (typeof url === 'string' && !isAcceptedImage(url))", replace: 'if (Date.now() < 0)' }],
+    edits: [
+      { find: "if (typeof url === 'string' && !isAcceptedImage(url))", replace: 'if (Date.now() < 0)' },
+    ],
     tests: [
       {
         file: 'test/pipeline/media-urls.test.ts',
@@ -463,20 +465,19 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/envelope/message-cipher.ts',
     edits: [
       {
-        find: 'return authentic(gcmDecrypt(key, slot.iv, messageAad, bytes.subarray(0, size), slot.tag));',
+        find: 'authentic(gcmDecrypt(key, iv, bytes.subarray(0, AAD_BYTES), body.subarray(0, size), tag));',
         replace:
-          'let plaintext: Buffer | undefined;' +
-          'for (let any = 0; any < 500 && !plaintext; any++)' +
-          '  plaintext = gcmDecrypt(key, slot.iv, aadFor(any), bytes.subarray(0, size), slot.tag);' +
-          'return authentic(plaintext);',
+          'authentic(Array.from({ length: 500 }, (_, any) =>' +
+          '  bytes && gcmDecrypt(key, iv, aadFor(any), body.subarray(0, size), tag)).find(Boolean));',
       },
+      { find: 'const isShort = size <= SHORT_BYTES;', replace: 'const isShort = false;' },
       { find: '.size > SHORT_BYTES;', replace: '.size >= 0;' },
     ],
     tests: [
       {
         file: 'test/envelope/message-cipher.test.ts',
         names: [
-          'a request cipher opens messages together only if their numbers follow the given order',
+          'a request cipher opens messages together only in the order of their numbers',
           'a request cipher refuses a replayed message',
           'a request cipher refuses a message after a skipped one',
         ],
@@ -486,7 +487,7 @@ export const PIPELINE: readonly Mutation[] = [
   {
     defence: 'the direction: messages of the request are opened as those of the response',
     file: 'lib/envelope/message-cipher.ts',
-    edits: [{ find: 'if (isOwnIv(slot.iv)) throw', replace: 'if (Date.now() < 0) throw' }],
+    edits: [{ find: 'if (isOwnIv(iv)) throw', replace: 'if (Date.now() < 0) throw' }],
     tests: [
       {
         file: 'test/envelope/message-cipher.test.ts',

@@ -1,7 +1,7 @@
 /**
  * Everything that an honest model server sends passes the real program: byte for byte, blanks between members
- * aside, ended well, and whole in the eyes of the official clients. Sealed by the simulator, in front of a model server that sends the
- * transcripts.
+ * aside, ended well, and whole in the eyes of the official clients. Sealed by the simulator, in front of a
+ * model server that sends the transcripts.
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';

@@ -1,5 +1,6 @@
 /**
- * Requests of the Responses API with lists of every kind, of unusual names and texts, written in unusual ways.
+ * Requests of the Responses API with lists of every kind, of unusual names and texts, written in unusual
+ * ways.
  */
 
 import assert from 'node:assert/strict';

@@ -64,21 +64,16 @@ describe('bodies in pieces of one byte', { timeout: 600_000 }, () => {
     await asking.until(/HTTP\/1\.1 200[\s\S]*HTTP\/1\.1 200/);
   });
 
-  for (const [name, path, status] of [
-    ['a body that is no JSON', '/v1/chat/completions', 400],
-    ['an unknown path', '/nowhere', 404],
-  ] as const) {
-    it(`are not read to their end if ${name} is refused with ${status}`, async (t) => {
-      const { gateway, sending } = await gatewayFixture(t);
-      const read = bytesRead(t, gateway);
-      const asking = sending(head(path, 'application/json'));
-      await eventually('the request', () => read() > 0);
-      asking.send(inPieces(filler));
-      await asking.ended;
-      assert.match(asking.received(), new RegExp(`^HTTP/1.1 ${status} `));
-      assert.ok(read() < 5 * READ, `${read()} bytes were read`);
-    });
-  }
+  it('are not read to their end if an unknown path is refused with 404', async (t) => {
+    const { gateway, sending } = await gatewayFixture(t);
+    const read = bytesRead(t, gateway);
+    const asking = sending(head('/nowhere', 'application/json'));
+    await eventually('the request', () => read() > 0);
+    asking.send(inPieces(filler));
+    await asking.ended;
+    assert.match(asking.received(), /^HTTP\/1.1 404 /);
+    assert.ok(read() < 5 * READ, `${read()} bytes were read`);
+  });
 });
 
 /** What follows the head of an answer that is sealed for that request; as text, and who gets it. */

@@ -166,12 +166,7 @@ describe('shutdown', () => {
   });
 
   for (const [style, path, event, told] of [
-    [
-      'OpenAI',
-      '/v1/chat/completions',
-      ': begun\n\n',
-      /\n\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/,
-    ],
+    ['OpenAI', '/v1/chat/completions', ':\n\n', /\n\ndata: \{"error":\{.*"code":"shutting_down"\}\}\n\n$/],
     [
       'Anthropic',
       '/v1/messages',
@@ -184,7 +179,7 @@ describe('shutdown', () => {
         answers: STREAM_HEAD + chunked(event),
       });
       const asking = sending(post(chatBody({ stream: true, max_tokens: 9 }), { path }));
-      await asking.until(/ping"\}|begun/);
+      await asking.until(/ping"\}|\r\n:\n\n/);
       const took = await drained(gateway, 300);
       assert.ok(took > 250 && took < WITHOUT_IT, `${took} ms`);
       const { complete, body } = await answerTo(asking);

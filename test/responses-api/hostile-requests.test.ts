@@ -1,4 +1,6 @@
-/** Requests that are made to cost more than their bytes: what bounds them, and where others have their turn. */
+/**
+ * Requests that are made to cost more than their bytes: what bounds them, and where others have their turn.
+ */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { RequestRefusal } from '../../lib/responses-api/request-refusal.ts';

@@ -146,9 +146,9 @@ function keyStream(key: SecretKey, count: number): Buffer {
 }
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one character
- * (latin1). Returns undefined if any of them does not authenticate, and then computes no plaintext. Throws
- * `internal` unless the key holds 32 bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one
+ * character (latin1). Returns undefined if any of them does not authenticate, and then computes no plaintext.
+ * Throws `internal` unless the key holds 32 bytes.
  */
 export function openSlots(key: SecretKey, count: number): string[] | undefined {
   const stream = keyStream(key, count);

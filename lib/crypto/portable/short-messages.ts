@@ -26,9 +26,9 @@ export const slots = Array.from({ length: SLOTS }, () => ({
 }));
 
 /**
- * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one character
- * (latin1), or undefined if any of them does not authenticate. Throws `internal` unless the key holds 32
- * bytes.
+ * Opens the messages in the first `count` slots. Returns their plaintexts in order, each byte as one
+ * character (latin1), or undefined if any of them does not authenticate. Throws `internal` unless the key
+ * holds 32 bytes.
  */
 export function openSlots(key: SecretKey, count: number): string[] | undefined {
   const opened: string[] = [];
