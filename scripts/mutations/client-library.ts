@@ -120,19 +120,6 @@ export const CLIENT_LIBRARY: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'the upload of a stream that reuses its memory, in the library: other bytes are sent',
-    file: 'lib/client-library/forward.ts',
-    edits: [{ find: 'given.isText ? chunk : new Uint8Array(chunk)', replace: 'chunk' }],
-    tests: [
-      {
-        file: 'test/client-library/one-exchange.test.ts',
-        names: [
-          'a request through the client library is sent as its body was when the library read it, if the application then changes the memory',
-        ],
-      },
-    ],
-  },
-  {
     defence: 'verify() of the library: it resolves with a verdict that rejects',
     file: 'lib/client-library/verification.ts',
     edits: [
