@@ -329,7 +329,7 @@ const ROWS: readonly Row[] = [
   {
     flag: 'warm-connections',
     key: 'warmConnections',
-    byDefault: 8,
+    byDefault: 2,
     accepts: [
       [['--warm-connections=0'], 0],
       [['--warm-connections=64'], 64],

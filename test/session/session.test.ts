@@ -466,8 +466,9 @@ describe('a session without a key', () => {
         collectGarbage();
         return process.memoryUsage().heapUsed;
       };
-      const before = await heapAfter(1_000);
-      const bytes = ((await heapAfter(6_000)) - before) / 6_000;
+      // The smaller of two measures: the engine may keep compiled code of the first requests.
+      const heaps = [await heapAfter(1_000), await heapAfter(3_000), await heapAfter(3_000)] as const;
+      const bytes = Math.min(heaps[1] - heaps[0], heaps[2] - heaps[1]) / 3_000;
       assert.ok(bytes < 150, `${bytes} bytes of each`);
     });
   }
