@@ -121,7 +121,7 @@ export class Deadline {
 }
 
 /** A signal that aborts after `ms`, as that of AbortSignal.timeout does. */
-export function deadline(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
+export function abortAfter(clock: Pick<Clock, 'after'>, ms: number): AbortSignal {
   const control = new AbortController();
   clock.after(ms, () => control.abort(new DOMException(`${ms} ms are over`, 'TimeoutError')));
   return control.signal;

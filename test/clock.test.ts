@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { Deadline, deadline, every, pause, systemClock } from '../lib/clock.ts';
+import { abortAfter, Deadline, every, pause, systemClock } from '../lib/clock.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
 function run(program: string) {
@@ -72,10 +72,10 @@ describe('every', () => {
   });
 });
 
-describe('deadline', () => {
+describe('abortAfter', () => {
   it('aborts in time, with a TimeoutError', async () => {
     const clock = createFakeClock();
-    const signal = deadline(clock, 1000);
+    const signal = abortAfter(clock, 1000);
     await clock.advance(999);
     assert.equal(signal.aborted, false);
     await clock.advance(1);

@@ -152,17 +152,14 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',
-  'test/gateway/hostile-pieces.test.ts': 'it measures memory, and counts steps',
+  'test/gateway/hostile-pieces.test.ts': 'it measures memory',
   'test/gateway/responses-memory.test.ts': 'it starts programs',
   'test/gateway/shutdown.test.ts': 'it starts programs',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',
   'test/pipeline/encrypt-body.test.ts': 'it looks for what the garbage collector keeps',
-  'test/pipeline/media-urls.test.ts': 'it counts steps, for which V8 runs without some optimisations',
   'test/pipeline/memory.test.ts': 'it measures memory',
-  'test/responses-api/hostile-requests.test.ts':
-    'it counts steps, for which V8 runs without some optimisations',
   'test/session/simulated-deployment.test.ts': 'it listens, and waits',
   'test/session/session.test.ts': 'it looks for what the garbage collector keeps',
 };

@@ -83,8 +83,7 @@ export function openFetch(config: ClientConfig): PrivatemodeFetch {
   }
   const privatemodeFetch: Fetch = async (input, init) => {
     const request = new Request(input instanceof Request ? input : new URL(input, config.apiEndpoint), init);
-    const isText = typeof init?.body === 'string';
-    return forward({ config, session }, request, newRequestId('sdk'), isText);
+    return forward({ config, session }, request, newRequestId('sdk'));
   };
   const made = Object.assign(privatemodeFetch, {
     async verify(): Promise<Verification> {

@@ -32,14 +32,9 @@ export interface ClientDeps {
  * decrypt. A retry runs encrypt and upstream once more, at most. An error before the response becomes a
  * response too, in the error format of the endpoint, as the proxy gives it: SDKs show it and know whether to
  * try again. Rejects only with what the application itself brought: the reason of the request's signal, or
- * the error of its body. `isText`: the application gave its body as a text, which cannot change.
+ * the error of its body.
  */
-export async function forward(
-  deps: ClientDeps,
-  request: Request,
-  requestId: string,
-  isText = false,
-): Promise<Response> {
+export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
   const { pathname, search } = new URL(request.url);
   const offered = deps.config.responsesApi ? (['responses'] as const) : [];
   const baseUrl = (path: string): string =>
@@ -47,7 +42,7 @@ export async function forward(
   const match = matchEndpoint(request.method, pathname + search, offered, undefined, baseUrl);
   const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
   const upload = bodyOf(request)?.getReader();
-  const given = { request, upload, isText };
+  const given = { request, upload };
   try {
     if (match.kind === 'endpoint') return await exchange(deps, given, match, requestId);
     if (match.kind === 'refusal') throw match.error;
@@ -89,7 +84,6 @@ const FINAL = { 'x-should-retry': 'false' } as const;
 interface Incoming {
   readonly request: Request;
   readonly upload: ReadableStreamDefaultReader<Uint8Array> | undefined;
-  readonly isText: boolean;
 }
 
 /** Says that the body of the request failed; `cause` is the error of the application. */

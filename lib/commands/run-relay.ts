@@ -7,7 +7,7 @@ import { Agent, createServer, type IncomingMessage, request, type ServerResponse
 import type { AddressInfo } from 'node:net';
 import { pipeline } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { type Clock, deadline } from '../clock.ts';
+import { abortAfter, type Clock } from '../clock.ts';
 import { urlHost } from '../network/addresses.ts';
 
 /**
@@ -33,7 +33,7 @@ export async function startRelay(proxy: { readonly host: string; readonly port: 
   /** Says what is wrong, for a person; undefined if the proxy is there. Never rejects. */
   async function problem(): Promise<string | undefined> {
     if (isKnown) return undefined;
-    const signal = deadline(clock, relayPatience);
+    const signal = abortAfter(clock, relayPatience);
     const question = request({ ...proxy, path: '/v1', agent: asking, signal }).on('error', () => {});
     question.once('socket', (socket) => {
       if (!question.reusedSocket) socket.once('close', () => (isKnown = false));

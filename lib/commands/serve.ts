@@ -79,7 +79,7 @@ export async function run(
   }
   const notTold = (reason: string): void => log.warn({ reason }, 'The service manager cannot be told');
   const manager = serviceManager(process.env, notTold, clock);
-  // With --reuse-port the port may open only after a while, and never if the proxy is told to stop before.
+  // With --reuse-port the port opens with the first secret, and stays closed if the proxy must stop earlier.
   if ((await Promise.race([proxy.opened, ended])) === undefined)
     await manager.ready(`listening on ${proxy.url}`);
   const code = await ended;

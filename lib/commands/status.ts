@@ -1,6 +1,6 @@
 /** `privatemode-proxy status`: asks the admin listener of a running proxy for its state, and prints it. */
 import { get, type IncomingMessage } from 'node:http';
-import { type Clock, deadline, pause } from '../clock.ts';
+import { abortAfter, type Clock, pause } from '../clock.ts';
 import { FLAGS } from '../config/flags.ts';
 import { helpPage, section } from '../config/help.ts';
 import { BOOLEAN, hostPort, setting, valuesOf } from '../config/setting.ts';
@@ -165,7 +165,7 @@ export async function getText(
   url: string,
   { timeoutMs, headers = {} }: { readonly timeoutMs: number; readonly headers?: Record<string, string> },
 ): Promise<Answer> {
-  const signal = deadline(clock, timeoutMs);
+  const signal = abortAfter(clock, timeoutMs);
   try {
     const response = await new Promise<IncomingMessage>((resolve, reject) => {
       get(url, { headers, agent: false, signal }, resolve).on('error', reject);

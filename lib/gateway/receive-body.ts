@@ -4,10 +4,10 @@ import { type AliasTable, aliasedInPath, aliasIn } from '../api/model-aliases.ts
 import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
-import { NOTHING_ASKED } from '../pipeline/decrypter.ts';
 import type { SaltRule } from '../pipeline/inject-salt.ts';
 import {
   createRequestBody,
+  NOTHING_ASKED,
   type ParsedBody,
   type Pause,
   type Rename,
@@ -116,8 +116,10 @@ export async function receive<T extends object>(
     settle();
     if (failed) return;
     accounts.uploaded();
-    const finish = () => incoming.finish(reservation.grow, turnsOf(exchange));
-    new Promise<T>((done) => done(finish())).then((prepared) => resolve({ ...prepared, release }), fail);
+    new Promise<T>((done) => done(incoming.finish(reservation.grow, turnsOf(exchange)))).then(
+      (prepared) => resolve({ ...prepared, release }),
+      fail,
+    );
   });
   return promise;
 }

@@ -22,6 +22,7 @@ import {
   QUOTE,
   SCALAR,
   STRING,
+  TO_CLOSER,
 } from './tokens.ts';
 
 /** How much is in a value. */
@@ -84,8 +85,6 @@ const AFTER_VALUE = 7;
 const DONE = 8;
 
 const SINGLE_QUOTE = 0x27;
-/** Added to the byte of an opening bracket, it gives the byte of the closing one. */
-const TO_CLOSER = 2;
 
 /** What people put where JSON has another byte; the last two are mistakes only where a body begins. */
 const MISTAKEN: Readonly<Record<number, string>> = {

@@ -10,6 +10,8 @@ export const BACKSLASH = 0x5c;
 /** The opening brackets. */
 export const ARRAY = 0x5b;
 export const OBJECT = 0x7b;
+/** Added to the byte of an opening bracket, it gives the byte of the closing one. */
+export const TO_CLOSER = 2;
 
 /** The kind of a value by its first byte. */
 export const KINDS: (JsonKind | undefined)[] = Array(256).fill(undefined);

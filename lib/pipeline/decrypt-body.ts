@@ -14,6 +14,7 @@ import {
   malformed,
   notAuthentic,
   type Opener,
+  openedValue,
   type RequestFacts,
 } from './decrypter.ts';
 import {
@@ -88,23 +89,14 @@ function* scan(text: string): Steps<void> {
   if (members.length !== 1) throw notAuthentic('a value of the response is not JSON');
 }
 
-function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw notAuthentic('a value of the response is not JSON');
-  }
-}
-
 /**
- * The value of an opened text. Each byte is one character (latin1): only strings have bytes beyond ASCII, and
- * no check reads those. Where only the kind of a long value counts, an empty one of its kind stands for it:
- * embeddings and segments may be many megabytes.
+ * The value of an opened text, in turns. Where only the kind of a long value counts, an empty one of its kind
+ * stands for it: embeddings and segments may be many megabytes.
  */
-function* openedValue(text: string, onlyKind: boolean): Steps<unknown> {
-  if (text.length <= STEP_BYTES || !/^[[{]/.test(text)) return parsed(text);
+function* valueInTurns(text: string, onlyKind: boolean): Steps<unknown> {
+  if (text.length <= STEP_BYTES || !/^[[{]/.test(text)) return openedValue(text);
   yield* scan(text);
-  if (!onlyKind) return parsed(text);
+  if (!onlyKind) return openedValue(text);
   return text.startsWith('[') ? [] : {};
 }
 
@@ -124,7 +116,7 @@ function* checkSuccess(
   for (const at of sealed) {
     const name = names[at]!;
     const required = requiredKind(row, name);
-    const value = yield* openedValue(values[at]!, /^(?:array|object)\??$/.test(required ?? ''));
+    const value = yield* valueInTurns(values[at]!, /^(?:array|object)\??$/.test(required ?? ''));
     const isKind = name !== 'object' || row.object === undefined || value === row.object;
     if (!isKind || !fitsRow(row, name, value)) {
       throw notAuthentic('a member of the response is not what it should be');
@@ -151,7 +143,7 @@ function* checkError({ names, values }: Body, sealed: readonly number[], plain: 
   if (sealed.length === 0) throw notAuthentic('the response holds no authenticated content');
   const inErrors = plainInErrors(plain);
   for (const [at, name] of names.entries()) {
-    if (!plain.has(name)) yield* openedValue(values[at]!, true);
+    if (!plain.has(name)) yield* valueInTurns(values[at]!, true);
     else if (!inErrors.has(name))
       throw malformed('an error of the service has a member that errors do not have');
   }
@@ -174,7 +166,7 @@ function* checkElements({ values, isArray }: Body): Steps<void> {
     if (text.length > STEP_BYTES) {
       yield* scan(text);
       if (!/^(?:\{|\[\s*[{\]])/.test(text)) throw wrong();
-    } else if (![parsed(text)].flat().every(isElement)) throw wrong();
+    } else if (![openedValue(text)].flat().every(isElement)) throw wrong();
   }
 }
 

@@ -45,16 +45,20 @@ export type Opener = Pick<RequestCipher, 'open'>;
 /** The kind of response that the request asked for; a genuine response has this kind. */
 export type RequestFacts = Pick<ParsedBody, 'streaming' | 'choices' | 'format' | 'usage'>;
 
-/** What a request without a body asks for. */
-export const NOTHING_ASKED: RequestFacts = {
-  streaming: false,
-  choices: 1,
-  format: undefined,
-  usage: 'every',
-};
-
 export const notAuthentic = (message: string) => new PrivatemodeError('response_not_authentic', message);
 export const malformed = (message: string) => new PrivatemodeError('response_malformed', message);
+
+/**
+ * The value of an opened text. Each byte is one character (latin1): only strings have bytes beyond ASCII, and
+ * no check reads those. Throws response_not_authentic if it is not JSON.
+ */
+export function openedValue(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw notAuthentic('a value of the response is not JSON');
+  }
+}
 
 /**
  * The `failure` for something thrown. The JSON scan throws errors with status 400, which blame the request.

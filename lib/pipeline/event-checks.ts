@@ -6,7 +6,7 @@
  * forward. So they count only after authenticated content has said that the response is complete.
  */
 import { encryptionOrder } from '../json/names.ts';
-import { notAuthentic } from './decrypter.ts';
+import { notAuthentic, openedValue } from './decrypter.ts';
 import {
   fitsRow,
   type GrammarRow,
@@ -180,7 +180,7 @@ export class EventChecks {
     if (row === undefined || !hasNames(row, sealedNames, this.#plain)) {
       throw notAuthentic('an event is not one of this API');
     }
-    this.#last = { type: copyOf(type), row, names: names.map(copyOf), sealed };
+    this.#last = { type, row, names, sealed };
     return this.#last;
   }
 
@@ -200,7 +200,7 @@ export class EventChecks {
         continue;
       }
       if (!required && text === 'null') continue;
-      const value = parsed(text);
+      const value = openedValue(text);
       if (!fitsRow(row, name, value)) throw notAuthentic('the members of an event are not its own');
       if (constant >= 0) {
         if (name === 'object' && value !== row.object) {
@@ -219,19 +219,4 @@ function isSame(a: readonly string[], b: readonly string[]): boolean {
   if (a.length !== b.length) return false;
   for (let k = 0; k < a.length; k++) if (a[k] !== b[k]) return false;
   return true;
-}
-
-/** A part of a string keeps all of it in memory; this keeps nothing else. */
-const copyOf = (text: string): string => Buffer.from(text, 'latin1').toString('latin1');
-
-/**
- * The value of a JSON text. Each byte is one character: only strings have bytes beyond ASCII, and no check
- * reads those.
- */
-function parsed(opened: string): unknown {
-  try {
-    return JSON.parse(opened);
-  } catch {
-    throw notAuthentic('a value of an event is not JSON');
-  }
 }

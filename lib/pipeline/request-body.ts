@@ -67,6 +67,14 @@ export interface ParsedBody {
   readonly content: JsonContent | FormContent | { readonly kind: 'raw'; readonly bytes: Uint8Array };
 }
 
+/** What a request that says nothing asks for. */
+export const NOTHING_ASKED = {
+  streaming: false,
+  choices: 1,
+  format: undefined,
+  usage: 'every',
+} as const;
+
 /** A member to be put into the body in place of the bytes from `start` to `end`. */
 export interface MemberEdit {
   readonly name: string;
@@ -117,27 +125,31 @@ export function createRequestBody(
   switch (endpoint.codec) {
     case 'json':
       demandRules('json', endpoint.requestPlain);
-      return createBody((body) => readJson(body, endpoint, contentType, rename));
+      return collectedBody((body, pause) => inTurns(readJson(body, endpoint, contentType, rename), pause));
     case 'multipart': {
       demandRules('multipart', endpoint.requestPlain);
       const boundary = boundaryOf(contentType);
-      return createBody((body) => readFields(readForm(body, boundary), endpoint, rename));
+      return collectedBody((body) => readFields(readForm(body, boundary), endpoint, rename));
     }
     case 'raw':
-      return createBody(readRaw);
+      return collectedBody((bytes) => ({
+        ...NOTHING_ASKED,
+        model: undefined,
+        content: { kind: 'raw', bytes },
+      }));
     case 'none':
       return undefined;
   }
 }
 
-type Reading = Generator<undefined, ParsedBody>;
-
-/** Collects a body, which `read` then reads in turns. */
-function createBody(read: (body: Buffer) => Reading): RequestBody {
+/** Collects a body, which `read` then reads. */
+export function collectedBody<T>(
+  read: (body: Buffer, pause: Pause | undefined) => T | Promise<T>,
+): RequestBody<T> {
   const body = new CollectedBytes();
   return {
     feed: (chunk) => body.push(chunk),
-    finish: (_hold, pause) => inTurns(read(body.bytes()), pause),
+    finish: (_hold, pause) => read(body.bytes(), pause),
     release: () => body.release(),
   };
 }
@@ -168,7 +180,7 @@ function* readJson(
   { id, requestPlain: plain, salted }: BodyRules,
   contentType: string | undefined,
   rename: Rename | undefined,
-): Reading {
+): Generator<undefined, ParsedBody> {
   const members = yield* scanned(bytes, contentType);
   const prompts = id === 'completions' ? yield* countPrompts(bytes, members) : 0;
   const asked = askedInJson(bytes, members, plain, prompts);
@@ -212,7 +224,7 @@ const JSON_FORMAT = /json$/;
  * Reads a transcription form. Throws unsupported_response_format, missing_model, invalid_model and
  * invalid_plain_member.
  */
-function* readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename?: Rename): Reading {
+function readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename?: Rename): ParsedBody {
   const text = (name: string): string | null | undefined => {
     const bytes = parts.values.get(name);
     if (bytes === undefined) return undefined;
@@ -227,17 +239,4 @@ function* readFields(parts: FormParts, { requestPlain: plain }: BodyRules, renam
   if (model === undefined) return { ...asked, format, content: { kind: 'form', parts, plain } };
   const values = new Map(parts.values).set('model', Buffer.from(model));
   return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
-}
-
-/** Reads a body of any kind, which names no model. */
-// biome-ignore lint/correctness/useYield: there is nothing to read
-function* readRaw(bytes: Buffer): Reading {
-  const asked = {
-    model: undefined,
-    streaming: false,
-    choices: 1,
-    format: undefined,
-    usage: 'every',
-  } as const;
-  return { ...asked, content: { kind: 'raw', bytes } };
 }

@@ -4,6 +4,7 @@
  * authenticates this text. So it is read once, by a grammar much narrower than JSON, and never parsed as a
  * whole: hostile text costs no more than honest text of its length.
  */
+import { ARRAY, BACKSLASH, OBJECT, QUOTE, TO_CLOSER } from '../json/tokens.ts';
 import { malformed, notAuthentic } from './decrypter.ts';
 import { MAX_PLAIN_BYTES, type PlainKind, type PlainMembers } from './response-grammar.ts';
 
@@ -19,13 +20,7 @@ const MAX_NAME = 300;
 const PRINTABLE = /^[ -~]*$/;
 const LINE_ENDS_AND_TABS = /[\t\n\r]/g;
 
-const QUOTE = 0x22;
 const COMMA = 0x2c;
-const BACKSLASH = 0x5c;
-const OPEN_OBJECT = 0x7b;
-const CLOSE_OBJECT = 0x7d;
-const OPEN_ARRAY = 0x5b;
-const CLOSE_ARRAY = 0x5d;
 
 const noJson = () => malformed('the response is not the JSON that was agreed');
 const wrongPlain = () => malformed('a plain member of the response is not what it should be');
@@ -40,21 +35,24 @@ function skipBlanks(text: string, from: number): number {
   }
 }
 
-/** The position of the item behind `from`; undefined if the bracket, and with it the text, ends there. */
-function nextItem(text: string, from: number, closing: number): number | undefined {
+/**
+ * The position of the next item of an object or an array, behind `from`; undefined if its bracket, and with
+ * it the text, ends there.
+ */
+function nextItem(text: string, from: number, opening: number): number | undefined {
   const at = skipBlanks(text, from);
   const code = text.charCodeAt(at);
   if (code === COMMA) return at + 1;
-  if (code === closing && skipBlanks(text, at + 1) === text.length) return undefined;
+  if (code === opening + TO_CLOSER && skipBlanks(text, at + 1) === text.length) return undefined;
   throw noJson();
 }
 
 /** The position of the first item; undefined if there is none. */
-function firstItem(text: string, opening: number, closing: number): number | undefined {
+function firstItem(text: string, opening: number): number | undefined {
   const at = skipBlanks(text, 0);
   if (text.charCodeAt(at) !== opening) throw noJson();
-  const isEmpty = text.charCodeAt(skipBlanks(text, at + 1)) === closing;
-  return isEmpty ? nextItem(text, at + 1, closing) : at + 1;
+  const isEmpty = text.charCodeAt(skipBlanks(text, at + 1)) === opening + TO_CLOSER;
+  return isEmpty ? nextItem(text, at + 1, opening) : at + 1;
 }
 
 /**
@@ -69,6 +67,8 @@ function endOfMessage(text: string, start: number): number {
   return quote + 1;
 }
 
+const isCloser = (code: number): boolean => code === OBJECT + TO_CLOSER || code === ARRAY + TO_CLOSER;
+
 /** The position after the plain value at `start`, if that is JSON of at most MAX_PLAIN_BYTES. */
 function endOfPlain(text: string, start: number): number {
   const limit = Math.min(text.length, start + MAX_PLAIN_BYTES);
@@ -79,11 +79,10 @@ function endOfPlain(text: string, start: number): number {
     if (inString && code === BACKSLASH) at += 1;
     else if (code === QUOTE) inString = !inString;
     else if (inString) continue;
-    else if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth += 1;
-    else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) depth -= 1;
+    else if (code === OBJECT || code === ARRAY) depth += 1;
+    else if (isCloser(code)) depth -= 1;
     if (depth < 0 || (depth === 0 && code === COMMA)) return at; // a number or a literal ended before
-    const isEnd = code === QUOTE || code === CLOSE_OBJECT || code === CLOSE_ARRAY;
-    if (depth === 0 && !inString && isEnd) return at + 1;
+    if (depth === 0 && !inString && (code === QUOTE || isCloser(code))) return at + 1;
   }
   throw wrongPlain();
 }
@@ -94,7 +93,9 @@ const kindOf = (value: unknown): PlainKind | undefined => {
   return typeof value === 'string' || typeof value === 'number' ? (typeof value as PlainKind) : undefined;
 };
 
-/** An object of the gateway. Each character of it is one byte (latin1). */
+/**
+ * An object of the gateway. Each character of it is one byte (latin1). Names and plain strings are copies.
+ */
 export interface SealedObject {
   readonly names: readonly string[];
   /**
@@ -140,7 +141,7 @@ export class SealedReader {
   object(text: string): SealedObject {
     const names: string[] = [];
     const values: string[] = [];
-    let at = firstItem(text, OPEN_OBJECT, CLOSE_OBJECT);
+    let at = firstItem(text, OBJECT);
     while (at !== undefined) {
       const { name, written } = this.#nameAt(text, at, names.length);
       if (names.includes(name)) throw noJson();
@@ -149,7 +150,7 @@ export class SealedReader {
       const end = isPlain ? this.#endOfPlain(name, text, start) : endOfMessage(text, start);
       names.push(name);
       values.push(isPlain ? this.#plainText(name, text.slice(start, end)) : text.slice(start + 1, end - 1));
-      at = nextItem(text, end, CLOSE_OBJECT);
+      at = nextItem(text, end, OBJECT);
     }
     return { names, values };
   }
@@ -174,7 +175,8 @@ export class SealedReader {
 
   /** The text that may be written out for this plain value. */
   #plainText(name: string, written: string): string {
-    if (written === this.#known.get(name)) return written;
+    const known = this.#known.get(name);
+    if (written === known) return known;
     const value = parsedPlain(written);
     const kind = kindOf(value);
     // Behind a number stand blanks, and an object may be laid out.
@@ -183,8 +185,10 @@ export class SealedReader {
       throw wrongPlain();
     }
     if (name === 'usage') this.usage = value;
-    if (kind === 'string') this.#known.set(name, copyOf(text));
-    return text;
+    if (kind !== 'string') return text;
+    const copy = copyOf(text);
+    this.#known.set(name, copy);
+    return copy;
   }
 }
 
@@ -202,13 +206,13 @@ function parsedPlain(text: string): unknown {
  */
 export function sealedElements(text: string): string[] {
   const messages: string[] = [];
-  let next = firstItem(text, OPEN_ARRAY, CLOSE_ARRAY);
+  let next = firstItem(text, ARRAY);
   while (next !== undefined) {
     if (messages.length === MAX_ELEMENTS) throw noJson();
     const start = skipBlanks(text, next);
     const end = endOfMessage(text, start);
     messages.push(text.slice(start + 1, end - 1));
-    next = nextItem(text, end, CLOSE_ARRAY);
+    next = nextItem(text, end, ARRAY);
   }
   return messages;
 }

@@ -1,8 +1,7 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
-import { CollectedBytes } from './collected-bytes.ts';
 import { modelIn } from './plain-members.ts';
-import { inTurns, type Pause, type RequestBody } from './request-body.ts';
+import { collectedBody, inTurns, type RequestBody } from './request-body.ts';
 
 /**
  * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up
@@ -44,14 +43,8 @@ function addTo(count: Count, value: unknown, name = ''): void {
  * to be parsed counts with all its bytes. `finish` throws invalid_json, duplicate_member,
  * unsupported_member_name, missing_model and invalid_model.
  */
-export function createTokenEstimate(): RequestBody<{ readonly tokens: number }> {
-  const body = new CollectedBytes();
-  return {
-    feed: (chunk) => body.push(chunk),
-    finish: (_hold, pause?: Pause) => inTurns(estimate(body.bytes()), pause),
-    release: () => body.release(),
-  };
-}
+export const createTokenEstimate = (): RequestBody<{ readonly tokens: number }> =>
+  collectedBody((body, pause) => inTurns(estimate(body), pause));
 
 function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number }> {
   const { members } = yield* scanInTurns(body);

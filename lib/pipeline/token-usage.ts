@@ -48,15 +48,3 @@ function countIn(counts: unknown, name: string): number | undefined {
     ? (value as number)
     : undefined;
 }
-
-/**
- * The same for text that holds one JSON object; what stands before or after the object is ignored. Never
- * throws.
- */
-export function tokenUsageIn(text: string, earlier?: TokenUsage): TokenUsage | undefined {
-  try {
-    return tokenUsage(JSON.parse(text.slice(text.indexOf('{'), text.lastIndexOf('}') + 1)), earlier);
-  } catch {
-    return earlier;
-  }
-}

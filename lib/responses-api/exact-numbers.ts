@@ -37,7 +37,7 @@ export class ExactNumbers {
     return JSON.parse(text + bytes.toString('utf8', from, end));
   }
 
-  /** The JSON text of a value that was made of parsed ones, with the numbers as they were written. */
+  /** The JSON text of a value. Numbers that `parse` put into it are written as they came. */
   stringify(value: unknown): string {
     const text = JSON.stringify(value);
     return this.#count === 0 ? text : text.replace(this.#pattern, '$1');
