@@ -7,7 +7,7 @@ import type { PrivatemodeError } from './errors.ts';
 import { AppResponse } from './gateway/app-response.ts';
 import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
-import { createResponseBudget, createUploadBudget } from './gateway/memory-budget.ts';
+import { MemoryBudget } from './gateway/memory.ts';
 import { createDumper } from './gateway/request-dump.ts';
 import { drain } from './listener/drain.ts';
 import { listen } from './listener/listen.ts';
@@ -181,12 +181,12 @@ export function gatewayDeps(
   { sharedSalt, ...shared }: SharedDeps,
 ) {
   const { workspace, maxBufferedBytes: bytes } = config;
-  const { clock, log } = shared;
+  const { log } = shared;
   return {
     settings: config,
     memory: {
-      uploads: createUploadBudget(bytes, { counters: shared.metrics.counters, clock }),
-      responses: createResponseBudget(bytes, { counters: { bufferedBytes: 0 }, clock }),
+      uploads: new MemoryBudget('uploads', bytes, shared.metrics.counters),
+      responses: new MemoryBudget('responses', bytes),
     },
     dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
     ...shared,

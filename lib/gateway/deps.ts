@@ -1,4 +1,4 @@
-/** The dependencies of the gateway, which all exchanges share. lib/gateway-server.ts makes them. */
+/** What all exchanges of the gateway share. lib/gateway-server.ts makes it. */
 
 import type { Clients } from '../access/clients.ts';
 import type { AliasTable } from '../api/model-aliases.ts';
@@ -14,7 +14,7 @@ import type { ReceiptLog } from '../receipts/receipt-log.ts';
 import type { Translator } from '../responses-api/translator.ts';
 import type { Session } from '../session/session.ts';
 import type { CorsPolicy } from './cors.ts';
-import type { MemoryBudget } from './memory-budget.ts';
+import type { MemoryBudget } from './memory.ts';
 import type { Dumper } from './request-dump.ts';
 
 /** The settings (lib/config/flags.ts) that an exchange needs; the names are those of `Config`. */
@@ -34,13 +34,9 @@ export interface GatewayOptions {
 }
 
 export interface GatewayDeps {
-  // The service
   readonly session: Session;
   readonly upstream: Upstream;
-
-  // The configuration
   readonly settings: GatewayOptions;
-  /** The time, with the limits that no flag sets. */
   readonly clock: Clock;
   /**
    * The configured key and, for the log, where it comes from. Both are asked for anew each time, because a
@@ -58,23 +54,13 @@ export interface GatewayDeps {
   readonly aliases?: AliasTable | undefined;
   /** Makes the translator of one exchange of the Responses API; undefined without --responses-api. */
   readonly createTranslator?: ((requestId: string) => Translator) | undefined;
-
-  // Who may use the gateway, and how much of it
   readonly cors: () => CorsPolicy;
   /** Undefined without --clients: everybody who reaches the gateway may use it. */
   readonly clients?: Pick<Clients, 'authenticate'> | undefined;
-  /**
-   * Gives requests their permits before anything of a body is read; undefined without --clients and
-   * --max-in-flight.
-   */
+  /** Gives requests their permits; undefined without --clients and --max-in-flight. */
   readonly gate?: RequestGate | undefined;
-  /**
-   * Bounds for the bytes of all request bodies, and of all responses that are kept whole until they are
-   * authentic.
-   */
-  readonly memory: { readonly uploads: MemoryBudget; readonly responses?: MemoryBudget | undefined };
-
-  // Log, metrics and records of exchanges
+  /** Bounds all request bodies, and all responses that are kept whole until they are authentic. */
+  readonly memory: { readonly uploads: MemoryBudget; readonly responses: MemoryBudget };
   readonly log: Logger;
   /** `observe` is called once per exchange, when it is over. */
   readonly metrics: {
@@ -83,11 +69,10 @@ export interface GatewayDeps {
   };
   /** The text of GET /verification as it is now; undefined: there is no such path (--expose-verification). */
   readonly verification?: (() => Promise<string>) | undefined;
-  /** Undefined without --receipts. With it the responses are of the class AppResponse. */
+  /** Undefined without --receipts. */
   readonly receipts?: Pick<ReceiptLog, 'instance' | 'add'> | undefined;
-  /** Undefined without --dump-requests. With it the responses are of the class AppResponse. */
+  /** Undefined without --dump-requests. */
   readonly dumper?: Dumper | undefined;
-
   /** Aborted when the grace period of a shutdown is over. Its reason is the error that applications get. */
   readonly terminate: AbortSignal;
 }

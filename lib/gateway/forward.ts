@@ -1,107 +1,164 @@
 /** One request, one screen: the chain of steps from the application's request to its response. */
-
+import { requireModel } from '../access/authenticate.ts';
+import { aliasIn } from '../api/model-aliases.ts';
 import { createRequestCipher } from '../envelope/protection.ts';
-import { withOneRetry } from '../http-rules/retry.ts';
+import { mayAskForRetry, withOneRetry } from '../http-rules/retry.ts';
+import { untilAborted } from '../http-rules/until-aborted.ts';
+import type { Permit } from '../limits/limits.ts';
+import type { RequestFacts } from '../pipeline/decrypter.ts';
 import { encryptStream } from '../pipeline/encrypt-stream.ts';
-import { injectSalt, type SaltedBody } from '../pipeline/inject-salt.ts';
+import { injectSalt } from '../pipeline/inject-salt.ts';
+import { bodyReader, NOTHING_ASKED, type ParsedBody } from '../pipeline/request-body.ts';
 import { rewriteAuth } from '../pipeline/rewrite-auth.ts';
-import type { Epoch } from '../session/session.ts';
-import { enterGate } from './enter-gate.ts';
-import { type ReceivedBody, saltOf, takeIn } from './receive-body.ts';
-import type { ForwardedExchange } from './request-state.ts';
+import type { Translator } from '../responses-api/translator.ts';
+import type { Exchange, ForwardedExchange } from './exchange.ts';
+import { isArriving } from './own-response.ts';
+import { LONGEST_PLAIN, readWhole } from './read-whole.ts';
+import { receive } from './receive.ts';
 import { respond } from './respond.ts';
 import { sendAttempt } from './send-attempt.ts';
 
 /**
  * Forwards the request of the exchange to the service, and gives the service's response to the application.
- * Resolves when the response is handed over. The steps:
+ * The steps:
  *
  * - `rewriteAuth` chooses the key that leaves with the request. It refuses nobody.
  * - `enterGate` waits for the permit of the request. It rejects if a limit refuses the request.
- * - `takeIn` receives the body. It refuses a bad body as soon as it can tell. It puts the real model in place
- *   of an alias, and translates a request of the Responses API. Once the body is complete, it refuses a model
- *   that the client may not use.
- * - `verified` waits until the service is verified, and returns the epoch. It runs while the body arrives,
- *   and once more after that.
+ * - `takeIn` receives the body, and refuses a bad one. It puts the real model in place of an alias, and
+ *   translates a request of the Responses API.
+ * - `acquire` gives the epoch of the verified service, or waits for it while the body arrives, and once more
+ *   after that: a slow upload may outlive the first epoch.
  * - `injectSalt` gives the body its cache salt and its shard key.
  * - `encryptStream` makes a stream that encrypts the body with the cipher of one attempt.
- * - `sendAttempt` chooses the headers that leave, sends one attempt and waits for the head of its response.
- *   It reads a 500 at once, because such an error may ask for a retry. `withOneRetry` calls it twice at most.
- * - `respond` decrypts the response and writes it to the application. If the response breaks off after its
- *   head, `respond` itself breaks the connection; in a stream it writes an error event before that. If an
- *   error cannot be decrypted, `respond` shows its status without its text.
+ * - `sendAttempt` sends one attempt, and waits for the head of its response. `withOneRetry` calls it twice at
+ *   most; lib/http-rules/retry.ts says when. A retry has a new cipher, and the epoch that is in force then.
+ * - `respond` decrypts the response and writes it to the application.
  *
- * The body is scanned while it arrives, and encrypted while it is sent. None of it is sent before all of it
- * has arrived, because the head of the upstream request states the model, the shard key and the length. The
- * plaintext is kept until no retry can follow.
- *
- * If no key is configured, and the session holds none, the key of the application may leave before its body
- * has arrived. The session uses it to verify the service, or to renew a ready epoch that is due.
- *
- * An event stream is decrypted event by event. Of an encrypted JSON response, the application sees nothing
- * before all of it is authentic. Lists of models and plain errors are not encrypted; the response to the
- * application marks them as unauthenticated.
+ * Nothing of the body leaves before all of it has arrived, because the head of the upstream request states
+ * the model, the shard key and the length. The plaintext is kept until no retry can follow. If no key is
+ * configured, and the session holds none, the key of the application may leave before its body has arrived:
+ * the session verifies the service with it.
  *
  * Rejects with an error, from which the gateway (gateway.ts) makes the response; if a head is out already,
- * the gateway breaks the connection instead. If the application has left, `forward` rejects with the error of
- * the step that this interrupted, and the gateway responds to nobody. In each case the gateway closes the
- * accounts.
+ * the gateway breaks the connection instead. If the application has left, it rejects with the error of the
+ * step that this interrupted, and the gateway responds to nobody.
  */
 export async function forward(exchange: ForwardedExchange): Promise<void> {
-  const { deps, req, match, caller, accounts } = exchange;
-  const { signal } = exchange.life;
+  const { deps, req, match, client, signal } = exchange;
   const configuredKey = deps.key.value();
   const { authorization, offeredKey } = rewriteAuth({
     authorization: req.headers.authorization,
     apiKeyHeader: req.headers['x-api-key'] as string | undefined,
     configuredKey,
     fallback: deps.settings.apiKeyFallback,
-    client: caller.client,
+    client,
   });
-  await enterGate(exchange); // waits for the permit, or rejects; without a gate it resolves at once
-  const { clock } = deps;
-  const timeoutMs = clock.times.epochWait;
-  // Rejects with api_key_missing if no epoch is ready and there is no key to verify the service with.
-  const verified = (): Promise<Epoch> => deps.session.acquire({ offeredKey, timeoutMs, signal });
-  const renewed = deps.session.renewAfterRejection;
+  const entered = enterGate(exchange);
+  if (entered !== undefined) await entered;
+  const timeoutMs = deps.clock.times.epochWait;
+  const acquire = () => deps.session.acquire({ offeredKey, timeoutMs, signal });
 
-  // The first failure of the two becomes the response. The other step goes on by itself, and its failure is
-  // ignored.
-  let body: (ReceivedBody & SaltedBody) | undefined;
-  const [requested] = await Promise.all([
-    takeIn(exchange).then(({ requested, body: taken }) => {
-      body = taken && injectSalt(taken, saltOf(exchange));
-      return requested;
-    }),
-    verified().then(() => accounts.stage('epoch')),
-  ]);
-  // If the path names a model by an alias, the service is asked for its list of models. `respond` makes the
-  // entry of the alias from that list.
-  const target = requested.aboutModel === undefined ? match.target : '/v1/models';
-  const newest = await verified(); // a slow upload may outlive the first epoch
+  const { taking, translator } = takeIn(exchange);
+  const early = acquire();
+  // The first failure of the two becomes the response; that of the other step is ignored.
+  let body = early instanceof Promise ? (await Promise.all([taking, early]))[0] : await taking;
+  const asked = takenIn(exchange, body, translator);
+  const newest = acquire();
+  const epoch = newest instanceof Promise ? await newest : newest;
 
-  // A retry has a new cipher, and the epoch that is in force then. If the service did not know the secret,
-  // the retry waits for the next epoch if it must. If there is none, `withOneRetry` rejects with the reason.
-  // Two files say which failures are tried again: lib/http-rules/retry.ts and
-  // lib/network/failures.ts.
-  const upstream = await withOneRetry(newest, { verified, renewed, signal, clock }, (epoch, retry) => {
-    // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain members
-    // (lib/api/endpoints.ts).
-    const cipher = match.endpoint.encrypted
-      ? createRequestCipher({ id: epoch.secretId, key: epoch.key })
-      : undefined;
-    // Short JSON values are sealed now, all other secret values when the upload reads them.
-    const sealed = cipher && body && encryptStream(body, cipher);
-    const { model, shardKey } = body ?? {};
-    const credentials = { authorization, configuredKey };
-    return sendAttempt(exchange, { target, epoch, cipher, model, shardKey, sealed, retry, ...credentials });
+  const salt = client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
+  let salted = body && injectSalt(body, salt);
+  const { model, shardKey } = salted ?? {};
+  let errorBody: Buffer | undefined; // of the last attempt
+  const upstream = await withOneRetry(epoch, {
+    attempt(epoch, retry) {
+      errorBody = undefined;
+      // Endpoints without encryption have no body. No body is ever sent unsealed, except for its plain
+      // members (lib/api/endpoints.ts).
+      const secret = { id: epoch.secretId, key: epoch.key };
+      const cipher = match.endpoint.encrypted ? createRequestCipher(secret) : undefined;
+      const sealed = cipher && salted && encryptStream(salted, cipher);
+      const outgoing = { epoch, cipher, model, shardKey, sealed, retry, authorization, configuredKey };
+      return sendAttempt(exchange, outgoing);
+    },
+    errorIn({ response }) {
+      if (!match.endpoint.encrypted || !mayAskForRetry(response.statusCode as number)) return undefined;
+      return readWhole(exchange, response, LONGEST_PLAIN).then((text) => (errorBody = text));
+    },
+    verified: acquire,
+    renewed: deps.session.renewAfterRejection,
+    signal,
+    clock: deps.clock,
   });
-  // Frees the memory and the reservation of the body. A response may come before the upload has ended. Then
-  // the encrypter still reads the body: its memory is freed when the upload ends, its reservation when the
-  // response is closed.
+  // A response may take long, and the plaintext need not stay in memory meanwhile. A response may also come
+  // before the upload has ended. Then the encrypter still reads the body, and its memory is freed later.
   if (upstream.request.writableFinished) body?.release();
-  // A response may take long, and the plaintext need not stay in memory meanwhile.
   body = undefined;
+  salted = undefined;
 
-  await respond(exchange, requested, upstream);
+  await respond(exchange, { asked, translator }, { ...upstream, errorBody });
+}
+
+/**
+ * Waits for the permit of the exchange, which the end of the exchange gives back; returns undefined if there
+ * is nothing to wait for. Nothing of the body is read before the permit is there. Throws, or rejects with, the
+ * codes of the gate (lib/limits/request-gate.ts), and the reason of the exchange's signal. A permit that comes
+ * after the abort is given back at once.
+ */
+export function enterGate(exchange: Exchange): Promise<void> | undefined {
+  const { client, signal, deps } = exchange;
+  const keep = (permit: Permit): void => {
+    if (exchange.closed) permit.release(0);
+    else exchange.permit = permit;
+  };
+  const entering = deps.gate?.enter({ client, signal });
+  if (entering instanceof Promise) return untilAborted(entering.then(keep), signal);
+  if (entering !== undefined) keep(entering);
+  return undefined;
+}
+
+/**
+ * Begins to receive the request body of the exchange, if its endpoint has one. `translator`: of a request of
+ * the Responses API.
+ *
+ * If no body belongs to the endpoint (GET requests may carry one), the body is read and dropped, and nothing
+ * of it is forwarded. The response does not wait for it and ends the connection, because nothing limits how
+ * long such a body takes.
+ */
+function takeIn(exchange: ForwardedExchange) {
+  const { deps, req, res, match } = exchange;
+  const rename = (wanted: string): string | undefined => {
+    const alias = deps.aliases && aliasIn(deps.aliases, wanted);
+    exchange.alias = alias?.name;
+    return alias?.model;
+  };
+  const reader = bodyReader(match.endpoint, req.headers['content-type'], rename);
+  if (reader === undefined) {
+    if (isArriving(req)) res.setHeader('connection', 'close');
+    req.resume();
+    return { taking: undefined, translator: undefined };
+  }
+  const isTranslated = match.endpoint.translatedTo !== undefined;
+  const translator = isTranslated ? deps.createTranslator?.(exchange.requestId) : undefined;
+  return { taking: receive(exchange, translator?.request(reader) ?? reader), translator };
+}
+
+/**
+ * Notes what the body says, and returns what it asks for. Throws client_forbidden if the client may not use
+ * the model, and the codes of the memory of responses for a translated request.
+ */
+function takenIn(
+  exchange: ForwardedExchange,
+  body: ParsedBody | undefined,
+  translator: Translator | undefined,
+): RequestFacts {
+  if (body === undefined) return NOTHING_ASKED;
+  const { model, streaming, choices, format, usage } = body;
+  exchange.stats.model = model;
+  if (exchange.client !== undefined) requireModel(exchange.client, model, exchange.alias);
+  if (translator !== undefined) {
+    exchange.leavesOut(translator.leftOut());
+    exchange.responseRoom.growTo(translator.held()); // the response repeats parts of the request
+  }
+  return { streaming, choices, format, usage };
 }

@@ -1,27 +1,21 @@
-/**
- * Handles every request of an application: admits it, then responds here or forwards it, and closes its
- * accounts at the end.
- */
+/** Handles every request of an application: responds here or forwards it, and reports it when it is over. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { type LocalId, type Offered, served } from '../api/endpoints.ts';
 import { estimateResponse, INERT_HEADERS } from '../api/error-response.ts';
-import type { EndpointMatch } from '../api/match-endpoint.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { untilAborted } from '../http-rules/until-aborted.ts';
-import { count } from '../observe/counters.ts';
 import { type HealthResponse, healthzResponse, readyzResponse } from '../observe/health.ts';
-import { createTokenEstimate } from '../pipeline/token-estimate.ts';
+import { tokenEstimateReader } from '../pipeline/token-estimate.ts';
 import { VERSION } from '../version.ts';
+import type { AppResponse } from './app-response.ts';
 import type { GatewayDeps } from './deps.ts';
-import { enterGate } from './enter-gate.ts';
-import { forward } from './forward.ts';
+import { reportEnd } from './end-of-request.ts';
+import { Exchange, type ForwardedExchange } from './exchange.ts';
+import { enterGate, forward } from './forward.ts';
 import { breakConnection, concludeFailed, noteBroken, respondError, respondWhole } from './own-response.ts';
-import { receive } from './receive-body.ts';
+import { receive } from './receive.ts';
 import { copyToDump } from './request-dump.ts';
-import { reportEnd } from './request-log.ts';
-import { addReceipt } from './request-receipt.ts';
-import { type Exchange, newExchange } from './request-state.ts';
 
 export type Gateway = ReturnType<typeof createGateway>;
 
@@ -32,71 +26,66 @@ export type Gateway = ReturnType<typeof createGateway>;
 export function createGateway(deps: GatewayDeps) {
   const { counters } = deps.metrics;
   const offered = offeredBy(deps);
-  // The running exchanges (`isWork`). One listener aborts all of them; class Life says why their signals do
-  // not derive from `terminate`.
-  const running = new Set<Exchange>();
-  const unsettled = new Set<Promise<void>>();
+  const open = new Set<Exchange>();
+  const running = new Set<Exchange>(); // those that are work
+  let settled = (): void => {};
+  // One listener for all exchanges: each signal that derives from `terminate` would stay in memory
+  // (docs/hazards.md 25).
   deps.terminate.addEventListener('abort', () => {
-    for (const { life } of running) life.abort(deps.terminate.reason);
+    for (const exchange of running) exchange.abort(deps.terminate.reason);
   });
-  /**
-   * Handles a request from its head until its response has been closed: only then the gateway knows how it
-   * ended.
-   */
-  async function handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
+
+  function handle(req: IncomingMessage, res: ServerResponse): void {
+    const exchange = new Exchange(deps, req, res as AppResponse, offered); // the listener makes no others
+    open.add(exchange);
     res.on('error', () => {}); // the client has left, and 'close' follows
-    const { exchange, admission } = newExchange(deps, { req, res, offered });
     res.on('timeout', (socket: Socket) => endUnread(exchange, socket));
-    if (isWork(admission)) countAsRunning(exchange);
+    if (isWork(exchange)) {
+      if (deps.terminate.aborted) exchange.abort(deps.terminate.reason);
+      running.add(exchange);
+      counters.inFlight = running.size;
+    }
+    // Only when the response has been closed too, the gateway knows how the exchange ended.
+    const over = (): void => {
+      if (exchange.closed) end(exchange);
+      else exchange.onClose = () => end(exchange);
+    };
+    const failed = (thrown: unknown): void => {
+      concludeFailed(exchange, thrown);
+      over();
+    };
     try {
-      await respondTo(exchange, admission).catch((thrown: unknown) => concludeFailed(exchange, thrown));
-    } catch (fault) {
-      exchange.accounts.faulty(fault);
-      res.destroy();
-    } finally {
-      await exchange.life.closed;
-      end(exchange);
+      const responded = respondTo(exchange, offered);
+      if (responded === undefined) over();
+      else responded.then(over, failed);
+    } catch (thrown) {
+      failed(thrown);
     }
   }
 
-  function track(req: IncomingMessage, res: ServerResponse): void {
-    const handled = handle(req, res)
-      .catch((fault: unknown) => deps.log.error({ err: fault }, 'An exchange could not be closed'))
-      .finally(() => unsettled.delete(handled));
-    unsettled.add(handled);
-  }
-
-  /**
-   * Counts an exchange as running until its response is over. It is aborted when the grace period of a
-   * shutdown is over.
-   */
-  function countAsRunning(exchange: Exchange): void {
-    if (deps.terminate.aborted) exchange.life.abort(deps.terminate.reason);
-    running.add(exchange);
-    counters.inFlight = running.size;
-  }
-
   function end(exchange: Exchange): void {
-    const { res, match, life, accounts } = exchange;
+    open.delete(exchange);
     if (running.delete(exchange)) counters.inFlight = running.size;
-    accounts.close();
-    addReceipt(exchange, reportEnd(exchange));
-    if (match !== undefined && !res.writableFinished && !life.broken)
-      count(counters.clientAborts, life.phase);
+    try {
+      exchange.permit?.release(exchange.tokens);
+      reportEnd(exchange);
+    } catch (fault) {
+      deps.log.error({ err: fault }, 'An exchange could not be closed');
+    }
+    if (open.size === 0) settled();
   }
 
   return {
-    handle: track,
+    handle,
     active: (): number => running.size,
-    /**
-     * Resolves when the accounts of all exchanges that have begun are closed. That may be a moment after
-     * their connections have closed.
-     */
-    async settled(): Promise<void> {
-      await Promise.all(unsettled);
-    },
+    /** Resolves when all exchanges are over and reported, a moment after their connections have closed. */
+    settled: (): Promise<void> =>
+      new Promise((resolve) => {
+        if (open.size === 0) resolve();
+        else settled = resolve;
+      }),
     /** How many events of streams the running exchanges have sent so far. */
-    events: (): number => [...running].reduce((sum, { accounts }) => sum + accounts.events, 0),
+    events: (): number => [...running].reduce((sum, { decrypter }) => sum + (decrypter?.events ?? 0), 0),
   };
 }
 
@@ -111,45 +100,41 @@ function endUnread(exchange: Exchange, { writableLength }: Socket): void {
   breakConnection(exchange);
 }
 
-type Decision = ReturnType<typeof newExchange>['admission'];
-
 /**
  * Whether an exchange counts as running: it is forwarded, or it counts tokens or asks for the verification
  * document. The proxy's other pages do not count.
  */
-const isWork = (admission: Decision): boolean =>
-  admission.kind === 'endpoint' ||
-  (admission.kind === 'local' && (admission.id === 'count_tokens' || admission.id === 'verification'));
+const isWork = ({ decision }: Exchange): boolean =>
+  decision.kind === 'endpoint' ||
+  (decision.kind === 'local' && (decision.id === 'count_tokens' || decision.id === 'verification'));
 
-/** Responds as admission decided. Rejects with the failure. */
-async function respondTo(exchange: Exchange, admission: Decision): Promise<void> {
-  switch (admission.kind) {
+/** Responds as admission decided. Throws, or rejects with, the failure. */
+function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<void> | undefined {
+  const { deps, req, res, decision } = exchange;
+  switch (decision.kind) {
     case 'endpoint':
-      return forwardTo(exchange, admission);
+      if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
+      deps.metrics.counters.requests += 1;
+      if (decision.dropped.length > 0)
+        exchange.log('debug', { parameters: decision.dropped.join(', ') }, 'Query parameters were dropped');
+      return forward(exchange as ForwardedExchange);
     case 'local':
-      if (admission.id === 'count_tokens') return respondTokenEstimate(exchange);
-      if (admission.id === 'verification') return respondVerification(exchange);
-      return respondLocally(exchange, LOCAL_RESPONSES[admission.id](exchange.deps));
+      if (decision.id === 'count_tokens') return respondTokenEstimate(exchange);
+      if (decision.id === 'verification') return respondVerification(exchange);
+      respondLocally(exchange, LOCAL_RESPONSES[decision.id](deps, offered));
+      return undefined;
     case 'preflight':
-      return respondWhole(exchange, { status: 204, headers: admission.headers });
+      respondWhole(exchange, { status: 204, headers: decision.headers });
+      return undefined;
     case 'refusal':
-      exchange.accounts.failed(admission.error);
-      return respondError(exchange, admission.error, { allow: admission.allow });
+      exchange.failed(decision.error);
+      respondError(exchange, decision.error, { allow: decision.allow });
+      return undefined;
     case 'fault': // a fault of the program in one request must not end all the others
-      exchange.accounts.faulty(admission.thrown);
-      exchange.res.destroy();
+      exchange.faulty(decision.thrown);
+      res.destroy();
+      return undefined;
   }
-}
-
-async function forwardTo(exchange: Exchange, match: EndpointMatch): Promise<void> {
-  const { deps, req, res, caller, accounts } = exchange;
-  if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
-  deps.metrics.counters.requests += 1;
-  accounts.stage('queued');
-  if (accounts.traced && match.dropped.length > 0) {
-    caller.log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
-  }
-  await forward({ ...exchange, match });
 }
 
 const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Offered[] => [
@@ -158,16 +143,12 @@ const offeredBy = ({ verification, createTranslator }: GatewayDeps): readonly Of
 ];
 
 const respondLocally = (exchange: Exchange, own: HealthResponse): void =>
-  respondWhole(exchange, {
-    ...own,
-    headers: { ...own.headers, ...INERT_HEADERS, ...exchange.caller.headers },
-  });
+  respondWhole(exchange, { ...own, headers: { ...own.headers, ...INERT_HEADERS, ...exchange.headers } });
 
 const JSON_TYPE = { 'content-type': 'application/json', 'cache-control': 'no-store' };
 
 async function respondVerification(exchange: Exchange): Promise<void> {
-  const { deps, life } = exchange;
-  const body = await untilAborted(deps.verification?.(), life.signal);
+  const body = await untilAborted(exchange.deps.verification?.(), exchange.signal);
   if (body === undefined) throw new PrivatemodeError('internal', 'there is no document');
   respondLocally(exchange, { status: 200, headers: JSON_TYPE, body });
 }
@@ -177,27 +158,25 @@ async function respondVerification(exchange: Exchange): Promise<void> {
  * compact a conversation.
  */
 async function respondTokenEstimate(exchange: Exchange): Promise<void> {
-  const { caller } = exchange;
   await enterGate(exchange);
-  const estimate = await receive(exchange, createTokenEstimate());
-  estimate.release();
-  const { headers, body } = estimateResponse(estimate.tokens, caller.requestId);
-  respondWhole(exchange, { status: 200, headers: { ...headers, ...caller.headers }, body });
+  const { tokens, release } = await receive(exchange, tokenEstimateReader);
+  release();
+  const { headers, body } = estimateResponse(tokens, exchange.requestId);
+  respondWhole(exchange, { status: 200, headers: { ...headers, ...exchange.headers }, body });
 }
 
 /** The responses of the proxy's own pages. */
 const LOCAL_RESPONSES: Record<
   Exclude<LocalId, 'count_tokens' | 'verification'>,
-  (deps: GatewayDeps) => HealthResponse
+  (deps: GatewayDeps, offered: readonly Offered[]) => HealthResponse
 > = {
   root: () => ({
     ...healthzResponse(),
     body: `privatemode-proxy v${VERSION}\nAPI base URLs: /v1 (OpenAI style), / (Anthropic style)\n`,
   }),
-  api: (deps) => {
-    const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offeredBy(deps)) };
-    const aliases = [...(deps.aliases?.keys() ?? [])];
-    const about = aliases.length > 0 ? { ...own, model_aliases: aliases } : own;
+  api: ({ aliases }, offered) => {
+    const own = { name: 'privatemode-proxy', version: VERSION, endpoints: served(offered) };
+    const about = aliases === undefined ? own : { ...own, model_aliases: [...aliases.keys()] };
     return { status: 200, headers: JSON_TYPE, body: `${JSON.stringify(about)}\n` };
   },
   hello: healthzResponse,

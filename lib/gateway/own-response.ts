@@ -5,24 +5,20 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
-import { count } from '../observe/counters.ts';
 import { piecesOf } from '../pipeline/pieces.ts';
-import { AppResponse } from './app-response.ts';
-import { ClientGone } from './life.ts';
-import { aboutOwnKey } from './refused-key.ts';
-import { type Exchange, ownHeaders } from './request-state.ts';
+import { ClientGone, type Exchange } from './exchange.ts';
 
 /**
- * The error as the application gets it. With --clients its remedy is the developer's; without, the error
- * stays as it is. The log gets the error itself, whose remedy is for the operator.
+ * The error as the application gets it: with --clients its remedy is the developer's. The log gets the error
+ * itself, whose remedy is for the operator.
  */
 export function forCaller({ deps }: Pick<Exchange, 'deps'>, error: PrivatemodeError): PrivatemodeError {
-  const { code, message, retryAfter, api, detail, cause } = error;
   // An error of the Responses API names the place in the request, and what to send there.
-  const remedy =
-    deps.clients === undefined || api !== undefined ? undefined : ERRORS[code].remedies.developer;
+  if (deps.clients === undefined || error.api !== undefined) return error;
+  const remedy = ERRORS[error.code].remedies.developer;
   if (remedy === undefined) return error;
-  return new PrivatemodeError(code, message, { cause: cause ?? error, retryAfter, api, detail, remedy });
+  const { code, message, retryAfter, detail, cause = error } = error;
+  return new PrivatemodeError(code, message, { cause, retryAfter, detail, remedy });
 }
 
 /**
@@ -35,11 +31,11 @@ export function respondError(
   error: PrivatemodeError,
   extra: { headers?: OutgoingHttpHeaders; status?: number; allow?: readonly string[] | undefined } = {},
 ): void {
-  const { format, requestId } = exchange.caller;
+  const { format, requestId } = exchange;
   const { allow, status, headers } = extra;
   const { accept } = exchange.req.headers;
   const response = errorResponse(forCaller(exchange, error), { format, requestId, accept, allow, status });
-  const whole = { ...response.headers, ...ownHeaders(exchange), ...headers };
+  const whole = { ...response.headers, ...exchange.headers, ...headers };
   respondWhole(exchange, { status: response.status, headers: whole, body: response.body });
 }
 
@@ -48,12 +44,12 @@ export function respondWhole(
   exchange: Exchange,
   { status, headers, ...given }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
 ): void {
-  const { req, res } = exchange;
+  const { res } = exchange;
   if (res.headersSent || res.destroyed) return;
   const body = Buffer.from(given.body ?? '');
   const hasBody = status !== 204 && status !== 304;
   beginWhole(exchange, { status, headers, length: hasBody ? body.length : undefined });
-  finishWhole(exchange, hasBody && req.method !== 'HEAD' ? [body] : []);
+  finishWhole(exchange, hasBody ? body : Buffer.alloc(0));
 }
 
 /**
@@ -64,26 +60,23 @@ export function beginWhole(
   { req, res }: Exchange,
   { status, headers, length }: { status: number; headers: OutgoingHttpHeaders; length: number | undefined },
 ): void {
-  res.writeHead(status, {
-    ...headers,
-    ...(length === undefined ? {} : { 'content-length': length }),
-    ...(isArriving(req) ? { connection: 'close' } : {}),
-  });
+  if (length !== undefined) headers['content-length'] = length;
+  if (isArriving(req)) headers['connection'] = 'close';
+  res.writeHead(status, headers);
 }
 
 /**
  * Writes the body of a whole response as fast as the client takes it, and ends the response. Each write has
  * 64 KiB at most, so that a slow client has its time for each.
  */
-export function finishWhole(exchange: Exchange, body: readonly Uint8Array[]): void {
-  const { res } = exchange;
-  const pieces = body.flatMap(piecesOf);
+export function finishWhole(exchange: Exchange, body: Uint8Array): void {
+  const { req, res } = exchange;
+  const pieces = req.method === 'HEAD' ? [] : piecesOf(body);
   let written = 0;
   function next(): void {
     while (written < pieces.length) {
       if (res.destroyed) return;
-      const hasRoom = res.write(pieces[written++]);
-      if (hasRoom) continue;
+      if (res.write(pieces[written++])) continue;
       res.once('drain', next);
       return;
     }
@@ -139,19 +132,29 @@ export function endAfterUpload({ deps, req, res }: Exchange): void {
 
 /** Ends an exchange that failed before its response was complete. Never throws. */
 export function concludeFailed(exchange: Exchange, thrown: unknown): void {
-  const { deps, res, match, accounts } = exchange;
+  const { res, match, client } = exchange;
   if (thrown instanceof ClientGone || res.destroyed) {
     res.destroy();
     return;
   }
-  const error = aboutOwnKey(exchange, asPrivatemodeError(thrown));
+  let error = asPrivatemodeError(thrown);
+  if (client !== undefined && error.code === 'api_key_rejected') {
+    // The application has a token and no key of the service: a 401 would make people look at their token.
+    const told = 'the service rejects the key of this gateway';
+    error = new PrivatemodeError('service_key_rejected', told, { cause: error });
+  }
   if (res.headersSent) {
     noteBroken(exchange, error);
     breakConnection(exchange);
-  } else {
-    accounts.failed(error);
+    return;
+  }
+  exchange.failed(error);
+  try {
     respondError(exchange, error);
-    if (match !== undefined) count(deps.metrics.counters.responses, res.statusCode);
+    if (match !== undefined) exchange.done(res.statusCode);
+  } catch (fault) {
+    exchange.faulty(fault);
+    res.destroy();
   }
 }
 
@@ -159,9 +162,9 @@ export function concludeFailed(exchange: Exchange, thrown: unknown): void {
  * Marks the exchange as broken, and logs the failure. The log line comes before the error event, because an
  * application that does not read may leave before that event. breakConnection follows.
  */
-export function noteBroken({ life, accounts, res }: Exchange, failure: PrivatemodeError): void {
-  life.markBroken();
-  accounts.failed(failure, res.statusCode);
+export function noteBroken(exchange: Exchange, failure: PrivatemodeError): void {
+  exchange.broken = true;
+  exchange.failed(failure, exchange.res.statusCode);
 }
 
 /**
@@ -174,8 +177,7 @@ export function breakConnection({ res }: Pick<Exchange, 'res'>): void {
   const { socket } = res;
   const isTcp = socket !== null && 'family' in socket.address();
   // On a TLS socket it throws too, so the listener resets the connection below (lib/listener/connections.ts).
-  const inChunks = res instanceof AppResponse && res.inChunks;
-  if (inChunks || !isTcp) res.destroy();
+  if (res.inChunks || !isTcp) res.destroy();
   else if ('encrypted' in socket) {
     if (!socket.emit('reset')) res.destroy();
   } else socket.resetAndDestroy();

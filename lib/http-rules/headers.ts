@@ -2,6 +2,7 @@
  * Headers by allow-list: which of the application's go out, which of the remote's come back, and which ones
  * we add.
  */
+import type { IncomingHttpHeaders } from 'node:http';
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
 import {
   PROTECTION_HEADERS,
@@ -20,7 +21,8 @@ const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthr
 
 interface RequestHead {
   /** The application's headers as Node gives them: name, value, name, value … */
-  readonly rawHeaders: readonly string[];
+  readonly headers?: readonly string[] | IncomingHttpHeaders;
+  readonly rawHeaders?: readonly string[];
   /**
    * Authority of the remote, with the port unless it is 443; undefined if the runtime sets the header itself.
    */
@@ -56,7 +58,7 @@ export function attemptHeaders(
 /** The headers towards the remote that depend on neither the secret nor the body; lower-case names. */
 export function requestHeaders(head: RequestHead): Record<string, string> {
   const headers = allowedHeaders(
-    head.rawHeaders,
+    head.headers ?? head.rawHeaders!,
     (name) => TO_REMOTE.has(name),
     (before, value): string => `${before}, ${value}`,
   );
@@ -89,7 +91,8 @@ interface ResponseHead {
   readonly format: ErrorFormat;
   readonly requestId: string;
   /** The headers of the upstream response, as Node gives them. */
-  readonly rawHeaders: readonly string[];
+  readonly headers?: readonly string[] | IncomingHttpHeaders;
+  readonly rawHeaders?: readonly string[];
   readonly contentType: string;
   /** Headers that every response to this application has. */
   readonly own?: Readonly<Record<string, string>>;
@@ -108,7 +111,7 @@ export function responseHeaders(head: ResponseHead): Record<string, string | str
   const { epoch } = head;
   return {
     ...requestIdHeader(head),
-    ...remoteHeaders(head.rawHeaders, { authenticated: epoch !== undefined }),
+    ...remoteHeaders(head.headers ?? head.rawHeaders!, { authenticated: epoch !== undefined }),
     ...INERT_HEADERS,
     'content-type': head.contentType,
     ...head.own,
@@ -135,7 +138,7 @@ const IF_AUTHENTICATED = new Set(['x-request-id', 'request-id', 'cache-control',
  * for that of a real one, and a date or a rule for caches would make caches keep the forgery.
  */
 export const remoteHeaders = (
-  rawHeaders: readonly string[],
+  rawHeaders: readonly string[] | IncomingHttpHeaders,
   { authenticated }: { readonly authenticated: boolean },
 ): Record<string, string | string[]> =>
   allowedHeaders(
@@ -185,10 +188,13 @@ export function epochHeaders(epoch: EpochFacts, requestId: string): Record<strin
  * refuse.
  */
 function allowedHeaders<T>(
-  rawHeaders: readonly string[],
+  given: readonly string[] | IncomingHttpHeaders,
   isAllowed: (name: string) => boolean,
   join: (before: string | T, value: string) => T,
 ): Record<string, string | T> {
+  const rawHeaders = Array.isArray(given)
+    ? given
+    : Object.entries(given).flatMap(([n, v]) => [v ?? []].flat().flatMap((x: string) => [n, x]));
   const headers: Record<string, string | T> = {};
   const perConnection: string[] = [];
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {

@@ -28,34 +28,40 @@ export const RETRIES: readonly RetryRow[] = [
 
 /**
  * Calls `attempt` and, if a row of RETRIES asks for it, calls it once more with that row. Resolves with the
- * result of the last attempt. `errorBody`: the body of an error that may ask for a retry. `verified` waits
- * for a usable epoch, `renewed` for the epoch that replaces a rejected secret.
+ * result of the last attempt. `errorIn` reads the error in it that may ask for a retry. `verified` gives a
+ * usable epoch, `renewed` the epoch that replaces a rejected secret.
  *
  * Rejects with the failure of the last attempt, with what `renewed` throws, with secret_denied if the service
  * denies the second attempt too, and with the reason of `signal`. A client never gets the service's "no
  * secret for ID", because it can do nothing about it.
  */
-export async function withOneRetry<
-  Epoch extends { readonly secretId: string },
-  Answer extends { readonly errorBody: Uint8Array | undefined },
->(
+export async function withOneRetry<Epoch extends { readonly secretId: string }, Answer>(
   epoch: Epoch,
-  sources: {
-    readonly verified: () => Promise<Epoch>;
+  by: {
+    readonly attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>;
+    readonly errorIn: (answer: Answer) => Promise<Uint8Array | undefined> | undefined;
+    readonly verified: () => Epoch | Promise<Epoch>;
     readonly renewed: (rejected: string) => Promise<Epoch>;
     readonly signal: AbortSignal;
     readonly clock: Clock;
   },
-  attempt: (epoch: Epoch, retry?: RetryRow) => Promise<Answer>,
 ): Promise<Answer> {
-  const { verified, renewed, signal, clock } = sources;
-  const first = attempt(epoch);
-  const id = await first.then(
-    ({ errorBody }) => retryOf(errorBody),
-    (thrown: unknown) => (thrown instanceof UpstreamFailure ? thrown.retry : undefined),
-  );
-  const row = RETRIES.find((each) => each.id === id);
-  if (row === undefined) return first;
+  const { attempt, errorIn, verified, renewed, signal, clock } = by;
+  let row: RetryRow | undefined;
+  let first: () => Answer; // what the application gets without a second attempt
+  try {
+    const answer = await attempt(epoch);
+    const error = errorIn(answer);
+    row = error && rowOf(retryOf(await error));
+    if (row === undefined) return answer;
+    first = () => answer;
+  } catch (thrown) {
+    row = rowOf(thrown instanceof UpstreamFailure ? thrown.retry : undefined);
+    if (row === undefined) throw thrown;
+    first = () => {
+      throw thrown;
+    };
+  }
 
   signal.throwIfAborted();
   let next: Epoch;
@@ -66,11 +72,11 @@ export async function withOneRetry<
       if (row.pause !== undefined) await pause(clock, clock.times[row.pause], signal, 'waiting');
     } catch {
       signal.throwIfAborted();
-      return first; // the application gets the failure of the first attempt
+      return first();
     }
   }
   const second = await attempt(next, row);
-  if (retryOf(second.errorBody) !== 'no_secret') return second;
+  if (retryOf(await errorIn(second)) !== 'no_secret') return second;
   // Replace the secret for the next request; this one had its retry.
   if (!row.renew) await untilAborted(renewed(next.secretId), signal);
   throw new PrivatemodeError(
@@ -89,3 +95,5 @@ const NO_SECRET = 'no secret for ID';
 
 const retryOf = (errorBody: Uint8Array | undefined): RetryRow['id'] | undefined =>
   errorBody && new TextDecoder('latin1').decode(errorBody).includes(NO_SECRET) ? 'no_secret' : undefined;
+
+const rowOf = (id: RetryRow['id'] | undefined): RetryRow | undefined => RETRIES.find((row) => row.id === id);

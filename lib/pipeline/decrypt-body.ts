@@ -256,3 +256,17 @@ export function createBodyDecrypter(
   };
   return decrypter;
 }
+
+export async function decryptBody(
+  endpoint: Parameters<typeof createBodyDecrypter>[0],
+  cipher: Parameters<typeof createBodyDecrypter>[1],
+  asked: Parameters<typeof createBodyDecrypter>[2],
+  bytes: Buffer,
+) {
+  const decrypter = createBodyDecrypter(endpoint, cipher, asked);
+  const pieces = [decrypter.feed(bytes)];
+  do pieces.push(decrypter.flush());
+  while (decrypter.pending);
+  if (decrypter.failure) throw decrypter.failure;
+  return { body: Buffer.concat(pieces), usage: decrypter.usage };
+}

@@ -240,3 +240,18 @@ function readFields(parts: FormParts, { requestPlain: plain }: BodyRules, rename
   const values = new Map(parts.values).set('model', Buffer.from(model));
   return { ...asked, model, format, content: { kind: 'form', parts: { ...parts, values }, plain } };
 }
+
+export type BodyReader<T = ParsedBody> = (
+  bytes: Buffer,
+  on: { readonly hold?: ((bytes: number) => void) | undefined; readonly pause?: Pause | undefined },
+) => T | Promise<T>;
+export function bodyReader(...of: Parameters<typeof createRequestBody>): BodyReader | undefined {
+  const body = createRequestBody(...of);
+  return (
+    body &&
+    ((bytes, { hold, pause }) => {
+      body.feed(bytes);
+      return body.finish(hold, pause);
+    })
+  );
+}

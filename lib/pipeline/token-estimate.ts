@@ -1,7 +1,7 @@
 /** How many tokens a request has, estimated from the length of its text. */
 import { isParsable, scanInTurns } from '../json/scan.ts';
 import { modelIn } from './plain-members.ts';
-import { collectedBody, inTurns, type RequestBody } from './request-body.ts';
+import { type BodyReader, collectedBody, inTurns, type RequestBody } from './request-body.ts';
 
 /**
  * With o200k_base, program text and prose in Latin script have 3.9 to 4.8 bytes per token, other scripts up
@@ -59,3 +59,5 @@ function* estimate(body: Buffer): Generator<undefined, { readonly tokens: number
   }
   return { tokens: Math.ceil(count.text / BYTES_PER_TOKEN) + TOKENS_PER_MEDIUM * count.media };
 }
+export const tokenEstimateReader: BodyReader<{ readonly tokens: number }> = (bytes, { pause }) =>
+  inTurns(estimate(bytes), pause);

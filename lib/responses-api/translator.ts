@@ -3,9 +3,8 @@
  * request.
  */
 import type { PrivatemodeError } from '../errors.ts';
-import { CollectedBytes } from '../pipeline/collected-bytes.ts';
 import { type Decrypter, malformed } from '../pipeline/decrypter.ts';
-import { inTurns, type RequestBody } from '../pipeline/request-body.ts';
+import { type BodyReader, inTurns } from '../pipeline/request-body.ts';
 import { isObject } from './request-refusal.ts';
 import type { ResponseContext } from './response-object.ts';
 import { ChatTranslation } from './translate-chunks.ts';
@@ -48,26 +47,14 @@ export function createTranslator(requestId: string) {
      * Throws as translateRequest does. Memory is reserved once for all that the translation makes: the
      * request is in memory as it came, parsed, and as a chat request at the same time.
      */
-    request(chat: RequestBody): RequestBody {
-      const body = new CollectedBytes();
-      return {
-        feed(chunk) {
-          demandShort(body.length + chunk.length);
-          body.push(chunk);
-        },
-        async finish(hold, pause) {
-          hold?.(COPIES_OF_REQUEST * body.length);
-          const translated = inTurns(translateRequest(body.bytes()), pause);
-          const { chat: text, ...asked } = translated instanceof Promise ? await translated : translated;
-          body.release();
-          chat.feed(text);
-          request = asked;
-          return chat.finish(hold, pause);
-        },
-        release() {
-          body.release();
-          chat.release();
-        },
+    request(chat: BodyReader): BodyReader {
+      return async (bytes, { hold, pause }) => {
+        demandShort(bytes.length);
+        hold?.(COPIES_OF_REQUEST * bytes.length);
+        const translated = inTurns(translateRequest(bytes), pause);
+        const { chat: text, ...asked } = translated instanceof Promise ? await translated : translated;
+        request = asked;
+        return chat(Buffer.from(text), { hold, pause });
       };
     },
     /**

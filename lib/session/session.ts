@@ -17,10 +17,10 @@ export interface Session {
   /** The epoch in force, which has not expired and is not suspended; undefined if there is none. */
   current(): Epoch | undefined;
   /**
-   * Waits for an unexpired epoch. Throws not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the
+   * Returns the unexpired epoch, or waits for the next one. Rejects with not_ready after `timeoutMs`, api_key_missing, api_key_rejected, the
    * last permanent cause, and the error for which the service is refused (lib/session/refusal.ts).
    */
-  acquire(options: AcquireOptions): Promise<Epoch>;
+  acquire(options: AcquireOptions): Epoch | Promise<Epoch>;
   /**
    * For a request that got "no secret for ID": waits for the epoch that replaces the one with that secret id.
    * Bounded in time (`timeoutMs`, by default 30 s) and rate; all callers share one renewal. If the renewal

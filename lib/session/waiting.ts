@@ -35,7 +35,7 @@ export function createWaiting({ renewals, requests, closed, clock, onDemand, hos
   /** With `onDemand` the renewal may end with the request that waits for it. */
   const whileRefused = onDemand ? deniedWait : refusedWait;
 
-  async function acquire({ offeredKey, timeoutMs, signal }: AcquireOptions): Promise<Epoch> {
+  function acquire({ offeredKey, timeoutMs, signal }: AcquireOptions): Epoch | Promise<Epoch> {
     requests.haveCome = true;
     const inForce = current();
     const ready = inForce ?? worthTrying();

@@ -7,7 +7,7 @@ import { AppResponse } from '../../../lib/gateway/app-response.ts';
 import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
-import { createResponseBudget, createUploadBudget } from '../../../lib/gateway/memory-budget.ts';
+import { MemoryBudget } from '../../../lib/gateway/memory.ts';
 import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
 import { drain } from '../../../lib/listener/drain.ts';
 import { listen } from '../../../lib/listener/listen.ts';
@@ -62,7 +62,7 @@ export function fakeSession(overrides: Partial<Session> = {}): FakeSession {
     offered,
     rejected,
     current: () => epoch,
-    async acquire({ offeredKey }) {
+    acquire({ offeredKey }) {
       offered.push(offeredKey);
       return epoch;
     },
@@ -168,8 +168,8 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {
-      uploads: createUploadBudget(config.maxBufferedBytes, { counters, clock }),
-      responses: createResponseBudget(config.maxBufferedBytes, { counters: heldResponses, clock }),
+      uploads: new MemoryBudget('uploads', config.maxBufferedBytes, counters),
+      responses: new MemoryBudget('responses', config.maxBufferedBytes, heldResponses),
     },
     terminate: terminate.signal,
     ...options.deps,

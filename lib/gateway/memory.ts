@@ -1,0 +1,131 @@
+/** Bounds the memory that all request bodies, or all responses that are kept whole, take together. */
+import { randomInt } from 'node:crypto';
+import { releaseMemory } from '../envelope/message-cipher.ts';
+import { PrivatemodeError } from '../errors.ts';
+
+/** The errors of each budget: others use it, or one body is larger than all of it. */
+const REFUSALS = {
+  uploads: { tooMany: 'too_many_uploads', tooLarge: 'body_too_large', what: 'request bodies' },
+  responses: { tooMany: 'too_many_responses', tooLarge: 'response_too_large', what: 'responses' },
+} as const;
+
+/** Bytes up to which a body counts as small. */
+const SMALL = 1024 * 1024;
+/** The share that large bodies may fill: a few of them that arrive slowly shut out no small one. */
+const FOR_LARGE = 7 / 8;
+
+/** A budget of bytes. Nobody waits for room: what finds none is refused, and its client tries again. */
+export class MemoryBudget {
+  readonly limit: number;
+  readonly #of: keyof typeof REFUSALS;
+  readonly #used: { bufferedBytes: number };
+
+  /** `used`: where the budget keeps the number of bytes that are taken. */
+  constructor(of: keyof typeof REFUSALS, limit: number, used = { bufferedBytes: 0 }) {
+    this.#of = of;
+    this.limit = limit;
+    this.#used = used;
+  }
+
+  /** Takes `bytes` more for what has `own` bytes already. Throws the codes of REFUSALS. */
+  take(own: number, bytes: number): void {
+    const { tooMany, tooLarge, what } = REFUSALS[this.#of];
+    const all = own + bytes;
+    if (all > this.limit)
+      throw new PrivatemodeError(tooLarge, `more than ${this.limit} bytes (--max-buffered-bytes)`);
+    const { bufferedBytes } = this.#used;
+    const isAlone = bufferedBytes === own;
+    const most = isAlone || all <= SMALL ? this.limit : this.limit * FOR_LARGE;
+    if (bufferedBytes + bytes > most) {
+      // Not the same for all: they would all come back in the same second.
+      const retryAfter = randomInt(2, 6);
+      throw new PrivatemodeError(tooMany, `other ${what} use all the memory reserved for them`, {
+        retryAfter,
+      });
+    }
+    this.#used.bufferedBytes += bytes;
+  }
+
+  giveBack(bytes: number): void {
+    this.#used.bufferedBytes -= bytes;
+  }
+}
+
+/** The part of a budget that one request or response has. */
+export class Room {
+  readonly budget: MemoryBudget;
+  #bytes = 0;
+  #isOver = false;
+
+  constructor(budget: MemoryBudget) {
+    this.budget = budget;
+  }
+
+  /** Grows by that many bytes. Throws the codes of the budget. */
+  grow(bytes: number): void {
+    if (this.#isOver) return; // the client has left, and what still runs for it ends soon
+    this.budget.take(this.#bytes, bytes);
+    this.#bytes += bytes;
+  }
+
+  /** Grows to that many bytes in all, unless it has them. Throws the codes of the budget. */
+  growTo(bytes: number): void {
+    if (bytes > this.#bytes) this.grow(bytes - this.#bytes);
+  }
+
+  /** Gives all bytes back, for good. May be called more than once. */
+  release(): void {
+    this.#isOver = true;
+    this.budget.giveBack(this.#bytes);
+    this.#bytes = 0;
+  }
+}
+
+const FIRST_BYTES = 16 * 1024;
+
+/** A body that arrives in chunks, in one piece of memory, whose room grows with it. */
+export class CollectedBody {
+  length = 0;
+  readonly room: Room;
+  readonly #most: number;
+  #memory = Buffer.alloc(0);
+
+  /** `most`: the length that the head announces or, if it does not, the most that the body may have. */
+  constructor(room: Room, most: number) {
+    this.room = room;
+    this.#most = Math.min(most, room.budget.limit);
+  }
+
+  /**
+   * Copies the chunk behind the others. The memory doubles as the body arrives: what a head announces may
+   * never come. Throws the codes of the budget.
+   */
+  push(chunk: Uint8Array): void {
+    const needed = this.length + chunk.length;
+    if (needed > this.#memory.length) this.#grow(needed);
+    this.#memory.set(chunk, this.length);
+    this.length = needed;
+  }
+
+  #grow(needed: number): void {
+    const outgrown = this.#memory;
+    const doubled = Math.max(2 * outgrown.length, FIRST_BYTES);
+    const size = Math.max(needed, Math.min(doubled, this.#most));
+    this.room.grow(size - outgrown.length);
+    this.#memory = Buffer.allocUnsafeSlow(size);
+    this.#memory.set(outgrown.subarray(0, this.length));
+    releaseMemory(outgrown);
+  }
+
+  /** What has arrived, and no byte more; not a copy. */
+  bytes(): Buffer {
+    return this.#memory.subarray(0, this.length);
+  }
+
+  /** Frees the memory at once, and gives the room back. Nobody may read the bytes afterwards. */
+  release(): void {
+    releaseMemory(this.#memory);
+    this.#memory = Buffer.alloc(0);
+    this.room.release();
+  }
+}

@@ -1,0 +1,59 @@
+/** Reads a response of the service whole, within its limits. */
+import type { IncomingMessage } from 'node:http';
+import { Deadline } from '../clock.ts';
+import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
+import { brokenOff, stalled } from '../network/failures.ts';
+import type { Exchange } from './exchange.ts';
+import { CollectedBody } from './memory.ts';
+
+/** Bytes of the longest response that nothing authenticates: an error, or a list of models. */
+export const LONGEST_PLAIN = 1024 * 1024;
+/** Bytes of the longest encrypted response that is read whole. */
+export const LONGEST_SEALED = 128 * LONGEST_PLAIN;
+
+/**
+ * Resolves with the body of the response when all of it has arrived. Rejects with response_too_large if it is
+ * longer than `most` bytes, the codes of the memory of responses, the errors of a response that stalls or
+ * breaks off, and the reason of the exchange's signal. The response is destroyed then.
+ */
+export function readWhole(exchange: Exchange, response: IncomingMessage, most: number): Promise<Buffer> {
+  const { deps, signal } = exchange;
+  return new Promise((resolve, reject) => {
+    const settle = (failure?: Error): void => {
+      silence.cancel();
+      response.off('data', take);
+      response.off('end', settle);
+      response.off('close', broken);
+      signal.removeEventListener('abort', aborted);
+      if (failure === undefined) {
+        resolve(body.bytes());
+        return;
+      }
+      response.destroy();
+      reject(failure);
+    };
+    const take = (chunk: Uint8Array): void => {
+      silence.refresh();
+      exchange.heard(chunk.length);
+      try {
+        if (body.length + chunk.length > most) throw tooLarge(most);
+        body.push(chunk);
+      } catch (thrown) {
+        settle(asPrivatemodeError(thrown));
+      }
+    };
+    const broken = (): void => settle(brokenOff());
+    const aborted = (): void => settle(signal.reason);
+    const announced = Number(response.headers['content-length'] ?? most);
+    const body = new CollectedBody(exchange.responseRoom, Math.min(announced, most));
+    const silence = new Deadline(deps.clock, deps.settings.streamIdleTimeout, () => settle(stalled()));
+    if (signal.aborted) return aborted();
+    signal.addEventListener('abort', aborted);
+    response.on('data', take);
+    response.once('end', settle);
+    response.once('close', broken);
+  });
+}
+
+const tooLarge = (most: number): PrivatemodeError =>
+  new PrivatemodeError('response_too_large', `the response is longer than ${most} bytes`);
