@@ -5,8 +5,18 @@ import { PrivatemodeError } from '../errors.ts';
 
 /** The errors of each budget: others use it, or one body is larger than all of it. */
 const REFUSALS = {
-  uploads: { tooMany: 'too_many_uploads', tooLarge: 'body_too_large', what: 'request bodies' },
-  responses: { tooMany: 'too_many_responses', tooLarge: 'response_too_large', what: 'responses' },
+  uploads: {
+    tooMany: 'too_many_uploads',
+    tooLarge: 'body_too_large',
+    what: 'request bodies',
+    one: 'the body',
+  },
+  responses: {
+    tooMany: 'too_many_responses',
+    tooLarge: 'response_too_large',
+    what: 'responses',
+    one: 'the response',
+  },
 } as const;
 
 /** Bytes up to which a body counts as small. */
@@ -16,34 +26,42 @@ const FOR_LARGE = 7 / 8;
 
 /** A budget of bytes. Nobody waits for room: what finds none is refused, and its client tries again. */
 export class MemoryBudget {
-  readonly limit: number;
+  readonly #limit: number;
   readonly #of: keyof typeof REFUSALS;
   readonly #used: { bufferedBytes: number };
 
   /** `used`: where the budget keeps the number of bytes that are taken. */
   constructor(of: keyof typeof REFUSALS, limit: number, used = { bufferedBytes: 0 }) {
     this.#of = of;
-    this.limit = limit;
+    this.#limit = limit;
     this.#used = used;
   }
 
-  /** Takes `bytes` more for what has `own` bytes already. Throws the codes of REFUSALS. */
-  take(own: number, bytes: number): void {
-    const { tooMany, tooLarge, what } = REFUSALS[this.#of];
-    const all = own + bytes;
-    if (all > this.limit)
-      throw new PrivatemodeError(tooLarge, `more than ${this.limit} bytes (--max-buffered-bytes)`);
+  /**
+   * Takes `bytes` more for a body that has `own` bytes already; `wish` instead, if large bodies leave room for
+   * that. Returns how many. Throws the codes of REFUSALS.
+   */
+  take(own: number, bytes: number, wish = bytes): number {
+    const { tooMany, tooLarge, what, one } = REFUSALS[this.#of];
     const { bufferedBytes } = this.#used;
+    const forLarge = this.#limit * FOR_LARGE;
+    const all = own + bytes;
+    if (all > this.#limit)
+      throw new PrivatemodeError(
+        tooLarge,
+        `${one} is larger than ${this.#limit} bytes (--max-buffered-bytes)`,
+      );
     const isAlone = bufferedBytes === own;
-    const most = isAlone || all <= SMALL ? this.limit : this.limit * FOR_LARGE;
-    if (bufferedBytes + bytes > most) {
+    if (bufferedBytes + bytes > (isAlone || all <= SMALL ? this.#limit : forLarge)) {
       // Not the same for all: they would all come back in the same second.
       const retryAfter = randomInt(2, 6);
       throw new PrivatemodeError(tooMany, `other ${what} use all the memory reserved for them`, {
         retryAfter,
       });
     }
-    this.#used.bufferedBytes += bytes;
+    const taken = bufferedBytes + wish <= forLarge ? wish : bytes;
+    this.#used.bufferedBytes += taken;
+    return taken;
   }
 
   giveBack(bytes: number): void {
@@ -53,19 +71,20 @@ export class MemoryBudget {
 
 /** The part of a budget that one request or response has. */
 export class Room {
-  readonly budget: MemoryBudget;
+  readonly #budget: MemoryBudget;
   #bytes = 0;
   #isOver = false;
 
   constructor(budget: MemoryBudget) {
-    this.budget = budget;
+    this.#budget = budget;
   }
 
-  /** Grows by that many bytes. Throws the codes of the budget. */
-  grow(bytes: number): void {
-    if (this.#isOver) return; // the client has left, and what still runs for it ends soon
-    this.budget.take(this.#bytes, bytes);
-    this.#bytes += bytes;
+  /** Grows by that many bytes, or by `wish`. Returns by how many. Throws the codes of the budget. */
+  grow(bytes: number, wish = bytes): number {
+    if (this.#isOver) return bytes; // the client has left, and what still runs for it ends soon
+    const taken = this.#budget.take(this.#bytes, bytes, wish);
+    this.#bytes += taken;
+    return taken;
   }
 
   /** Grows to that many bytes in all, unless it has them. Throws the codes of the budget. */
@@ -76,7 +95,7 @@ export class Room {
   /** Gives all bytes back, for good. May be called more than once. */
   release(): void {
     this.#isOver = true;
-    this.budget.giveBack(this.#bytes);
+    this.#budget.giveBack(this.#bytes);
     this.#bytes = 0;
   }
 }
@@ -93,7 +112,7 @@ export class CollectedBody {
   /** `most`: the length that the head announces or, if it does not, the most that the body may have. */
   constructor(room: Room, most: number) {
     this.room = room;
-    this.#most = Math.min(most, room.budget.limit);
+    this.#most = most;
   }
 
   /**
@@ -109,9 +128,9 @@ export class CollectedBody {
 
   #grow(needed: number): void {
     const outgrown = this.#memory;
-    const doubled = Math.max(2 * outgrown.length, FIRST_BYTES);
-    const size = Math.max(needed, Math.min(doubled, this.#most));
-    this.room.grow(size - outgrown.length);
+    const doubled = Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most);
+    const more = needed - outgrown.length;
+    const size = outgrown.length + this.room.grow(more, Math.max(more, doubled - outgrown.length));
     this.#memory = Buffer.allocUnsafeSlow(size);
     this.#memory.set(outgrown.subarray(0, this.length));
     releaseMemory(outgrown);

@@ -2,10 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { clockWith } from '../../lib/clock.ts';
-import { createResponseBudget } from '../../lib/gateway/memory-budget.ts';
 import { createTranslator } from '../../lib/responses-api/translator.ts';
-import { TIMES } from '../../lib/times.ts';
 import { ask as askStack } from '../faults/ask.ts';
 import {
   answerTo,
@@ -37,10 +34,9 @@ interface Scene extends Fixture {
 }
 
 /** Models are named by the MiB of their answers, which are twice as large on the wire. */
-async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWait = 20_000): Promise<Scene> {
+async function scene(t: TestContext, framing: 'announced' | 'chunked'): Promise<Scene> {
   const fixture = await gatewayFixture(t, {
     settings: { maxBufferedBytes: 28 * MIB },
-    times: { memoryWait },
   });
   const { upstream, client, gateway } = fixture;
   upstream.on(async (scripted) => {
@@ -77,42 +73,8 @@ async function scene(t: TestContext, framing: 'announced' | 'chunked', memoryWai
 const asking = (mebibytes: number, members: object = {}): Buffer =>
   post(chatBody({ ...members, model: `${mebibytes}` }));
 
-it('a growing response can take all of the memory of responses once no other response holds any', async () => {
-  const counters = { bufferedBytes: 0 };
-  const budget = createResponseBudget(80 * MIB, {
-    counters,
-    clock: clockWith({ ...TIMES, memoryWait: 5_000 }),
-  });
-  const { signal } = new AbortController();
-  const [growing, other] = [budget.open(), budget.open()];
-  await growing.reserve(60 * MIB, signal);
-  await other.reserve(10 * MIB, signal);
-  const more = growing.reserve(18 * MIB, signal);
-  other.release();
-  await more;
-  assert.equal(counters.bufferedBytes, 78 * MIB);
-  await assert.rejects(growing.reserve(3 * MIB, signal), { code: 'response_too_large' });
-  growing.release();
-  assert.equal(counters.bufferedBytes, 0);
-});
-
 describe('whole responses', { timeout: 600_000 }, () => {
   for (const framing of ['announced', 'chunked'] as const) {
-    it(`(${framing}) wait for memory that others hold, and are sent completely once it is free`, async (t) => {
-      const { holder, sending, gateway, upstream } = await scene(t, framing);
-      const holding = await holder(12);
-      const second = sending(asking(6));
-      await eventually('the request at the service', () => upstream.requests.length === 2);
-      await new Promise((later) => setTimeout(later, 300));
-      assert.equal(second.received(), '');
-      assert.ok(gateway.heldResponses.bufferedBytes <= 28 * MIB, 'more is held than may be');
-      holding.socket.resume();
-      assert.equal((await answerTo(holding)).complete, true);
-      const answer = await answerTo(second);
-      assert.deepEqual([answer.status, answer.complete], [200, true]);
-      assert.ok(answer.body.length > 6 * MIB);
-    });
-
     it(`(${framing}) become 502 response_too_large if they are larger than all of the memory`, async (t) => {
       const { ask } = await scene(t, framing);
       const answer = await ask(asking(15));
@@ -121,35 +83,17 @@ describe('whole responses', { timeout: 600_000 }, () => {
     });
   }
 
-  it('become 503 with Retry-After after too long a wait; small ones and streams do not wait', async (t) => {
-    const { holder, ask, gateway } = await scene(t, 'chunked', 300);
+  it('become 503 with Retry-After if others hold the memory; small ones and streams do not', async (t) => {
+    const { holder, ask, gateway } = await scene(t, 'chunked');
     const holding = await holder(12);
     const answer = await ask(asking(6));
-    assert.deepEqual(
-      [answer.status, codeOf(answer), answer.headers['retry-after']],
-      [503, 'too_many_responses', '2'],
-    );
-    assert.match(answer.body, /--max-buffered-bytes/);
+    assert.deepEqual([answer.status, codeOf(answer)], [503, 'too_many_responses']);
+    assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
     assert.equal((await ask(asking(0))).status, 200);
     assert.equal((await ask(asking(0, { stream: true }))).status, 200);
-    const failed = gateway.logLines
-      .map((line) => JSON.parse(line))
-      .find(({ msg }) => msg === 'Request failed');
-    assert.equal(failed.code, 'too_many_responses');
     holding.socket.destroy();
     await eventually('the memory to be free', () => gateway.heldResponses.bufferedBytes === 0);
     assert.equal((await ask(asking(6))).status, 200);
-  });
-
-  it('no longer wait for memory when their clients leave', async (t) => {
-    const { holder, sending, gateway, upstream } = await scene(t, 'chunked');
-    const holding = await holder(12);
-    const leaving = sending(asking(6));
-    await eventually('the request at the service', () => upstream.requests.length === 2);
-    leaving.socket.destroy();
-    await eventually('the end of the exchange', () => gateway.active() === 1);
-    holding.socket.destroy();
-    await eventually('the end of the exchange', () => gateway.active() === 0);
   });
 
   it('are bounded by --max-buffered-bytes', async (t) => {
@@ -174,7 +118,6 @@ describe('memory for the parts of a request that its translated response repeats
   it('is reserved before the request is sent, and freed when the client leaves', async (t) => {
     const { gateway, upstream, client, sending } = await gatewayFixture(t, {
       settings: { maxBufferedBytes: MIB },
-      times: { memoryWait: 100 },
       deps: { createTranslator },
     });
     upstream.on(async (scripted) => {

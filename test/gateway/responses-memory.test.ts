@@ -55,7 +55,6 @@ async function growthOf(request: Buffer): Promise<number> {
       firstByteTimeout: 60_000,
       streamIdleTimeout: 60_000,
     },
-    times: { memoryWait: 1_000 },
   };
   const child = fork(CHILD, [JSON.stringify(options)], { execArgv: [] });
   const sockets: Socket[] = [];

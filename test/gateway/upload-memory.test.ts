@@ -1,7 +1,4 @@
-/**
- * Uploads that share bounded memory, through the whole gateway: who waits, who is refused, and when it is
- * free again.
- */
+/** Uploads that share bounded memory, through the whole gateway: who is refused, and when it is free again. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -26,125 +23,96 @@ import {
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
 
-const BUDGET = 100_000;
-/** A client whose body is announced with that length, and does not come. */
-async function announced({ client, gateway }: Fixture, length: number): Promise<RawClient> {
-  const asking = client();
-  const before = gateway.active();
-  asking.send(post('{', { headers: [`Content-Length: ${length}`] }));
-  await eventually('the request', () => gateway.active() === before + 1);
-  return asking;
-}
-
-const scene = async (t: Parameters<typeof gatewayFixture>[0], memoryWait = 20_000): Promise<Fixture> => {
-  const fixture = await gatewayFixture(t, {
-    settings: { maxBufferedBytes: BUDGET },
-    times: { memoryWait },
-  });
-  fixture.upstream.answers(completion);
-  return fixture;
-};
+const MIB = 1024 * 1024;
 
 const chunked = (body: string): Buffer =>
   post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, { headers: ['Transfer-Encoding: chunked'] });
 
+/** A prompt of that many bytes. */
+const prompt = (bytes: number): string => chatBody({ user: 'x'.repeat(bytes) });
+
+async function scene(t: Parameters<typeof gatewayFixture>[0], maxBufferedBytes: number): Promise<Fixture> {
+  const fixture = await gatewayFixture(t, { settings: { maxBufferedBytes, maxBodyBytes: 64 * MIB } });
+  fixture.upstream.answers(completion);
+  return fixture;
+}
+
+/** A client that announces 64 MiB, of which so many bytes come. */
+async function slowUpload({ sending, gateway }: Fixture, bytes: number): Promise<RawClient> {
+  const before = gateway.counters.bufferedBytes;
+  const asking = sending(post('x'.repeat(bytes), { headers: [`Content-Length: ${64 * MIB}`] }));
+  await eventually('its bytes', () => gateway.counters.bufferedBytes >= before + bytes);
+  return asking;
+}
+
 describe('uploads that share bounded memory', { concurrency: true, timeout: 600_000 }, () => {
-  it('reserve their announced length, and free it once the response has begun', async (t) => {
-    const { gateway, upstream, client } = await scene(t);
-    const sent = Promise.withResolvers<void>();
+  it('hold their memory until the response has begun, because a second attempt may need it', async (t) => {
+    const { gateway, upstream, client } = await scene(t, MIB);
     const freed = Promise.withResolvers<void>();
+    const sent = Promise.withResolvers<void>();
     upstream.on(async (scripted) => {
-      const body = await scripted.body();
+      const sealed = sealedAnswers(await scripted.body());
       await sent.promise;
-      const sealed = sealedAnswers(body);
       await scripted.write(STREAM_HEAD + chunkOf(sealed.chunk('hel')));
       await freed.promise;
       await scripted.write(chunkOf(sealed.chunk('lo', 'stop')) + chunkOf(DONE) + LAST_CHUNK);
     });
     const asking = client();
     const body = chatBody({ user: 'x'.repeat(50_000), stream: true });
-    const request = post(body);
-    asking.send(request.subarray(0, -10));
-    await eventually('the reservation', () => gateway.counters.bufferedBytes === body.length);
-    asking.send(request.subarray(-10));
+    asking.send(post(body));
     await eventually('the request', () => upstream.requests[0]?.complete === true);
-    assert.equal(gateway.counters.bufferedBytes, body.length, 'a second attempt may need it');
+    assert.equal(gateway.counters.bufferedBytes, body.length);
     sent.resolve();
-    await eventually(
-      'the memory to be free while the answer comes',
-      () => gateway.counters.bufferedBytes === 0,
-    );
+    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
     assert.equal(gateway.active(), 1);
     freed.resolve();
     assert.equal((await answerTo(asking)).status, 200);
   });
 
-  it('wait unread for each other if there is not enough memory', async (t) => {
-    const fixture = await scene(t);
-    const { gateway, client, upstream } = fixture;
-    const holding = await announced(fixture, 90_000);
-    const waiting = client();
-    const body = chatBody({ user: 'x'.repeat(50_000) });
-    waiting.send(post(body));
-    await eventually('the request', () => gateway.active() === 2);
-    assert.equal(gateway.counters.bufferedBytes, 90_000);
-    assert.equal(upstream.requests.length, 0);
-    holding.socket.destroy();
-    assert.equal((await answerTo(waiting)).status, 200);
+  it('cost nobody else a turn while they are slow: what is announced is not held', async (t) => {
+    const fixture = await scene(t, 64 * MIB);
+    const slow = [
+      await slowUpload(fixture, MIB),
+      await slowUpload(fixture, MIB),
+      await slowUpload(fixture, MIB),
+    ];
+    const turns = Array.from({ length: 4 }, () => fixture.ask(post(prompt(2 * MIB))));
+    for (const turn of await Promise.all(turns)) assert.equal(turn.status, 200);
+    for (const { socket } of slow) socket.destroy();
   });
 
-  it('get 503 with Retry-After after too long a wait, and nothing is sent', async (t) => {
-    const fixture = await scene(t, 100);
-    const { sending } = fixture;
-    await announced(fixture, 90_000);
-    const waiting = sending(post(chatBody({ user: 'x'.repeat(50_000) })));
-    const answer = await answerTo(waiting);
-    assertError(answer, 503, 'too_many_uploads');
-    assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
-    assert.equal(fixture.upstream.connections.total, 0);
-  });
-
-  it('get 503 without a wait if their length is unknown and there is not enough memory', async (t) => {
-    const fixture = await scene(t);
-    const { sending } = fixture;
-    await announced(fixture, 90_000);
-    const asking = sending(chunked(chatBody({ user: 'x'.repeat(50_000) })));
-    const answer = await answerTo(asking);
-    assertError(answer, 503, 'too_many_uploads');
-    assert.match(answer.headers['retry-after'] ?? '', /^[1-9]$/);
+  it('get 503 with Retry-After at once if there is no memory, and nothing is sent', async (t) => {
+    const fixture = await scene(t, 8 * MIB);
+    const slow = await slowUpload(fixture, 6 * MIB);
+    for (const request of [post(prompt(2 * MIB)), chunked(prompt(2 * MIB))]) {
+      const answer = await fixture.ask(request);
+      assertError(answer, 503, 'too_many_uploads');
+      assert.match(answer.headers['retry-after'] ?? '', /^[2-5]$/);
+    }
+    assert.equal(fixture.upstream.requests.length, 0);
+    slow.socket.destroy();
   });
 
   it('get 413 if they are larger than all of the memory, announced or not', async (t) => {
-    const { ask } = await scene(t);
-    const body = chatBody({ user: 'x'.repeat(BUDGET) });
-    for (const request of [post(body), chunked(body)]) {
+    const { ask } = await scene(t, 100_000);
+    for (const request of [post(prompt(100_000)), chunked(prompt(100_000))]) {
       const answer = await ask(request);
       assertError(answer, 413, 'body_too_large');
       assert.match(answer.body, /--max-buffered-bytes/);
     }
   });
 
-  it('leave nothing reserved when their client leaves before, while or after they are read', async (t) => {
-    const fixture = await scene(t);
-    const { gateway, sending, upstream } = fixture;
-    const holding = await announced(fixture, 90_000);
-    const waiting = await announced(fixture, 50_000);
-    waiting.socket.destroy();
-    await eventually('the end of the request that waits', () => gateway.active() === 1);
-    const growing = sending(post('5\r\n{"mod\r\n', { headers: ['Transfer-Encoding: chunked'] }));
-    await eventually('the chunk to be counted', () => gateway.counters.bufferedBytes === 90_005);
-    for (const { socket } of [holding, growing]) socket.destroy();
+  it('leave nothing reserved when they are refused, or their client leaves while or after they are read', async (t) => {
+    const fixture = await scene(t, MIB);
+    const { gateway, sending, upstream, ask } = fixture;
+    assert.equal((await ask(post('{"model":1}'))).status, 400);
+    const growing = await slowUpload(fixture, 20_000);
+    growing.socket.destroy();
     await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
     upstream.on(() => {});
     const answered = sending(post());
     await eventually('the request', () => upstream.requests[0]?.complete === true);
     answered.socket.destroy();
-    await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
-  });
-
-  it('leave nothing reserved when they are refused', async (t) => {
-    const { gateway, ask } = await scene(t);
-    assert.equal((await ask(post('{"model":1}'))).status, 400);
     await eventually('the memory to be free', () => gateway.counters.bufferedBytes === 0);
   });
 });

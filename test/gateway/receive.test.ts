@@ -1,0 +1,133 @@
+/** Receiving a body, by itself: its rate, who ends it, and what is left of it. */
+import assert from 'node:assert/strict';
+import { EventEmitter, getEventListeners, once } from 'node:events';
+import { Readable } from 'node:stream';
+import { describe, it } from 'node:test';
+import type { Clock } from '../../lib/clock.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { ClientGone, type Exchange } from '../../lib/gateway/exchange.ts';
+import { MemoryBudget, Room } from '../../lib/gateway/memory.ts';
+import { receive as receiveBody } from '../../lib/gateway/receive.ts';
+import { RequestStats } from '../../lib/observe/counters.ts';
+import type { BodyReader } from '../../lib/pipeline/request-body.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
+
+const asText: BodyReader<{ text: string }> = (bytes) => ({ text: bytes.toString() });
+
+function receive(
+  req: Readable,
+  {
+    read = asText,
+    signal = new AbortController().signal,
+    clock = createFakeClock(),
+    minUploadRate = 0,
+  }: {
+    read?: BodyReader<{ text: string }>;
+    signal?: AbortSignal;
+    clock?: Clock;
+    minUploadRate?: number;
+  } = {},
+) {
+  const used = { bufferedBytes: 0 };
+  const stats = new RequestStats();
+  const exchange = {
+    deps: { clock, settings: { maxBodyBytes: 1_000_000, minUploadRate } },
+    req: Object.assign(req, { headers: {} }),
+    res: new EventEmitter(),
+    requestRoom: new Room(new MemoryBudget('uploads', 1_000_000, used)),
+    stats,
+    signal,
+    received(chunk: Uint8Array) {
+      stats.bytes.fromClient += chunk.length;
+    },
+  };
+  return { body: receiveBody(exchange as unknown as Exchange, read), used };
+}
+
+/** Receives a body of which so many bytes come in each second; resolves with the code of its refusal. */
+async function uploaded(bytesInEachSecond: readonly number[], minUploadRate: number): Promise<string> {
+  const clock = createFakeClock();
+  const req = new Readable({ read() {} });
+  const outcome = receive(req, { clock, minUploadRate }).body.then(
+    () => 'received',
+    (thrown: PrivatemodeError) => thrown.code,
+  );
+  for (const bytes of bytesInEachSecond) {
+    if (bytes > 0) req.push(Buffer.alloc(bytes));
+    await clock.advance(1_000);
+  }
+  req.push(null);
+  return outcome;
+}
+
+describe('the minimum upload rate, measured over ten seconds', () => {
+  it('refuses a body below it', async () => {
+    assert.equal(await uploaded(Array<number>(11).fill(900), 1_000), 'upload_too_slow');
+  });
+
+  it('refuses a body that begins fast and then falls below it, although its average suffices', async () => {
+    assert.equal(await uploaded([50_000, ...Array<number>(20).fill(20)], 1_000), 'upload_too_slow');
+  });
+
+  it('accepts a body above it, however long it takes', async () => {
+    assert.equal(await uploaded(Array<number>(60).fill(1_100), 1_000), 'received');
+  });
+
+  it('does not judge the first ten seconds, and with a rate of 0 nothing', async () => {
+    assert.equal(await uploaded(Array<number>(9).fill(0), 1_000), 'received');
+    assert.equal(await uploaded(Array<number>(100).fill(0), 0), 'received');
+  });
+});
+
+describe('a body that is received', () => {
+  it('leaves no listeners on the request, and its memory is given back when it is released', async () => {
+    const req = Readable.from([Buffer.from('a pro'), Buffer.from('mpt')], { objectMode: false });
+    const { body, used } = receive(req);
+    const { text, release } = await body;
+    assert.deepEqual([text, used.bufferedBytes > 0], ['a prompt', true]);
+    for (const event of ['data', 'end', 'close']) assert.equal(req.listenerCount(event), 0, event);
+    release();
+    assert.equal(used.bufferedBytes, 0);
+  });
+
+  it('gives its memory back when it is refused', async () => {
+    const refusal = new PrivatemodeError('invalid_json', 'no');
+    const refusals: readonly BodyReader<{ text: string }>[] = [
+      () => {
+        throw refusal;
+      },
+      () => Promise.reject(refusal),
+    ];
+    for (const read of refusals) {
+      const { body, used } = receive(Readable.from([Buffer.alloc(9)]), { read });
+      await assert.rejects(body, refusal);
+      assert.equal(used.bufferedBytes, 0);
+    }
+  });
+
+  it('is given up if the signal aborts before or during its arrival, and leaves no listener on the signal', async () => {
+    const reason = new Error('shut down');
+    const { body: late } = receive(new Readable({ read() {} }), { signal: AbortSignal.abort(reason) });
+    await assert.rejects(late, reason);
+    const control = new AbortController();
+    const req = new Readable({ read() {} });
+    const { body } = receive(req, { signal: control.signal });
+    req.push('half a pro');
+    control.abort(reason);
+    await assert.rejects(body, reason);
+    assert.equal(getEventListeners(control.signal, 'abort').length, 0);
+  });
+
+  it('is given up if the client leaves before its end, or has left before its reading begins', async () => {
+    const leaving = new Readable({ read() {} });
+    const { body } = receive(leaving);
+    leaving.push('half a pro');
+    leaving.destroy();
+    await assert.rejects(body, ClientGone);
+    const gone = new Readable({ read() {} });
+    const closed = once(gone, 'close');
+    gone.destroy();
+    await closed;
+    await assert.rejects(receive(gone).body, ClientGone);
+  });
+});
