@@ -91,11 +91,8 @@ export const TIMES = Object.freeze({
   keepAliveProbe: 1_000,
 
   // One request of an application (lib/gateway)
-  /** A body waits this long for memory. */
-  memoryWait: 10_000,
-  /** The rate of an upload is measured over this time, and first judged after it. */
-  uploadGrace: 10_000,
-  uploadLook: 1_000,
+  /** The rate of an upload is measured over this time, again and again. */
+  uploadSpan: 10_000,
   /** A client that takes nothing of its response for this long loses it. */
   readerWait: 600_000,
   /** The rest of an upload is read for this long once its response is complete. */

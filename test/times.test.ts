@@ -65,7 +65,6 @@ const IN_ORDER: readonly (readonly [times: readonly number[], why: string])[] = 
   [[t.keepAliveProbe, t.warmRenew + t.warmLook, MINUTE], 'docs/network.md: idle for less than 60 s'],
   [[t.warmFirstBackoff, t.warmLongestBackoff], 'a backoff grows'],
 
-  [[t.uploadLook, t.uploadGrace], 'a rate is measured over several looks'],
   [[t.headLook, t.headTimeout, node.headersTimeout], 'a late head is found, sooner than by Node'],
   [[node.keepAliveTimeout, MINUTE, t.keepAliveTimeout], 'load balancers keep idle connections for 60 s'],
   [[node.keepAliveTimeout, t.relayKeepAlive], 'an agent that thinks for a while keeps its connection'],

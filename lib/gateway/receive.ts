@@ -31,7 +31,7 @@ export async function receive<T extends object>(
   try {
     await collect(exchange, body);
     exchange.stats.uploadedAt = performance.now();
-    const hold = (bytes: number): void => room.grow(bytes);
+    const hold = (bytes: number): void => void room.grow(bytes);
     const result = read(body.bytes(), { hold, pause: turnsOf(exchange) });
     const facts = result instanceof Promise ? await result : result;
     return { ...facts, release: () => body.release() };
@@ -68,10 +68,10 @@ function collect(exchange: Exchange, body: CollectedBody): Promise<void> {
     const aborted = (): void => settle(signal.reason);
     // Not the average since the start: a client with a fast beginning could then trickle for an hour.
     let before = 0;
-    const { uploadGrace } = deps.clock.times;
-    const stopLooking = every(deps.clock, uploadGrace, () => {
+    const { uploadSpan } = deps.clock.times;
+    const stopLooking = every(deps.clock, uploadSpan, () => {
       const { fromClient } = stats.bytes;
-      if (fromClient - before < (minUploadRate * uploadGrace) / 1000) {
+      if (fromClient - before < (minUploadRate * uploadSpan) / 1000) {
         const message = `the body arrives slower than ${minUploadRate} bytes/s`;
         settle(new PrivatemodeError('upload_too_slow', message));
       }

@@ -69,7 +69,7 @@ export type Listener = Awaited<ReturnType<typeof listen>>;
  * Node's own limits fit browsers and small forms; they would end long uploads and streams that last minutes.
  */
 const SERVER_OPTIONS = {
-  requestTimeout: 0, // lib/gateway/receive-body.ts enforces a minimum rate instead
+  requestTimeout: 0, // lib/gateway/receive.ts enforces a minimum rate instead
   maxHeaderSize: 64 * 1024,
   insecureHTTPParser: false,
   requireHostHeader: false, // lib/gateway/admission.ts refuses it, in the error format of the API
@@ -197,7 +197,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     else res.writeHead(505, MALFORMED).end();
   });
   server.on('checkExpectation', (_req, res) => res.writeHead(417, MALFORMED).end());
-  // lib/gateway/receive-body.ts sends 100 Continue when it wants the body of an admitted request.
+  // lib/gateway/receive.ts sends 100 Continue when it wants the body of an admitted request.
   server.on('checkContinue', (req, res) => server.emit('request', req, res));
   refuseMalformed(server, connections, clock, options.onWrongScheme);
 

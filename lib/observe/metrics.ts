@@ -29,7 +29,7 @@ export interface RequestObservation {
   /** Name of the client in the file of --clients; undefined without that flag. */
   readonly client?: string | undefined;
   readonly requestId: string;
-  /** As in the log: lib/gateway/request-log.ts. */
+  /** As in the log: lib/gateway/end-of-request.ts. */
   readonly outcome: string;
   /** ms; undefined if nothing was streamed. */
   readonly firstTokenMs: number | undefined;

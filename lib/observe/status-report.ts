@@ -40,7 +40,7 @@ export interface FinishedRequest {
   readonly endpoint: string;
   readonly model: string | null;
   readonly status: number | null;
-  /** As in the log: lib/gateway/request-log.ts. */
+  /** As in the log: lib/gateway/end-of-request.ts. */
   readonly outcome: string;
   readonly code: string | null;
   readonly durationMs: number;
