@@ -5,7 +5,6 @@
 import type { IncomingMessage, OutgoingHttpHeaders } from 'node:http';
 import { errorResponse } from '../api/error-response.ts';
 import { asPrivatemodeError, ERRORS, PrivatemodeError } from '../errors.ts';
-import { piecesOf } from '../pipeline/pieces.ts';
 import { ClientGone, type Exchange } from './exchange.ts';
 
 /**
@@ -39,50 +38,21 @@ export function respondError(
   respondWhole(exchange, { status: response.status, headers: whole, body: response.body });
 }
 
-/** Writes a whole response now, even while the request body is still arriving. */
+/**
+ * Writes a whole response now, even while the request body is still arriving. `body`: undefined for a
+ * response that has none (204).
+ */
 export function respondWhole(
   exchange: Exchange,
-  { status, headers, ...given }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
+  { status, headers, body }: { status: number; headers: OutgoingHttpHeaders; body?: string | Uint8Array },
 ): void {
-  const { res } = exchange;
+  const { req, res } = exchange;
   if (res.headersSent || res.destroyed) return;
-  const body = Buffer.from(given.body ?? '');
-  const hasBody = status !== 204 && status !== 304;
-  beginWhole(exchange, { status, headers, length: hasBody ? body.length : undefined });
-  finishWhole(exchange, hasBody ? body : Buffer.alloc(0));
-}
-
-/**
- * Writes the head of a whole response. `length`: bytes of its body; undefined: it has none. finishWhole
- * writes the body.
- */
-export function beginWhole(
-  { req, res }: Exchange,
-  { status, headers, length }: { status: number; headers: OutgoingHttpHeaders; length: number | undefined },
-): void {
-  if (length !== undefined) headers['content-length'] = length;
+  if (body !== undefined) headers['content-length'] = Buffer.byteLength(body);
   if (isArriving(req)) headers['connection'] = 'close';
   res.writeHead(status, headers);
-}
-
-/**
- * Writes the body of a whole response as fast as the client takes it, and ends the response. Each write has
- * 64 KiB at most, so that a slow client has its time for each.
- */
-export function finishWhole(exchange: Exchange, body: Uint8Array): void {
-  const { req, res } = exchange;
-  const pieces = req.method === 'HEAD' ? [] : piecesOf(body);
-  let written = 0;
-  function next(): void {
-    while (written < pieces.length) {
-      if (res.destroyed) return;
-      if (res.write(pieces[written++])) continue;
-      res.once('drain', next);
-      return;
-    }
-    endAfterUpload(exchange);
-  }
-  next();
+  if (body !== undefined && req.method !== 'HEAD') res.write(body);
+  endAfterUpload(exchange);
 }
 
 /**

@@ -10,7 +10,7 @@ import type { UpstreamResponse } from '../network/upstream.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody } from '../pipeline/decrypt-body.ts';
 import type { Attempt, Exchange, ForwardedExchange } from './exchange.ts';
-import { beginWhole, finishWhole, respondError } from './own-response.ts';
+import { respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, LONGEST_SEALED, readWhole } from './read-whole.ts';
 import { type Requested, respondStream } from './respond-stream.ts';
 
@@ -162,9 +162,8 @@ function giveWhole(
   const { body } = given;
   const status = upstream.response.statusCode as number;
   exchange.decrypted(body.length);
-  beginWhole(exchange, { status, headers: headersOf(exchange, upstream, given), length: body.length });
+  respondWhole(exchange, { status, headers: headersOf(exchange, upstream, given), body });
   exchange.done(status);
-  finishWhole(exchange, body);
 }
 
 /** The headers of the response to the application. `authenticated`: whether its body is. */
