@@ -152,7 +152,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',
-  'test/gateway/hostile-pieces.test.ts': 'it measures memory',
   'test/gateway/responses-memory.test.ts': 'it starts programs',
   'test/gateway/shutdown.test.ts': 'it starts programs',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
