@@ -130,6 +130,27 @@ describe('the end of a response', { concurrency: true }, () => {
     });
   }
 
+  for (const [prompt, isWhole] of [
+    [['a', 'b'], true],
+    [['a', 'b', 'c'], false],
+  ] as const) {
+    it(`a completions stream with two finished choices ${isWhole ? 'is whole' : 'breaks off'} for ${prompt.length} prompts`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const head = { id: 'cmpl-1', object: 'text_completion', created: 1, model: 'm' };
+        const events = [0, 1].map((index) =>
+          sealed.event({ ...head, choices: [{ index, text: 'x', logprobs: null, finish_reason: 'stop' }] }),
+        );
+        await scripted.write(STREAM_HEAD + [...events, DONE].map(chunked).join('') + LAST_CHUNK);
+      });
+      const body = chatBody({ messages: undefined, stream: true, prompt });
+      const answer = await ask(post(body, { path: '/v1/completions' }));
+      assert.equal(answer.complete && answer.body.endsWith(DONE), isWhole);
+      assert.equal(answer.body.includes('"code":"stream_unfinished"'), !isWhole);
+    });
+  }
+
   it('a list of models that breaks off does not look complete to the client', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     upstream.on(async (scripted) => {
