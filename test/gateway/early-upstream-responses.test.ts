@@ -130,3 +130,30 @@ describe('the head of a stream', () => {
     await asking.until(/data: \[DONE\]/);
   });
 });
+
+describe('the connection to the service', { concurrency: true, timeout: 600_000 }, () => {
+  const endless = 'Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n';
+  const refused: [name: string, head: string, code: string][] = [
+    ['a redirect', 'HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 'upstream_redirect'],
+    ['a compressed answer', 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n', 'response_malformed'],
+    ['an answer in clear', 'HTTP/1.1 200 OK\r\nPrivatemode-Encrypted: false\r\n', 'response_not_encrypted'],
+    [
+      'an answer of another kind',
+      'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n',
+      'response_malformed',
+    ],
+  ];
+  for (const [name, head, code] of refused) {
+    it(`is closed during ${name} that never ends`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const over = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(head + endless);
+        void scripted.closed.then(over.resolve);
+      });
+      assertError(await ask(post()), 502, code);
+      await over.promise;
+    });
+  }
+});

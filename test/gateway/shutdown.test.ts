@@ -12,10 +12,11 @@ import { dirname, join } from 'node:path';
 import { after, before, describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
+import { PrivatemodeError } from '../../lib/errors.ts';
 import { listen } from '../../lib/listener/listen.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import type { Times } from '../../lib/times.ts';
-import { fakeSession } from '../support/doors/gateway.ts';
+import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   assertError,
@@ -43,6 +44,7 @@ import {
 } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
+const SHUTDOWN = new PrivatemodeError('shutting_down', 'the grace is over');
 const STREAMING = chatBody({ stream: true });
 
 /** Begins an answer, and ends it when `go` resolves. */
@@ -254,6 +256,41 @@ describe('shutdown', () => {
     for (let before = -1; before !== written; await delay(300)) before = written;
     const took = await drained(gateway, 100);
     assert.ok(took > 1_500 && took < WITHOUT_IT, `${took} ms`);
+  });
+});
+
+describe('the signal of a shutdown', { concurrency: true }, () => {
+  it('ends a stream if the shutdown fires while its response begins', async (t) => {
+    const terminate = new AbortController();
+    const { upstream, ask } = await gatewayFixture(t, {
+      deps: { terminate: terminate.signal },
+      wrapUpstream: (real) => ({
+        ...real,
+        async send(res, attempt) {
+          const answered = await real.send(res, attempt);
+          terminate.abort(SHUTDOWN);
+          return answered;
+        },
+      }),
+    });
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+    });
+    assert.match((await ask(post(STREAMING))).body, /"code":"shutting_down"/);
+  });
+
+  it('keeps a request from being sent if the shutdown fires before', async (t) => {
+    const terminate = new AbortController();
+    const session = fakeSession({
+      async acquire() {
+        terminate.abort(SHUTDOWN);
+        return EPOCH;
+      },
+    });
+    const { upstream, ask } = await gatewayFixture(t, { session, deps: { terminate: terminate.signal } });
+    assertError(await ask(get('/v1/models')), 503, 'shutting_down');
+    assert.equal(upstream.requests.length, 0);
   });
 });
 
