@@ -6,6 +6,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -21,7 +23,9 @@ import {
   chatStream,
   chunked,
   completion,
+  DONE,
   http,
+  LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
@@ -225,5 +229,41 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
         [400, 1],
       ],
     );
+  });
+
+  it('counts the wait for a verified secret as time that the proxy adds, after the last byte of the upload', async (t) => {
+    const secret = Promise.withResolvers<typeof EPOCH>();
+    const { gateway, sending } = await gatewayFixture(t, {
+      answers: completion,
+      session: fakeSession({ acquire: () => secret.promise }),
+    });
+    const client = sending(post());
+    await eventually('the request', () => gateway.active() === 1);
+    await delay(50); // in which the upload ends
+    const verifiedAt = performance.now();
+    secret.resolve(EPOCH);
+    await answerTo(client);
+    const { stats } = await eventually('an observation', () => gateway.observations[0]);
+    const { uploadedAt = Number.NaN, sentAt = Number.NaN } = stats;
+    assert.ok(uploadedAt <= verifiedAt && sentAt >= verifiedAt, `${uploadedAt}, ${verifiedAt}, ${sentAt}`);
+  });
+
+  it('counts the events of a stream one by one while it runs, although they came in one piece', async (t) => {
+    const { gateway, upstream, sending } = await gatewayFixture(t);
+    const rest = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      const first = ['a', 'b', 'c'].map((text) => sealed.chunk(text)).join('');
+      await scripted.write(STREAM_HEAD + chunked(first));
+      await rest.promise;
+      await scripted.write(chunked(sealed.chunk('d', 'stop') + DONE) + LAST_CHUNK);
+    });
+    const client = sending(post(STREAMING));
+    await client.until(/"c"/);
+    assert.equal(gateway.events(), 3);
+    rest.resolve();
+    await answerTo(client);
+    const { stats } = await eventually('an observation', () => gateway.observations[0]);
+    assert.deepEqual([stats.events, gateway.events()], [5, 0]);
   });
 });
