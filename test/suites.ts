@@ -153,7 +153,6 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',
   'test/gateway/responses-memory.test.ts': 'it starts programs',
-  'test/gateway/shutdown.test.ts': 'it starts programs',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/gateway/time-limits.test.ts': 'it waits',
   'test/config/inherited-socket.test.ts': 'it starts the program',

@@ -77,22 +77,16 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
 }
 
 describe('the gateway, before it sends anything,', { concurrency: true }, () => {
-  const refused: [what: string, status: number, code: ErrorCode, request: Buffer, words?: RegExp][] = [
-    ['a body that is no JSON', 400, 'invalid_json', post('{')],
-    ['a body that is no JSON, in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
-    [
-      'a form instead of JSON',
-      ...([400, 'invalid_json'] as const),
-      post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] }),
-      /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
-    ],
-  ];
-  for (const [what, status, code, request, words] of refused) {
-    it(`refuses ${what}: ${status} ${code}`, async (t) => {
+  const form = post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] });
+  for (const [what, request, words] of [
+    ['a body that is no JSON', post('{', MESSAGES), ANTHROPIC],
+    ['a form instead of JSON', form, /the body is multipart\/form-data, and this endpoint takes JSON/],
+  ] as const) {
+    it(`refuses ${what}: 400 invalid_json`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const answer = await ask(request);
-      assertOurs(answer, status, code);
-      if (words !== undefined) assert.match(answer.body, words);
+      assertOurs(answer, 400, 'invalid_json');
+      assert.match(answer.body, words);
       assert.equal(upstream.connections.total, 0);
     });
   }
@@ -102,17 +96,6 @@ describe('the gateway, before it sends anything,', { concurrency: true }, () => 
     const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
     assertOurs(await ask(post()), 400, 'attestation_failed');
     assert.equal(upstream.connections.total, 0);
-  });
-
-  it('writes its error as an event of the API style for Accept: text/event-stream', async (t) => {
-    const headers = ['Accept: text/event-stream'];
-    const { ask } = await gatewayFixture(t);
-    const openai = await ask(post('{', { headers }));
-    const anthropic = await ask(post('{', { headers, ...MESSAGES }));
-    for (const answer of [openai, anthropic])
-      assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
-    assert.match(openai.body, /^event: error\ndata: \{"error":.*\n\n$/);
-    assert.match(anthropic.body, /^event: error\ndata: .*\n\n$/);
   });
 });
 
@@ -159,7 +142,6 @@ const PRETENDING = {
   ...{ 'X-Request-Id': 'req_forged', 'Request-Id': 'req_forged', Date: 'Thu, 01 Jan 2099 00:00:00 GMT' },
   ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
 };
-const TEXT = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
 
 describe('an error of the service', { concurrency: true }, () => {
   it('is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates', async (t) => {
@@ -178,18 +160,6 @@ describe('an error of the service', { concurrency: true }, () => {
     assertInert(answer);
     assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
     assertOnlyOurs(answer);
-  });
-
-  it('is shown byte for byte as text/plain if it declares itself plain, whatever its Content-Type', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(
-      saying(() => http(500, TEXT, { 'Privatemode-Encrypted': 'false', 'Content-Type': 'text/html' })),
-    );
-    const answer = await ask(post(chatBody({ stream: true })));
-    assert.deepEqual([answer.status, answer.headers['content-type']], [500, 'text/plain; charset=utf-8']);
-    assert.equal(answer.body, TEXT);
-    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-    assertInert(answer);
   });
 
   it('is decrypted if it is sealed, and has the header that names the secret', async (t) => {
@@ -212,7 +182,6 @@ describe('an error of the service', { concurrency: true }, () => {
     ['neither sealed nor declared plain', chat, { 'Content-Type': 'text/plain' }],
     ['compressed', stream, { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
     ['declared plain, but compressed', chat, { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' }],
-    ['that of the list of models, and compressed', get('/v1/models'), { 'Content-Encoding': 'gzip' }],
   ] as const) {
     it(`keeps its status and its Retry-After, but not its text, if it is ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t);
@@ -221,20 +190,18 @@ describe('an error of the service', { concurrency: true }, () => {
       upstream.on(saying(() => http(429, text, { ...headers, ...hints, ...PRETENDING })));
       const answer = await ask(request);
       assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
-      assert.equal(answer.complete, true);
-      assert.ok(!answer.body.includes('evil'));
+      assert.ok(answer.complete && !answer.body.includes('evil'));
       assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
       assertOnlyOurs(answer);
       assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
-      assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
 
   for (const [status, body, type, remedy] of [
-    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says, or a minute, then try again.'],
-    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with.'],
-    [502, '{"error":{}}', 'api_error', 'Try again, and report it if it persists.'],
+    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says'],
+    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with'],
+    [502, '{"error":{}}', 'api_error', 'Try again'],
   ] as const) {
     it(`says what to do by its status ${status}, and not that it was tampered with, if it is neither sealed nor declared plain`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t, {
@@ -245,36 +212,27 @@ describe('an error of the service', { concurrency: true }, () => {
       const answer = await ask(post(chatBody({ max_tokens: 10 }), { ...MESSAGES, headers }));
       const { error } = JSON.parse(answer.body);
       assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
-      assert.ok(
-        error.message.startsWith(
-          `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown. ${remedy} (request id `,
-        ),
-        error.message,
-      );
+      assert.match(error.message, /nothing authenticates the text, which is not shown/);
+      assert.ok(error.message.includes(remedy), error.message);
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
 
-  for (const [style, path, header] of [
-    ['OpenAI', '/v1/chat/completions', 'x-request-id'],
-    ['Anthropic', '/v1/messages', 'request-id'],
-  ] as const) {
-    it(`keeps its request id if it is sealed and has one, and else gets that of the gateway (${style} style)`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      const theirs = { [header]: 'req_of-the-service' };
-      const sealed = (headers: Record<string, string>): Script =>
-        saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
-      upstream.on(
-        sealed(theirs),
-        sealed({}),
-        saying(() => plainError(400, 'no', theirs)),
-      );
-      const ids: (string | undefined)[] = [];
-      while (ids.length < 3) ids.push((await ask(post(chatBody(), { path }))).headers[header]);
-      assert.equal(ids[0], 'req_of-the-service');
-      for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
-    });
-  }
+  it('keeps its request id if it is sealed and has one, and else gets that of the gateway', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const theirs = { 'Request-Id': 'req_of-the-service' };
+    const sealed = (headers: Record<string, string>): Script =>
+      saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
+    upstream.on(
+      sealed(theirs),
+      sealed({}),
+      saying(() => plainError(400, 'no', theirs)),
+    );
+    const ids: (string | undefined)[] = [];
+    while (ids.length < 3) ids.push((await ask(post(chatBody(), MESSAGES))).headers['request-id']);
+    assert.equal(ids[0], 'req_of-the-service');
+    for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
+  });
 });
 
 describe('a list of models, which the service never seals', { concurrency: true }, () => {

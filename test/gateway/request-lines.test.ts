@@ -3,10 +3,8 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/request-log.ts';
-import { createLogger, type Logger } from '../../lib/observe/log.ts';
-import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
+import type { TestGateway } from '../support/doors/gateway.ts';
 import { chatBody, type Fixture, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
@@ -104,22 +102,6 @@ const SCENES: readonly Scene[] = [
     },
   ),
   scene(
-    'a list of models, asked for with a query',
-    { method: 'GET', path: '/v1/models', outcome: 'answered', status: 200 },
-    async ({ upstream, ask }) => {
-      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
-      await ask(get('/v1/models?limit=1'));
-    },
-  ),
-  scene(
-    'an error of the service',
-    { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
-    async ({ upstream, ask }) => {
-      upstream.answers(plainError(429, 'slow down'));
-      await ask(post());
-    },
-  ),
-  scene(
     "the model's own error inside a stream",
     { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm', ...COUNTED },
     async ({ upstream, ask }) => {
@@ -150,16 +132,6 @@ const SCENES: readonly Scene[] = [
         scripted.end();
       });
       await ask(post(STREAMING));
-    },
-  ),
-  scene(
-    'a remote that is not verified',
-    { ...CHAT, outcome: 'failed', status: 400, code: 'attestation_failed' },
-    ({ ask }) => ask(post()),
-    {
-      session: fakeSession({
-        acquire: () => Promise.reject(new PrivatemodeError('attestation_failed', 'it is another machine')),
-      }),
     },
   ),
   scene(
@@ -243,29 +215,6 @@ describe('the line of a request', { concurrency: true, timeout: 600_000 }, () =>
     assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
   });
 
-  it('is the only line at level info, and at that level no debug line is prepared', async (t) => {
-    const lines: string[] = [];
-    const debugged: unknown[] = [];
-    const logger = createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } });
-    const log: Logger = {
-      debug: (...line) => debugged.push(line),
-      info: (...line) => logger.info(...line),
-      warn: (...line) => logger.warn(...line),
-      error: (...line) => logger.error(...line),
-      isLevelEnabled: (level) => logger.isLevelEnabled(level),
-      child: () => log,
-    };
-    const { ask } = await gatewayFixture(t, { answers: chatStream, deps: { log } });
-    await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
-    await ask(get('/healthz'));
-    await eventually('the line in the log', () => lines.length > 0);
-    assert.deepEqual(
-      lines.map((line) => JSON.parse(line).msg),
-      ['Request ended'],
-    );
-    assert.deepEqual(debugged, [], 'work for lines that nobody sees');
-  });
-
   it('is at level debug if a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
     for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
@@ -305,13 +254,9 @@ describe('the path in the line of a request that was refused', () => {
     ['/v1/v1//models/gpt', '/v1/models/{id}'],
     ['/unstructured/general/v0/general', '/unstructured/*'],
     ['/v1/responses/resp_1', '/v1/responses/*'],
-    ['/v1/messages/count_tokens', '/v1/messages/count_tokens'],
     ['/readyz', '/readyz'],
     ['/v1/a-secret', '/v1/*'],
-    ['/v2/a-secret', '/v2/*'],
-    ['/ollama', '/ollama'],
     ['/sk-a-secret', 'unknown'],
-    ['/ASecret/x', 'unknown'],
     ['/0123456789abcdef', 'unknown'],
     ['/averylongwordthatcouldbeasecret', 'unknown'],
     ['/%61/x', 'unknown'],
