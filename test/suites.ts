@@ -152,6 +152,7 @@ export const BY_ITSELF: Readonly<Record<string, string>> = {
   'test/packaging/': 'it runs programs of others',
   'test/attestation/verify-properties.test.ts': 'it takes as long as the others of its directory together',
   'test/gateway/hostile-load.test.ts': 'it measures memory',
+  'test/gateway/path-cost.test.ts': 'it counts what the process makes',
   'test/gateway/responses-memory.test.ts': 'it starts programs',
   'test/gateway/slow-readers.test.ts': 'it fills the buffers of many connections',
   'test/gateway/time-limits.test.ts': 'it waits',
