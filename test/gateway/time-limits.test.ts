@@ -38,7 +38,7 @@ describe('limits of time', () => {
     });
 
     it('a request head that trickles in gets 408', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { times: { headTimeout: 500 } });
+      const { upstream, client } = await gatewayFixture(t, { times: { headTimeout: 500, headLook: 100 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
       t.after(() => clearInterval(timer));
@@ -49,11 +49,12 @@ describe('limits of time', () => {
     });
 
     it('the time limit of the head does not apply to the body', async (t) => {
-      const { client } = await gatewayFixture(t, { answers: completion, times: { headTimeout: 300 } });
+      const times = { headTimeout: 300, headLook: 100 };
+      const { client } = await gatewayFixture(t, { answers: completion, times });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
-      await delay(2_000); // the listener looks every second
+      await delay(1_000); // three times the limit, with many looks of the listener
       asking.send(request.subarray(-10));
       assert.equal((await answerTo(asking)).status, 200);
     });
