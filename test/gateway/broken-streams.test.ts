@@ -12,6 +12,7 @@ import { answerTo, assertError, chatBody, gatewayFixture, post } from '../suppor
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
@@ -39,7 +40,8 @@ const breaking =
 
 describe('broken streams', { concurrency: true }, () => {
   it('reach a reader that pauses for longer than the idle time-out with every event before the break, and with its error', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
+    const clock = createFakeClock();
+    const { upstream, sending } = await gatewayFixture(t, { clock });
     upstream.on(async (scripted) => {
       const sealed = sealedAnswers(await scripted.body());
       scripted.write(STREAM_HEAD);
@@ -49,7 +51,8 @@ describe('broken streams', { concurrency: true }, () => {
     const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
-    await delay(1_200); // the remote fills what buffers there are, and waits
+    await delay(500); // the remote fills what buffers there are, and waits
+    await clock.advance(300_000);
     asking.socket.resume();
     const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);

@@ -41,10 +41,10 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('a chunked body is refused with 413 as soon as it exceeds the limit', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { answers: completion, settings });
-    const chunks = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(40)}2\r\n"}\r\n0\r\n\r\n`;
-    const answer = await ask(post(chunks, { headers: ['Transfer-Encoding: chunked'] }));
-    assertError(answer, 413, 'body_too_large');
+    const { upstream, sending } = await gatewayFixture(t, { settings });
+    const endless = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(40)}`;
+    const asking = sending(post(endless, { headers: ['Transfer-Encoding: chunked'] }));
+    assertError(await answerTo(asking, 9_000), 413, 'body_too_large');
     assert.equal(upstream.connections.total, 0);
   });
 
