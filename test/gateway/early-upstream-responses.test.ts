@@ -1,6 +1,6 @@
 /**
- * Heads that come before anything else: before the upload is over, before any event, 1xx without end; and
- * errors of sockets after a response.
+ * Responses of the service at unusual times: before the upload is over, before any event, 1xx without end,
+ * and refused ones that never end.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -11,6 +11,7 @@ import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/r
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
+
 describe('a response before the end of the upload', { concurrency: true }, () => {
   it('a 401 with a reset behind it during the upload gives one 401, and the request is not sent again', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { settings });
