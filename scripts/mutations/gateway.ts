@@ -67,12 +67,7 @@ export const GATEWAY: readonly Mutation[] = [
     tests: [
       {
         file: 'test/gateway/request-dump.test.ts',
-        names: [
-          'request dumps the header Authorization is redacted',
-          'request dumps the header Proxy-Authorization is redacted',
-          'request dumps the header X-Api-Key is redacted',
-          'request dumps the header Cookie is redacted',
-        ],
+        names: ['request dumps show no header that may be a credential, whatever its name'],
       },
     ],
   },

@@ -3,12 +3,17 @@
  * complete.
  */
 import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
-import { eventually } from '../support/processes/eventually.ts';
-import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
+import { startStack } from '../support/doors/stack.ts';
+import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { createFakeClock } from '../support/remote/fake-clock.ts';
+import type { Script } from '../support/remote/scripted-upstream.ts';
 import {
   chatStream,
   chunked,
@@ -23,7 +28,6 @@ import {
 } from '../support/remote/sealed-answers.ts';
 
 const STREAMING = chatBody({ stream: true });
-const MESSAGES = chatBody({ stream: true, max_tokens: 5 });
 /** Breaks when that client has the first event. */
 const breaking =
   (asking: RawClient): Script =>
@@ -34,56 +38,25 @@ const breaking =
     scripted.reset();
   };
 
-/** Sends `count` events of 64 KiB and then dies. */
-const flooding =
-  (count: number): Script =>
-  async (scripted) => {
-    const sealed = sealedAnswers(await scripted.body());
-    scripted.write(STREAM_HEAD);
-    for (let i = 0; i < count; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
-    scripted.end();
-  };
-
 describe('broken streams', { concurrency: true }, () => {
-  it('end in the OpenAI style with the error as last event, and without a last chunk', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
-    const asking = client();
-    upstream.on(breaking(asking));
-    asking.send(post(STREAMING));
-    const { complete, body } = await answerTo(asking);
-    assert.equal(complete, false);
-    await eventually('the end of the exchange', () => gateway.active() === 0);
-    assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
-    assert.match(body, /\n\ndata: \{"error":\{"message":"[^"]+","type":"server_error".*\}\}\n\n$/);
-  });
-
-  it('end in the Anthropic style with the error as last event, and without a last chunk', async (t) => {
-    const { upstream, client } = await gatewayFixture(t);
-    const asking = client();
+  it('reach a reader that pauses for longer than the idle time-out with every event before the break, and with its error', async (t) => {
+    const clock = createFakeClock();
+    const { upstream, sending } = await gatewayFixture(t, { clock });
     upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(STREAM_HEAD + chunked('event: ping\ndata: {"type":"ping"}\n\n'));
-      await asking.until(/"ping"/);
-      scripted.reset();
+      const sealed = sealedAnswers(await scripted.body());
+      scripted.write(STREAM_HEAD);
+      for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
+      scripted.end();
     });
-    asking.send(post(MESSAGES, { path: '/v1/messages' }));
-    const { complete, body } = await answerTo(asking);
-    assert.equal(complete, false);
-    assert.match(body, /\n\nevent: error\ndata: \{"type":"error","error":\{"type":"api_error".*\}\}?\n\n$/);
-  });
-
-  it('reach a slow reader with every event before the break, and with the error', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t);
-    upstream.on(flooding(100));
     const asking = sending(post(STREAMING));
     await asking.until(/\r\n\r\n/);
     asking.socket.pause();
-    await delay(500); // the remote fills what buffers there are, and dies or waits: nothing tells which
+    await delay(500); // the remote fills what buffers there are, and waits
+    await clock.advance(300_000);
     asking.socket.resume();
     const { complete, body } = await answerTo(asking);
     assert.equal(complete, false);
-    const events = body.split('\n\n').filter((event) => event.includes('xxxxxxxx'));
-    assert.equal(events.length, 100);
+    assert.equal(body.split('\n\n').filter((event) => event.includes('xxxxxxxx')).length, 150);
     assert.match(body, /"code":"stream_unfinished"[^\n]*\n\n$/);
   });
 
@@ -96,6 +69,18 @@ describe('broken streams', { concurrency: true }, () => {
     assert.match(asking.received(), /"hel"[\s\S]*"code":"stream_unfinished"[^\n]*\n\n$/);
   });
 
+  for (const version of ['1.0', '1.1'] as const) {
+    it(`end on a socket file, which has no reset, with the error and a close: HTTP/${version}`, async (t) => {
+      const path = join(temporaryDirectory('broken-streams-'), 'a.sock');
+      const stack = await startStack({ flags: [`--listen-address=unix:${path}`] });
+      t.after(() => stack.close());
+      const socket = connect(path);
+      const body = chatBody({ model: 'sim-echo+fault=reset_mid_event:4', stream: true });
+      socket.write(post(body, { version }));
+      assert.match(await text(socket), /"code":"stream_unfinished"[^\n]*\n\n(?:\r\n)?$/);
+    });
+  }
+
   it('over HTTP/1.0, a complete stream ends with an orderly close of the connection', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: chatStream });
     const asking = sending(post(STREAMING, { version: '1.0' }));
@@ -105,74 +90,32 @@ describe('broken streams', { concurrency: true }, () => {
     assert.doesNotMatch(text, /Transfer-Encoding/i);
     assert.match(text, /"hel"[\s\S]*"lo"[\s\S]*data: \[DONE\]\n\n$/);
   });
-
-  it('over HTTP/1.0, a response without a stream is complete', async (t) => {
-    const { ask } = await gatewayFixture(t, { answers: completion });
-    const answer = await ask(post(chatBody(), { version: '1.0' }));
-    assert.deepEqual([answer.status, answer.complete], [200, true]);
-    assert.match(answer.body, /"hello"/);
-  });
-});
-
-describe('a reader that pauses for longer than the idle time-out', { concurrency: true }, () => {
-  it('gets its whole stream, and the service does not count as stalled', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      scripted.write(STREAM_HEAD);
-      for (let i = 0; i < 150; i++) await scripted.write(chunked(sealed.chunk('x'.repeat(65_536))));
-      await scripted.write(`${chunked(sealed.chunk('end', 'stop'))}e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n`);
-    });
-    const asking = sending(post(STREAMING));
-    await asking.until(/\r\n\r\n/);
-    asking.socket.pause();
-    await delay(1_200); // four times the idle time-out
-    asking.socket.resume();
-    const { complete, body } = await answerTo(asking);
-    assert.ok(complete && body.endsWith('data: [DONE]\n\n'), body.slice(-300));
-  });
 });
 
 describe('the end of a response', { concurrency: true }, () => {
-  const deaths: [name: string, die: (scripted: Scripted) => unknown][] = [
-    ['a reset', (scripted) => scripted.reset()],
-    ['a close', (scripted) => scripted.end()],
-    ['a broken chunk', (scripted) => scripted.write('zz\r\n')],
-    ['a last chunk without the last event', (scripted) => scripted.write(LAST_CHUNK)],
-  ];
-  for (const [name, die] of deaths) {
-    it(`${name} in mid-stream gives the error event stream_unfinished, and an incomplete response`, async (t) => {
-      const { upstream, gateway, client } = await gatewayFixture(t);
-      const asking = client();
-      upstream.on(async (scripted) => {
-        const sealed = sealedAnswers(await scripted.body());
-        await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-        await asking.until(/"hel"/);
-        await die(scripted);
-      });
-      asking.send(post(STREAMING));
-      const answer = await answerTo(asking);
-      assert.equal(answer.status, 200);
-      assert.equal(answer.complete, false);
-      const events = answer.body.split('\n\n');
-      assert.match(events[0] ?? '', /"content":"hel"/);
-      assert.match(events[1] ?? '', /^data: \{"error":\{.*"code":"stream_unfinished"/);
-      assert.doesNotMatch(answer.body, /\[DONE\]/);
-      assert.equal(gateway.counters.truncatedStreams, 1);
+  it('after a broken chunk in mid-stream is the error event stream_unfinished', async (t) => {
+    const { upstream, gateway, client } = await gatewayFixture(t);
+    const asking = client();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
+      await asking.until(/"hel"/);
+      await scripted.write('zz\r\n');
     });
-  }
+    asking.send(post(STREAMING));
+    const { complete, body } = await answerTo(asking);
+    assert.equal(complete, false);
+    assert.match(body, /^data: .*"content":"hel".*\n\ndata: \{"error":\{.*"code":"stream_unfinished".*\n\n$/);
+    assert.equal(gateway.counters.truncatedStreams, 1);
+    assert.equal(gateway.counters.clientAborts.size, 0, 'it was the proxy that broke off, not the client');
+  });
 
   const PLAIN_ERROR = plainError(500, 'some words').slice(0, -10);
+  const halfAnswer = (request: Buffer) => completion(request).slice(0, -30);
   const halfSealedError = (request: Buffer) =>
     http(400, sealedAnswers(request).object({ error: { message: 'some words' } })).slice(0, -10);
   for (const [name, half, isOver, status, code] of [
-    [
-      'a whole answer that breaks off',
-      (request: Buffer) => completion(request).slice(0, -30),
-      true,
-      502,
-      'stream_unfinished',
-    ],
+    ['a whole answer that breaks off', halfAnswer, true, 502, 'stream_unfinished'],
     ['a plain error that breaks off', () => PLAIN_ERROR, true, 502, 'stream_unfinished'],
     ['a plain error that stalls', () => PLAIN_ERROR, false, 504, 'stream_idle_timeout'],
     ['an encrypted error that breaks off', halfSealedError, true, 502, 'stream_unfinished'],
@@ -187,6 +130,27 @@ describe('the end of a response', { concurrency: true }, () => {
       const answer = await ask(post());
       assertError(answer, status, code);
       assert.ok(answer.complete && !answer.body.includes('some w'));
+    });
+  }
+
+  for (const [prompt, isWhole] of [
+    [['a', 'b'], true],
+    [['a', 'b', 'c'], false],
+  ] as const) {
+    it(`a completions stream with two finished choices ${isWhole ? 'is whole' : 'breaks off'} for ${prompt.length} prompts`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      upstream.on(async (scripted) => {
+        const sealed = sealedAnswers(await scripted.body());
+        const head = { id: 'cmpl-1', object: 'text_completion', created: 1, model: 'm' };
+        const events = [0, 1].map((index) =>
+          sealed.event({ ...head, choices: [{ index, text: 'x', logprobs: null, finish_reason: 'stop' }] }),
+        );
+        await scripted.write(STREAM_HEAD + [...events, DONE].map(chunked).join('') + LAST_CHUNK);
+      });
+      const body = chatBody({ messages: undefined, stream: true, prompt });
+      const answer = await ask(post(body, { path: '/v1/completions' }));
+      assert.equal(answer.complete && answer.body.endsWith(DONE), isWhole);
+      assert.equal(answer.body.includes('"code":"stream_unfinished"'), !isWhole);
     });
   }
 
@@ -241,14 +205,4 @@ describe('the end of a response', { concurrency: true }, () => {
     assert.ok((await ask(post(STREAMING))).complete);
     assert.equal(upstream.connections.total, 1);
   });
-});
-
-it('an upstream response that is no HTTP becomes 502 response_malformed, and no failure to decrypt is counted', async (t) => {
-  const { upstream, gateway, ask } = await gatewayFixture(t);
-  upstream.on(async (scripted) => {
-    await scripted.body();
-    await scripted.write('SMTP hello\r\n\r\n');
-  });
-  assertError(await ask(post()), 502, 'response_malformed');
-  assert.deepEqual([...gateway.counters.decryptFailures], []);
 });

@@ -6,6 +6,8 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { EPOCH, fakeSession } from '../support/doors/gateway.ts';
 import {
   answerTo,
   chatBody,
@@ -14,7 +16,6 @@ import {
   get,
   post,
 } from '../support/doors/gateway-fixture.ts';
-import type { RawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import type { Scripted } from '../support/remote/scripted-upstream.ts';
 import {
@@ -22,7 +23,9 @@ import {
   chatStream,
   chunked,
   completion,
+  DONE,
   http,
+  LAST_CHUNK,
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
@@ -34,14 +37,6 @@ const SECRETS = [
   'Cookie: session=CANARY-KEY-3',
   'Proxy-Authorization: Basic CANARY-KEY-4',
 ];
-
-/** The one request dump of a gateway, as far as it is on the disk. */
-function requestDump({ gateway }: Fixture): string {
-  const folder = join(gateway.directory, 'requests');
-  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' }) as string[];
-  const name = names.find((each) => each.endsWith('_req.txt'));
-  return name === undefined ? '' : readFileSync(join(folder, name), 'utf8');
-}
 
 /**
  * The dumps that a gateway has written: text by the end of the file's name. Waits until the files end with
@@ -92,7 +87,7 @@ describe('request dumps', { concurrency: true }, () => {
   const ENDINGS: readonly (readonly [
     what: string,
     body: string,
-    script: (scripted: Scripted, asking: RawClient) => unknown,
+    script: (scripted: Scripted) => unknown,
     shown: RegExp,
   ])[] = [
     [
@@ -104,17 +99,6 @@ describe('request dumps', { concurrency: true }, () => {
         scripted.end();
       },
       /"hel"[\s\S]*"code":"stream_unfinished"[\s\S]*\n\n$/,
-    ],
-    [
-      'the comments that keep a silent stream alive',
-      STREAMING,
-      async (scripted, asking) => {
-        await scripted.body();
-        await scripted.write(STREAM_HEAD);
-        await asking.until(/: keepalive/);
-        scripted.end();
-      },
-      /\r\n\r\n: keepalive\n\n/,
     ],
     [
       'a stream as it was shown, event by event',
@@ -131,30 +115,15 @@ describe('request dumps', { concurrency: true }, () => {
   ];
   for (const [what, body, script, shown] of ENDINGS) {
     it(`hold ${what}`, async (t) => {
-      const fixture = await gatewayFixture(t, { settings: { dumpRequests: true, streamKeepalive: 10 } });
-      const asking = fixture.client();
-      fixture.upstream.on((scripted) => void script(scripted, asking));
-      asking.send(post(body));
-      const answer = await answerTo(asking);
+      const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
+      fixture.upstream.on(script);
+      const answer = await fixture.ask(post(body));
       const { req, resp } = await dumps(fixture, body, answer.body);
       assert.ok(req.endsWith(`\r\n\r\n${body}`), req);
       assert.ok(resp.endsWith(`\r\n\r\n${answer.body}`), resp);
       assert.match(resp, shown);
     });
   }
-
-  it('hold what a client had sent before it left', async (t) => {
-    const fixture = await gatewayFixture(t, { settings: { dumpRequests: true } });
-    const asking = fixture.client();
-    asking.send(post(chatBody(), { headers: ['Content-Length: 1000'] }));
-    await eventually(
-      'the dump of the request',
-      () => fixture.gateway.active() === 1 && requestDump(fixture).endsWith(chatBody()),
-    );
-    asking.socket.destroy();
-    await eventually('the end of the exchange', () => fixture.gateway.active() === 0);
-    assert.ok((await dumps(fixture, chatBody())).req.endsWith(chatBody()));
-  });
 
   it('are not written by default', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
@@ -238,38 +207,20 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
       assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
   });
 
-  it('counts a request without an endpoint in the metrics, under the path that the log shows', async (t) => {
-    const { gateway, ask } = await gatewayFixture(t, { answers: completion });
-    await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
-    await ask(get('/favicon.ico'));
-    await ask(get('/healthz'));
-    await eventually('the observations', () => gateway.observations.length === 2);
-    assert.deepEqual(
-      gateway.observations.map(({ route, method, path, status, outcome }) => [
-        route,
-        method,
-        path,
-        status,
-        outcome,
-      ]),
-      [
-        ['none', 'POST', '/openai/*', 404, 'refused'],
-        ['none', 'GET', 'unknown', 404, 'refused'],
-      ],
-    );
-  });
-
   it('counts each request once in the metrics, with its status and error code', async (t) => {
     const { gateway, ask } = await gatewayFixture(t, { answers: completion });
     await ask(post());
     await ask(post('{'));
-    await eventually('the observations', () => gateway.observations.length === 2);
-    const [good, bad] = gateway.observations;
+    await ask(post('{}', { path: '/openai/v1/chat/completions?api-key=a-secret' }));
+    await ask(get('/healthz')); // is not counted
+    await eventually('the observations', () => gateway.observations.length === 3);
+    const [good, bad, unknown] = gateway.observations;
     assert.deepEqual(
       [good?.route, good?.status, good?.stats.error, good?.stats.model],
       ['chat', 200, undefined, 'm'],
     );
     assert.deepEqual([bad?.route, bad?.status, bad?.stats.error?.code], ['chat', 400, 'invalid_json']);
+    assert.deepEqual([unknown?.route, unknown?.path, unknown?.outcome], ['none', '/openai/*', 'refused']);
     assert.deepEqual([gateway.counters.requests, gateway.counters.inFlight], [2, 0]);
     assert.deepEqual(
       [...gateway.counters.responses],
@@ -278,5 +229,41 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
         [400, 1],
       ],
     );
+  });
+
+  it('counts the wait for a verified secret as time that the proxy adds, after the last byte of the upload', async (t) => {
+    const secret = Promise.withResolvers<typeof EPOCH>();
+    const { gateway, sending } = await gatewayFixture(t, {
+      answers: completion,
+      session: fakeSession({ acquire: () => secret.promise }),
+    });
+    const client = sending(post());
+    await eventually('the request', () => gateway.active() === 1);
+    await delay(50); // in which the upload ends
+    const verifiedAt = performance.now();
+    secret.resolve(EPOCH);
+    await answerTo(client);
+    const { stats } = await eventually('an observation', () => gateway.observations[0]);
+    const { uploadedAt = Number.NaN, sentAt = Number.NaN } = stats;
+    assert.ok(uploadedAt <= verifiedAt && sentAt >= verifiedAt, `${uploadedAt}, ${verifiedAt}, ${sentAt}`);
+  });
+
+  it('counts the events of a stream one by one while it runs, although they came in one piece', async (t) => {
+    const { gateway, upstream, sending } = await gatewayFixture(t);
+    const rest = Promise.withResolvers<void>();
+    upstream.on(async (scripted) => {
+      const sealed = sealedAnswers(await scripted.body());
+      const first = ['a', 'b', 'c'].map((text) => sealed.chunk(text)).join('');
+      await scripted.write(STREAM_HEAD + chunked(first));
+      await rest.promise;
+      await scripted.write(chunked(sealed.chunk('d', 'stop') + DONE) + LAST_CHUNK);
+    });
+    const client = sending(post(STREAMING));
+    await client.until(/"c"/);
+    assert.equal(gateway.events(), 3);
+    rest.resolve();
+    await answerTo(client);
+    const { stats } = await eventually('an observation', () => gateway.observations[0]);
+    assert.deepEqual([stats.events, gateway.events()], [5, 0]);
   });
 });

@@ -20,11 +20,12 @@ import { eventually } from '../support/processes/eventually.ts';
 import { completion, http } from '../support/remote/sealed-answers.ts';
 
 const settings = { maxBodyBytes: 100_000 };
+const times = { discardWait: 300 };
 const TOO_LARGE = chatBody({ user: 'x'.repeat(3_000_000) });
 
 describe('refusals before the end of the upload', { concurrency: true }, () => {
   it('a declared body over the limit is refused at once, and nothing is sent', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { settings });
+    const { upstream, sending } = await gatewayFixture(t, { settings, times });
     const asking = sending(post('{"model":', { headers: ['Content-Length: 100001'] }));
     const answer = await answerTo(asking); // the rest of the body never comes
     assertError(answer, 413, 'body_too_large');
@@ -39,59 +40,31 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal((await ask(post(chatBody({ user: 'x'.repeat(padding) })))).status, 200);
   });
 
-  const inChunks = (text: string): string => `${text.length.toString(16)}\r\n${text}\r\n0\r\n\r\n`;
-  const form = `--b\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n${'x'.repeat(120_000)}\r\n--b--\r\n`;
-  for (const [what, path, type, body] of [
-    [
-      'chunked body',
-      '/v1/chat/completions',
-      'application/json',
-      `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(40)}2\r\n"}\r\n0\r\n\r\n`,
-    ],
-    ['chunked Anthropic body', '/v1/messages', 'application/json', inChunks(TOO_LARGE)],
-    ['form', '/v1/audio/transcriptions', 'multipart/form-data; boundary=b', inChunks(form)],
-  ] as const) {
-    it(`a ${what} is refused with 413 as soon as it exceeds the limit`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t, { settings });
-      const headers = [`Content-Type: ${type}`, 'Transfer-Encoding: chunked'];
-      const answer = await ask(post(body, { path, headers }));
-      assertError(answer, 413, 'body_too_large');
-      const { type: kind } = JSON.parse(answer.body).error;
-      assert.equal(kind, path === '/v1/messages' ? 'request_too_large' : 'invalid_request_error');
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
+  it('a chunked body is refused with 413 as soon as it exceeds the limit', async (t) => {
+    const { upstream, sending } = await gatewayFixture(t, { settings });
+    const endless = `10\r\n{"model":"m","a"\r\n2\r\n:"\r\n${`1000\r\n${'x'.repeat(4096)}\r\n`.repeat(40)}`;
+    const asking = sending(post(endless, { headers: ['Transfer-Encoding: chunked'] }));
+    assertError(await answerTo(asking, 9_000), 413, 'body_too_large');
+    assert.equal(upstream.connections.total, 0);
+  });
 
-  for (const [what, status, { path = '/v1/chat/completions', length = 1_000, headers = [] as string[] }] of [
+  for (const [what, status, { length = 1_000, headers = [] as string[] }] of [
     ['over the limit', 413, { length: 100_001 }],
-    ['to an unknown target', 404, { path: '/v1/unknown' }],
     [
       'of a foreign page',
       403,
       { headers: ['Origin: https://foreign.example', 'Sec-Fetch-Site: cross-site'] },
     ],
-    ['that is compressed', 415, { headers: ['Content-Encoding: gzip'] }],
   ] as const) {
     it(`a body ${what}, announced with Expect, gets ${status} and no 100`, async (t) => {
       const { client } = await gatewayFixture(t, { settings });
       const asking = client();
       const expecting = [`Content-Length: ${length}`, 'Expect: 100-continue', ...headers];
-      asking.send(post('', { path, headers: expecting }));
+      asking.send(post('', { headers: expecting }));
       assert.equal((await answerTo(asking)).status, status);
       assert.ok(!asking.received().includes(' 100 '));
     });
   }
-
-  it('a request with Expect in HTTP/1.0 gets no 100', async (t) => {
-    const { sending } = await gatewayFixture(t, { answers: completion });
-    const asking = sending(
-      post(chatBody(), { headers: ['Expect: 100-continue'] })
-        .toString()
-        .replace('HTTP/1.1', 'HTTP/1.0'),
-    );
-    assert.equal((await answerTo(asking)).status, 200);
-    assert.ok(!asking.received().includes(' 100 '));
-  });
 
   it('a request with Expect within the limit gets its 100 before the body', async (t) => {
     const { sending } = await gatewayFixture(t, { answers: completion, settings });
@@ -101,12 +74,6 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     await asking.until(/^HTTP\/1\.1 100 Continue\r\n\r\n/);
     asking.send(chatBody());
     assert.equal((await answerTo(asking)).status, 200);
-  });
-
-  it('a request with an unknown expectation gets 417', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    assert.equal((await ask(post(chatBody(), { headers: ['Expect: a-miracle'] }))).status, 417);
-    assert.equal(upstream.connections.total, 0);
   });
 
   it('a client that goes on sending a refused body still reads the refusal', async (t) => {
@@ -120,12 +87,12 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
   });
 
   it('the rest of a refused body is thrown away for a bounded time', async (t) => {
-    const { gateway, sending } = await gatewayFixture(t, { settings });
+    const { gateway, sending } = await gatewayFixture(t, { settings, times });
     const asking = sending(post('{', { headers: ['Content-Length: 100001'] }));
     const begun = performance.now();
     await once(asking.socket, 'close');
     const waited = performance.now() - begun;
-    assert.ok(waited > 700 && waited < 9_000, `${waited} ms`);
+    assert.ok(waited > 250 && waited < 9_000, `${waited} ms`);
     assert.equal(gateway.active(), 0);
   });
 
@@ -172,23 +139,18 @@ describe('refusals before the end of the upload', { concurrency: true }, () => {
     assert.equal(upstream.requests[0]?.body.length, 0);
   });
 
-  it('a compressed body is refused', async (t) => {
-    const { ask } = await gatewayFixture(t);
-    assertError(
-      await ask(post(chatBody(), { headers: ['Content-Encoding: gzip'] })),
-      415,
-      'unsupported_encoding',
-    );
-  });
-
-  it('a body with Transfer-Encoding: gzip, chunked is refused', async (t) => {
-    const { ask, upstream } = await gatewayFixture(t);
-    const chunked = `${Buffer.byteLength(chatBody()).toString(16)}\r\n${chatBody()}\r\n0\r\n\r\n`;
-    assertError(
-      await ask(post(chunked, { headers: ['Transfer-Encoding: gzip, chunked'] })),
-      415,
-      'unsupported_encoding',
-    );
-    assert.equal(upstream.connections.total, 0);
-  });
+  for (const [what, body, header] of [
+    ['a compressed body', chatBody(), 'Content-Encoding: gzip'],
+    [
+      'a body with Transfer-Encoding: gzip, chunked',
+      '1\r\n{\r\n0\r\n\r\n',
+      'Transfer-Encoding: gzip, chunked',
+    ],
+  ] as const) {
+    it(`${what} is refused`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t, { answers: completion });
+      assertError(await ask(post(body, { headers: [header] })), 415, 'unsupported_encoding');
+      assert.equal(upstream.connections.total, 0);
+    });
+  }
 });

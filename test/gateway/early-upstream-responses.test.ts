@@ -1,51 +1,18 @@
 /**
- * Heads that come before anything else: before the upload is over, before any event, 1xx without end; and
- * errors of sockets after a response.
+ * Responses of the service at unusual times: before the upload is over, before any event, 1xx without end,
+ * and refused ones that never end.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import {
-  answerTo,
-  assertError,
-  chatBody,
-  codeOf,
-  gatewayFixture,
-  post,
-} from '../support/doors/gateway-fixture.ts';
+import { answerTo, assertError, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import {
-  chatStream,
-  completion,
-  openedRequest,
-  plainError,
-  STREAM_HEAD,
-} from '../support/remote/sealed-answers.ts';
+import { chatStream, openedRequest, plainError, STREAM_HEAD } from '../support/remote/sealed-answers.ts';
 
 const LARGE = chatBody({ user: 'x'.repeat(8_000_000) });
 const settings = { maxBodyBytes: 10_000_000 };
-describe('the end of an exchange', { concurrency: true }, () => {
-  it('a 401 of the service stays a 401 when a reset follows it', async (t) => {
-    const { upstream, gateway, client } = await gatewayFixture(t);
-    const asking = client();
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      await scripted.write(plainError(401, 'no such key'));
-      await asking.until(/the service rejects the API key/);
-      scripted.reset();
-    });
-    asking.send(post());
-    const answer = await answerTo(asking);
-    assert.equal(answer.status, 401);
-    assert.equal(codeOf(answer), 'api_key_rejected');
-    await eventually(
-      'the end of the exchange',
-      () => gateway.active() === 0 && upstream.connections.open === 0,
-    );
-    assert.equal(upstream.requests.length, 1);
-    assert.deepEqual([...gateway.counters.responses], [[401, 1]]);
-  });
 
+describe('a response before the end of the upload', { concurrency: true }, () => {
   it('a 401 with a reset behind it during the upload gives one 401, and the request is not sent again', async (t) => {
     const { upstream, client } = await gatewayFixture(t, { settings });
     const asking = client();
@@ -81,23 +48,6 @@ describe('the end of an exchange', { concurrency: true }, () => {
     assert.equal(upstream.requests[0]?.complete, false);
   });
 
-  it('an exchange ends and is counted once when its client leaves before the response', async (t) => {
-    const { upstream, gateway, sending } = await gatewayFixture(t);
-    const closed = Promise.withResolvers<void>();
-    upstream.on(async (scripted) => {
-      await scripted.body();
-      asking.socket.destroy();
-      await scripted.closed;
-      closed.resolve();
-    });
-    const asking = sending(post());
-    await closed.promise;
-    await eventually('the end of the exchange', () => gateway.active() === 0);
-    assert.equal(gateway.observations.length, 1);
-  });
-});
-
-describe('a response before the end of the upload', { concurrency: true }, () => {
   it('a 413 reaches the client if the service still reads the upload to its end', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { settings });
     upstream.on(async (scripted) => {
@@ -129,22 +79,6 @@ describe('a response before the end of the upload', { concurrency: true }, () =>
     assert.equal(openedRequest(await arrived).get('messages'), JSON.stringify(messages));
     assert.match(answer.body, /data: \[DONE\]\n\n$/);
   });
-
-  it('a 413 that is lost in a reset becomes 502 upstream_closed_during_upload, without a retry', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t, { settings });
-    upstream.on(async (scripted) => {
-      scripted.pause();
-      await delay(100); // the upload fills what buffers there are
-      scripted.write(plainError(413, 'lost'));
-      scripted.reset();
-    });
-    const answer = await ask(post(LARGE));
-    if (answer.status !== 413) {
-      assertError(answer, 502, 'upstream_closed_during_upload');
-    }
-    assert.equal(upstream.requests.length, 1);
-    assert.equal(gateway.counters.upstreamRetries.size, 0);
-  });
 });
 
 const BURST = [
@@ -168,19 +102,6 @@ describe('informational responses', { concurrency: true }, () => {
     const waited = performance.now() - begun;
     assertError(answer, 504, 'first_byte_timeout');
     assert.ok(waited > 450, `${waited} ms`);
-  });
-
-  it('are not passed on, unlike the final response', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      const body = await scripted.body();
-      for (let i = 0; i < 60; i++) await scripted.write(BURST[i % BURST.length] as string);
-      await scripted.write(completion(body));
-    });
-    const asking = sending(post());
-    const text = await asking.until(/"hello"/);
-    assert.match(text, /^HTTP\/1\.1 200 OK\r\n/);
-    assert.equal(text.split('HTTP/1.1').length, 2);
   });
 
   it('of status 101 become 502 upstream_reset', async (t) => {
@@ -209,19 +130,31 @@ describe('the head of a stream', () => {
     sees();
     await asking.until(/data: \[DONE\]/);
   });
+});
 
-  it('comes with the events that have already arrived, each of them once', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(async (scripted) => {
-      const request = await scripted.body();
-      await scripted.write(chatStream(request));
+describe('the connection to the service', { concurrency: true, timeout: 600_000 }, () => {
+  const endless = 'Transfer-Encoding: chunked\r\n\r\n1\r\n.\r\n';
+  const refused: [name: string, head: string, code: string][] = [
+    ['a redirect', 'HTTP/1.1 308 Moved\r\nLocation: /x\r\n', 'upstream_redirect'],
+    ['a compressed answer', 'HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n', 'response_malformed'],
+    ['an answer in clear', 'HTTP/1.1 200 OK\r\nPrivatemode-Encrypted: false\r\n', 'response_not_encrypted'],
+    [
+      'an answer of another kind',
+      'HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n',
+      'response_malformed',
+    ],
+  ];
+  for (const [name, head, code] of refused) {
+    it(`is closed during ${name} that never ends`, async (t) => {
+      const { upstream, ask } = await gatewayFixture(t);
+      const over = Promise.withResolvers<void>();
+      upstream.on(async (scripted) => {
+        await scripted.body();
+        await scripted.write(head + endless);
+        void scripted.closed.then(over.resolve);
+      });
+      assertError(await ask(post()), 502, code);
+      await over.promise;
     });
-    const answer = await ask(post(chatBody({ stream: true })));
-    assert.equal(answer.complete, true);
-    assert.deepEqual(answer.body.match(/"content":"[a-z]*"|\[DONE\]/g), [
-      '"content":"hel"',
-      '"content":"lo"',
-      '[DONE]',
-    ]);
-  });
+  }
 });

@@ -5,7 +5,7 @@
  * test/api/error-response.test.ts; whether a head is read at all is test/http-rules/response-kind.test.ts.
  */
 import assert from 'node:assert/strict';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { ERRORS, type ErrorCode, PrivatemodeError } from '../../lib/errors.ts';
 import { fakeSession, startGateway } from '../support/doors/gateway.ts';
@@ -27,7 +27,6 @@ import {
   plainError,
   STREAM_HEAD,
   sealedAnswers,
-  tampered,
 } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
@@ -78,86 +77,36 @@ function assertOnlyOurs({ headers }: RawAnswer): void {
 }
 
 describe('the gateway, before it sends anything,', { concurrency: true }, () => {
-  const refused: [what: string, status: number, code: ErrorCode, request: Buffer, words?: RegExp][] = [
-    ['a body that is no JSON', 400, 'invalid_json', post('{')],
-    ['a body that is no JSON, in the Anthropic style', 400, 'invalid_json', post('{', MESSAGES), ANTHROPIC],
-    [
-      'a form instead of JSON',
-      ...([400, 'invalid_json'] as const),
-      post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] }),
-      /the body is multipart\/form-data, and this endpoint takes JSON \(Content-Type: application\/json\)/,
-    ],
-    [
-      'text instead of JSON',
-      ...([400, 'invalid_json'] as const),
-      post(CANARY, { headers: ['content-type: Text/Plain;charset=UTF-8'] }),
-      /the body is text\/plain, and this endpoint takes JSON/,
-    ],
-    ...['Origin: https://evil.example', 'Sec-Fetch-Site: cross-site'].map(
-      (header): [string, number, ErrorCode, Buffer] => [
-        `a request of a web page of another origin (${header})`,
-        ...([403, 'origin_forbidden'] as const),
-        post(chatBody(), { headers: [header] }),
-      ],
-    ),
-  ];
-  for (const [what, status, code, request, words] of refused) {
-    it(`refuses ${what}: ${status} ${code}`, async (t) => {
+  const form = post(`--b\r\n${CANARY}`, { headers: ['Content-Type: multipart/form-data; boundary=b'] });
+  for (const [what, request, words] of [
+    ['a body that is no JSON', post('{', MESSAGES), ANTHROPIC],
+    ['a form instead of JSON', form, /the body is multipart\/form-data, and this endpoint takes JSON/],
+  ] as const) {
+    it(`refuses ${what}: 400 invalid_json`, async (t) => {
       const { upstream, ask } = await gatewayFixture(t);
       const answer = await ask(request);
-      assertOurs(answer, status, code);
-      if (words !== undefined) assert.match(answer.body, words);
+      assertOurs(answer, 400, 'invalid_json');
+      assert.match(answer.body, words);
       assert.equal(upstream.connections.total, 0);
     });
   }
 
-  const session = (Object.keys(ERRORS) as ErrorCode[]).filter((code) =>
-    /^(not_ready|api_key_|attestation_|evidence_|manifest_|collateral_|secret_exchange|control_api)/.test(
-      code,
-    ),
-  );
-  for (const code of session) {
-    it(`refuses every request while the service is not attested: ${code}`, async (t) => {
-      const acquire = async (): Promise<never> => {
-        throw new PrivatemodeError(code, 'words');
-      };
-      const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
-      assertOurs(await ask(post()), ERRORS[code].status, code);
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
-
-  it('writes its error as an event of the API style for Accept: text/event-stream', async (t) => {
-    const headers = ['Accept: text/event-stream'];
-    const { ask } = await gatewayFixture(t);
-    const openai = await ask(post('{', { headers }));
-    const anthropic = await ask(post('{', { headers, ...MESSAGES }));
-    for (const answer of [openai, anthropic])
-      assert.deepEqual([answer.status, answer.headers['content-type']], [400, 'text/event-stream']);
-    assert.match(openai.body, /^event: error\ndata: \{"error":.*\n\n$/);
-    assert.match(anthropic.body, /^event: error\ndata: .*\n\n$/);
+  it('refuses every request while the service is not attested, with the reason', async (t) => {
+    const acquire = () => Promise.reject(new PrivatemodeError('attestation_failed', 'words'));
+    const { upstream, ask } = await gatewayFixture(t, { session: fakeSession({ acquire }) });
+    assertOurs(await ask(post()), 400, 'attestation_failed');
+    assert.equal(upstream.connections.total, 0);
   });
 });
 
 describe('a response of the service', { concurrency: true }, () => {
-  const html = (): string => http(200, '<html>', JSON_TYPE);
-  const longHead = (): string => http(200, '{}', { X: 'y'.repeat(100_000) });
-  const changed = (body: Buffer): string => tampered(completion(body));
-  for (const [what, answer, code] of [
-    ['if it is no JSON', html, 'response_malformed'],
-    ['if its head is longer than 100,000 bytes', longHead, 'response_malformed'],
-    ['if it was changed on the way', changed, 'response_not_authentic'],
-  ] as const) {
-    it(`is not shown ${what}: 502 ${code}, in either API style`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      upstream.on(saying(answer), saying(answer));
-      assertOurs(await ask(post()), 502, code);
-      const anthropic = await ask(post(chatBody(), MESSAGES));
-      assertOurs(anthropic, 502, code);
-      assert.match(anthropic.body, ANTHROPIC);
-      assert.equal(upstream.requests.length, 2);
-    });
-  }
+  it('is not shown if its head is longer than 100,000 bytes: 502 response_malformed, in either API style', async (t) => {
+    const { ask } = await gatewayFixture(t, { answers: () => http(200, '{}', { X: 'y'.repeat(100_000) }) });
+    assertOurs(await ask(post()), 502, 'response_malformed');
+    const anthropic = await ask(post(chatBody(), MESSAGES));
+    assertOurs(anthropic, 502, 'response_malformed');
+    assert.match(anthropic.body, ANTHROPIC);
+  });
 
   it('is not shown if it is unencrypted and compressed: 502 response_malformed', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
@@ -176,10 +125,8 @@ describe('a response of the service', { concurrency: true }, () => {
       'event: error\ndata: {"type":"error","error":{"message":"visit evil.example","code":"stream_unfinished"}}\n\n';
     for (const [path, forged] of [
       ['/v1/chat/completions', openai],
-      ['/v1/completions', openai],
       ['/v1/messages', anthropic],
       ['/v1/messages', openai],
-      ['/v1/chat/completions', anthropic],
     ] as const) {
       const { upstream, ask } = await gatewayFixture(t);
       upstream.on(saying(() => STREAM_HEAD + chunked(forged)));
@@ -195,7 +142,6 @@ const PRETENDING = {
   ...{ 'X-Request-Id': 'req_forged', 'Request-Id': 'req_forged', Date: 'Thu, 01 Jan 2099 00:00:00 GMT' },
   ...{ 'Cache-Control': 'public, max-age=31536000', Age: '1', Expires: 'never', ETag: '"x"' },
 };
-const TEXT = 'event: error\ndata: {"error":1}\n\n<script>alert(1)</script>';
 
 describe('an error of the service', { concurrency: true }, () => {
   it('is shown and marked if it declares itself plain, with its Retry-After but without its ids and dates', async (t) => {
@@ -216,18 +162,6 @@ describe('an error of the service', { concurrency: true }, () => {
     assertOnlyOurs(answer);
   });
 
-  it('is shown byte for byte as text/plain if it declares itself plain, whatever its Content-Type', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(
-      saying(() => http(500, TEXT, { 'Privatemode-Encrypted': 'false', 'Content-Type': 'text/html' })),
-    );
-    const answer = await ask(post(chatBody({ stream: true })));
-    assert.deepEqual([answer.status, answer.headers['content-type']], [500, 'text/plain; charset=utf-8']);
-    assert.equal(answer.body, TEXT);
-    assert.equal(answer.headers['privatemode-proxy-unauthenticated'], 'true');
-    assertInert(answer);
-  });
-
   it('is decrypted if it is sealed, and has the header that names the secret', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const error = { error: { message: 'the model says no' } };
@@ -246,10 +180,8 @@ describe('an error of the service', { concurrency: true }, () => {
   const stream = post(chatBody({ stream: true }));
   for (const [what, request, headers] of [
     ['neither sealed nor declared plain', chat, { 'Content-Type': 'text/plain' }],
-    ['an event stream that is not sealed', stream, { 'Content-Type': 'text/event-stream' }],
     ['compressed', stream, { ...JSON_TYPE, 'Content-Encoding': 'gzip' }],
     ['declared plain, but compressed', chat, { 'Privatemode-Encrypted': 'false', 'Content-Encoding': 'br' }],
-    ['that of the list of models, and compressed', get('/v1/models'), { 'Content-Encoding': 'gzip' }],
   ] as const) {
     it(`keeps its status and its Retry-After, but not its text, if it is ${what}`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t);
@@ -258,27 +190,18 @@ describe('an error of the service', { concurrency: true }, () => {
       upstream.on(saying(() => http(429, text, { ...headers, ...hints, ...PRETENDING })));
       const answer = await ask(request);
       assert.deepEqual([answer.status, codeOf(answer)], [429, 'response_malformed']);
-      assert.equal(answer.complete, true);
-      assert.ok(!answer.body.includes('evil'));
+      assert.ok(answer.complete && !answer.body.includes('evil'));
       assert.deepEqual([answer.headers['retry-after'], answer.headers['x-ratelimit-limit']], ['7', '9']);
       assertOnlyOurs(answer);
       assert.equal(answer.headers['privatemode-proxy-error'], 'response_malformed');
-      assert.equal(answer.headers['privatemode-proxy-secret-id'], undefined, 'nothing protected this');
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
 
   for (const [status, body, type, remedy] of [
-    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says, or a minute, then try again.'],
-    [503, '', 'overloaded_error', 'Wait as long as Retry-After says, or a minute, then try again.'],
-    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with.'],
-    [
-      400,
-      'no',
-      'invalid_request_error',
-      'Check the request before you repeat it; report this if nothing is wrong with it.',
-    ],
-    [502, '{"error":{}}', 'api_error', 'Try again, and report it if it persists.'],
+    [429, '{}', 'rate_limit_error', 'Wait as long as Retry-After says'],
+    [401, '{"error":"no"}', 'authentication_error', 'Check the API key that the request was sent with'],
+    [502, '{"error":{}}', 'api_error', 'Try again'],
   ] as const) {
     it(`says what to do by its status ${status}, and not that it was tampered with, if it is neither sealed nor declared plain`, async (t) => {
       const { upstream, ask, gateway } = await gatewayFixture(t, {
@@ -289,36 +212,27 @@ describe('an error of the service', { concurrency: true }, () => {
       const answer = await ask(post(chatBody({ max_tokens: 10 }), { ...MESSAGES, headers }));
       const { error } = JSON.parse(answer.body);
       assert.deepEqual([answer.status, error.code, error.type], [status, 'response_malformed', type]);
-      assert.ok(
-        error.message.startsWith(
-          `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown. ${remedy} (request id `,
-        ),
-        error.message,
-      );
+      assert.match(error.message, /nothing authenticates the text, which is not shown/);
+      assert.ok(error.message.includes(remedy), error.message);
       assert.deepEqual([...gateway.counters.decryptFailures], []);
     });
   }
 
-  for (const [style, path, header] of [
-    ['OpenAI', '/v1/chat/completions', 'x-request-id'],
-    ['Anthropic', '/v1/messages', 'request-id'],
-  ] as const) {
-    it(`keeps its request id if it is sealed and has one, and else gets that of the gateway (${style} style)`, async (t) => {
-      const { upstream, ask } = await gatewayFixture(t);
-      const theirs = { [header]: 'req_of-the-service' };
-      const sealed = (headers: Record<string, string>): Script =>
-        saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
-      upstream.on(
-        sealed(theirs),
-        sealed({}),
-        saying(() => plainError(400, 'no', theirs)),
-      );
-      const ids: (string | undefined)[] = [];
-      while (ids.length < 3) ids.push((await ask(post(chatBody(), { path }))).headers[header]);
-      assert.equal(ids[0], 'req_of-the-service');
-      for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
-    });
-  }
+  it('keeps its request id if it is sealed and has one, and else gets that of the gateway', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t);
+    const theirs = { 'Request-Id': 'req_of-the-service' };
+    const sealed = (headers: Record<string, string>): Script =>
+      saying((body) => http(400, sealedAnswers(body).object({ error: {} }), { ...JSON_TYPE, ...headers }));
+    upstream.on(
+      sealed(theirs),
+      sealed({}),
+      saying(() => plainError(400, 'no', theirs)),
+    );
+    const ids: (string | undefined)[] = [];
+    while (ids.length < 3) ids.push((await ask(post(chatBody(), MESSAGES))).headers['request-id']);
+    assert.equal(ids[0], 'req_of-the-service');
+    for (const id of ids.slice(1)) assert.match(id ?? '', /^proxy_[0-9a-f-]{36}$/);
+  });
 });
 
 describe('a list of models, which the service never seals', { concurrency: true }, () => {
@@ -340,33 +254,21 @@ it('headers of the service that would bind a browser, forge a receipt or break t
   const { upstream, ask } = await gatewayFixture(t);
   const forged = {
     'Set-Cookie': 'a=b',
-    'Strict-Transport-Security': 'max-age=1',
-    'Alt-Svc': 'h3=":1"',
-    'Clear-Site-Data': '"*"',
     'Privatemode-Proxy-Secret-Id': 'forged',
     'Access-Control-Allow-Origin': '*',
     'Privatemode-Proxy-Error': 'forged',
     'Privatemode-Proxy-Unauthenticated': 'false',
     'Privatemode-Encrypted': 'true',
-    Refresh: '0; url=https://evil.example',
-    Link: '<https://evil.example>; rel=preload',
-    'WWW-Authenticate': 'Basic realm="x"',
-    'Service-Worker-Allowed': '/',
     Location: '/evil',
     'Content-Type': 'text/html',
-    'Content-Disposition': 'attachment',
-    Vary: '*',
     Connection: 'X-Hop',
     'X-Hop': 'y',
-    'Keep-Alive': 'timeout=1',
-    Server: 'vllm',
   };
   const passed = { 'Request-Id': 'req_1', 'X-RateLimit-Remaining': '3' };
   upstream.on(saying((body) => completion(body, { ...forged, ...passed })));
   const { headers, status } = await ask(post());
   assert.equal(status, 200);
   assert.match(headers['privatemode-proxy-secret-id'] ?? '', /=$/);
-  assert.notEqual(headers['keep-alive'], 'timeout=1');
   assert.equal(headers['content-type'], 'application/json');
   assert.deepEqual([headers['request-id'], headers['x-ratelimit-remaining']], ['req_1', '3']);
   // By allow-list: whatever else there is on the answer, we put there.
@@ -379,33 +281,20 @@ it('headers of the service that would bind a browser, forge a receipt or break t
   assert.deepEqual(Object.keys(headers).toSorted(), [...ours.split(' '), ...receipt, ...rest].toSorted());
 });
 
-describe('a service', () => {
-  /** One request through a gateway of its own in front of this service. */
-  async function askThrough(t: TestContext, service: { port: number; ca: string }, request: string | Buffer) {
-    const gateway = await startGateway({ upstream: service });
-    const client = rawClient(gateway.port);
-    t.after(async () => {
-      client.socket.destroy();
-      await gateway.close();
-    });
-    client.send(request);
-    return answerTo(client);
-  }
-
-  it('gets no request if an unknown CA issued its certificate; a final 502 names that certificate and the remedy', async (t) => {
-    const { upstream } = await gatewayFixture(t);
-    const service = { port: upstream.port, ca: createTestAuthority('another').pem };
-    const answer = await askThrough(t, service, post());
-    assertOurs(answer, 502, 'upstream_tls_untrusted');
-    for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream']) {
-      assert.ok(answer.body.includes(words), words);
-    }
-    assert.equal(answer.headers['x-should-retry'], 'false');
-    assert.equal(upstream.requests.length, 0);
+it('a service with a certificate of an unknown CA gets no request; a final 502 names that certificate and the remedy', async (t) => {
+  const { upstream } = await gatewayFixture(t);
+  const ca = createTestAuthority('another').pem;
+  const gateway = await startGateway({ upstream: { port: upstream.port, ca } });
+  const client = rawClient(gateway.port);
+  t.after(async () => {
+    client.socket.destroy();
+    await gateway.close();
   });
-
-  it('makes a request 502 upstream_unreachable if the service cannot be reached', async (t) => {
-    const service = { port: 1, ca: createTestAuthority('nobody').pem };
-    assertOurs(await askThrough(t, service, get('/v1/models')), 502, 'upstream_unreachable');
-  });
+  client.send(post());
+  const answer = await answerTo(client);
+  assertOurs(answer, 502, 'upstream_tls_untrusted');
+  for (const words of ['certificate signed by unknown authority', 'SSL_CERT_FILE', 'scripted upstream'])
+    assert.ok(answer.body.includes(words), words);
+  assert.equal(answer.headers['x-should-retry'], 'false');
+  assert.equal(upstream.requests.length, 0);
 });

@@ -20,57 +20,29 @@ import { rawClient } from '../support/doors/raw-client.ts';
 import { completion, openedRequest } from '../support/remote/sealed-answers.ts';
 import { createTestAuthority } from '../support/remote/tls-authority.ts';
 
-const nested = (depth: number, open = '[', close = ']'): string => open.repeat(depth) + close.repeat(depth);
+const nested = (depth: number): string => '['.repeat(depth) + ']'.repeat(depth);
 const member = (text: string): string => `{"model":"m","messages":[],${text}}`;
 
+/** How each of these, and others, is read: test/json/scan.test.ts, test/pipeline/encrypt-members.test.ts. */
 const REFUSED: [name: string, body: string | Buffer, code: string][] = [
-  ['a member twice', member(`"user":1,"user":"${CANARY}"`), 'duplicate_member'],
   ['a member twice, once escaped', member(`"user":1,"\\u0075ser":"${CANARY}"`), 'duplicate_member'],
-  ['the model twice', member('"model":"n"'), 'duplicate_member'],
-  ['__proto__ twice', member('"__proto__":1,"__proto__":2'), 'duplicate_member'],
-  ['a member without a name', member(`"":"${CANARY}"`), 'unsupported_member_name'],
   ['a name that is a modifier', member(`"@this":"${CANARY}"`), 'unsupported_member_name'],
-  ['a name with a bar', member(`"a|b":"${CANARY}"`), 'unsupported_member_name'],
-  ['a name that begins with a colon', member(`":a":"${CANARY}"`), 'unsupported_member_name'],
   ['a name that would be "stream" without its colon', member('":stream":true'), 'unsupported_member_name'],
-  ['a name that begins with a mark', member(`"!true":"${CANARY}"`), 'unsupported_member_name'],
-  ['a name that begins with a brace', member(`"{a":"${CANARY}"`), 'unsupported_member_name'],
-  ['a name with a backslash', member(`"a\\\\b":"${CANARY}"`), 'unsupported_member_name'],
+  ['a plain member of another kind', member(`"n":"${CANARY}"`), 'invalid_plain_member'],
+  ['a text in a plain object', member(`"stream_options":{"${CANARY}":true}`), 'invalid_plain_member'],
   ['an object behind the object', `${chatBody()}${chatBody()}`, 'invalid_json'],
-  ['a list', `[${chatBody()}]`, 'invalid_json'],
-  ['a text', '"x"', 'invalid_json'],
-  ['null', 'null', 'invalid_json'],
   ['an empty body', '', 'invalid_json'],
-  ['blanks', ' \r\n\t ', 'invalid_json'],
   ['a byte order mark', `\ufeff${chatBody()}`, 'invalid_json'],
-  ['UTF-16', Buffer.from(chatBody(), 'utf16le'), 'invalid_json'],
-  ['a broken sequence', Buffer.from(member('"a":"\xc3"'), 'latin1'), 'invalid_json'],
   ['half a surrogate pair as bytes', Buffer.from(member('"a":"\xed\xa0\x80"'), 'latin1'), 'invalid_json'],
-  ['100k nested lists', member(`"tools":${nested(100_000)}`), 'invalid_json'],
   ['100k nested lists as messages', `{"model":"m","messages":${nested(100_000)}}`, 'invalid_json'],
-  ['100k nested objects', `{"a":${nested(100_000, '{"a":', '}')}}`, 'invalid_json'],
-  ['100k brackets that never close', `{"a":${'['.repeat(100_000)}`, 'invalid_json'],
   ['100k brackets of two kinds', `{"a":${'[{"a":'.repeat(100_000)}`, 'invalid_json'],
-  ['100k closing brackets', `{"model":"m"}${'}'.repeat(100_000)}`, 'invalid_json'],
-  ['a form', 'model=m&messages=x', 'invalid_json'],
-  ['a line break in a text', member('"a":"\n"'), 'invalid_json'],
 ];
 
 const ACCEPTED: [name: string, body: string, member: string, value: string][] = [
-  ['9,000 nested lists', `{"model":"m","tools":${nested(9_000)}}`, 'tools', nested(9_000)],
   ['9,000 nested lists as messages', `{"model":"m","messages":${nested(9_000)}}`, 'messages', nested(9_000)],
-  [
-    '9,000 nested objects',
-    `{"model":"m","a":${nested(9_000, '{"a":', '}').replace(':}', ':1}')}}`,
-    'a',
-    nested(9_000, '{"a":', '}').replace(':}', ':1}'),
-  ],
   ['numbers beyond all doubles', member('"seed":1e999999'), 'seed', '1e999999'],
-  ['numbers of many digits', member(`"seed":0.${'1'.repeat(9_999)}`), 'seed', `0.${'1'.repeat(9_999)}`],
   ['__proto__ once', member('"__proto__":{"x":1}'), '__proto__', '{"x":1}'],
-  ['constructor', member('"constructor":1,"toString":2'), 'toString', '2'],
   ['half a surrogate pair, escaped', member('"a":"\\ud800"'), 'a', '"\\ud800"'],
-  ['a NUL, escaped', member('"a":"\\u0000"'), 'a', '"\\u0000"'],
   ['blanks of all kinds', ' {\r\n"model"\t:\n"m" , "a" : [ 1 , 2 ] }\r\n ', 'a', '[ 1 , 2 ]'],
   ['duplicates further down', member('"a":{"b":1,"b":2}'), 'a', '{"b":1,"b":2}'],
 ];
@@ -94,13 +66,6 @@ describe('hostile bodies', { concurrency: true }, () => {
       assert.ok(opened.get(named) === value, 'the value is another one');
     });
   }
-
-  it('100,000 members: 400 invalid_json, and nothing reaches the upstream', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { settings: { maxBodyBytes: 4_000_000 } });
-    const members = Array.from({ length: 100_000 }, (_, i) => `"m${i}":${i}`).join();
-    assertError(await ask(post(`{"model":"m",${members}}`)), 400, 'invalid_json');
-    assert.equal(upstream.requests.length, 0);
-  });
 });
 
 describe('a body of 128 MiB', { timeout: 600_000 }, () => {

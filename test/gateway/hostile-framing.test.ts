@@ -3,8 +3,9 @@
  * client sent.
  */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
-import { createServer, type IncomingMessage } from 'node:http';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,10 +17,13 @@ import { answerTo, CANARY, chatBody, gatewayFixture, get, post } from '../suppor
 import { rawClient, readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
+  COMPLETION,
   chunked,
   completion,
   DONE,
+  http,
   LAST_CHUNK,
+  openedRequest,
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
@@ -46,7 +50,6 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
     framed(`Content-Length: ${BODY.length}`, 'Transfer-Encoding: chunked'),
     400,
   ],
-  ['Transfer-Encoding and Content-Length', framed('Transfer-Encoding: chunked', 'Content-Length: 4'), 400],
   ['two Content-Lengths', withHeaders(`Content-Length: ${BODY.length}`, 'Content-Length: 3'), 400],
   [
     'two equal Content-Lengths',
@@ -55,46 +58,31 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
   ],
   ['a list as Content-Length', withHeaders(`Content-Length: ${BODY.length}, ${BODY.length}`), 400],
   ['a signed Content-Length', withHeaders(`Content-Length: +${BODY.length}`), 400],
-  ['a negative Content-Length', withHeaders('Content-Length: -1'), 400],
-  ['a hexadecimal Content-Length', withHeaders('Content-Length: 0x10'), 400],
   ['a Content-Length beyond all numbers', withHeaders('Content-Length: 99999999999999999999'), 400],
   ['an empty Content-Length', withHeaders('Content-Length: '), 400],
   ['two Transfer-Encodings', withChunks(CHUNKED, 'Transfer-Encoding: identity'), 400],
   ['an unknown Transfer-Encoding', framed('Transfer-Encoding: xchunked'), 400],
-  ['Transfer-Encoding: identity', framed('Transfer-Encoding: identity'), 400],
   ['chunked that is not last', framed('Transfer-Encoding: chunked, identity'), 400],
   ['chunked with a vertical tab', framed('Transfer-Encoding: \x0bchunked'), 400],
   ['a blank before the colon', framed('Transfer-Encoding : chunked'), 400],
-  ['a tab before the colon', framed('Transfer-Encoding\t: chunked'), 400],
   ['a folded header', withHeaders('X: a\r\n Transfer-Encoding: chunked'), 400],
   ['a header that begins with a blank', `${START} X: y\r\n\r\n`, 400],
-  ['a NUL in a name', withHeaders('X\0Y: z'), 400],
   ['a NUL in a value', withHeaders('X: y\0z'), 400],
   ['a bare CR in a value', withHeaders('X: y\rTransfer-Encoding: chunked'), 400],
   ['a header without a colon', withHeaders('Transfer-Encoding'), 400],
   ['a header without a name', withHeaders(': y'), 400],
-  ['a name with a slash', withHeaders('X/Y: z'), 400],
-  ['a name beyond ASCII', withHeaders('X\xe9: z'), 400],
-  ['bare line feeds', withHeaders().toString('latin1').replaceAll('\r\n', '\n'), 400],
   ['one bare line feed', `${START.slice(0, -2)}\nContent-Length: 2\r\n\r\n{}`, 400],
-  ['bare carriage returns', withHeaders().toString('latin1').replaceAll('\r\n', '\r'), 400],
   ['HTTP/0.9', 'GET /v1/models\r\n\r\n', 505],
-  ['HTTP/1.2', get('/v1/models').replace('1.1', '1.2'), 400],
   ['HTTP/3.0', get('/v1/models').replace('1.1', '3.0'), 400],
   ['the preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 400],
-  ['a method in small letters', get('/v1/models').replace('GET', 'get'), 400],
   ['an unknown method', get('/v1/models').replace('GET', 'GIT'), 400],
   ['a blank in the target', get('/v1/models x'), 400],
-  ['a target beyond ASCII', get('/v1/models/\xe9'), 400],
-  ['a TLS handshake', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400],
   ['CONNECT', 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n', 405],
   ['TRACE', get('/v1/models').replace('GET', 'TRACE'), 405],
   ['a head of 70 KB', withHeaders(`X: ${'y'.repeat(70_000)}`), 431],
-  ['a target of 70 KB', get(`/v1/models?${'y'.repeat(70_000)}`), 431],
   ['300 headers', withHeaders(...Array.from({ length: 300 }, (_, i) => `X${i}: y`)), 431],
   ['a chunk whose size is no number', withChunks(`zz\r\n${BODY}\r\n0\r\n\r\n`), 400],
   ['a chunk of a signed size', withChunks(`+${CHUNKED}`), 400],
-  ['a chunk of a size with a prefix', withChunks(`0x${CHUNKED}`), 400],
   ['a chunk of a size beyond all numbers', withChunks(`ffffffffffffffffff\r\n${BODY}`), 400],
   ['a chunk size that ends in a bare line feed', withChunks(CHUNKED.replace('\r\n', '\n')), 400],
   ['a chunk longer than its size', withChunks(`5\r\n${BODY}\r\n0\r\n\r\n`), 400],
@@ -105,7 +93,6 @@ const REFUSED: [name: string, request: string | Buffer, status: number][] = [
 /** Taken for what they are: one request. */
 const ACCEPTED: [name: string, request: string | Buffer][] = [
   ['chunks', withChunks(CHUNKED)],
-  ['chunks in capital letters', framed('TRANSFER-ENCODING: CHUNKED')],
   ['chunks with a chunk extension', withChunks(CHUNKED.replace('\r\n', ';a=b\r\n'))],
   [
     'chunks with trailers, which are dropped',
@@ -121,20 +108,9 @@ const ACCEPTED: [name: string, request: string | Buffer][] = [
     ),
   ],
   [
-    'an upgrade to a WebSocket, which is ignored',
-    withHeaders(
-      'Connection: Upgrade',
-      'Upgrade: websocket',
-      'Sec-WebSocket-Version: 13',
-      'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==',
-    ),
-  ],
-  [
     'headers named in Connection, which are dropped',
     withHeaders('Connection: anthropic-beta, keep-alive', 'Anthropic-Beta: x'),
   ],
-  ['two blanks in the request line', withHeaders().toString('latin1').replace('POST /', 'POST  /')],
-  ['an empty line before the request', `\r\n${withHeaders().toString('latin1')}`],
 ];
 
 describe('malformed and unusual requests', { concurrency: true }, () => {
@@ -160,31 +136,50 @@ describe('malformed and unusual requests', { concurrency: true }, () => {
       assert.equal((await ask(request)).status, 200);
       assert.equal(upstream.requests.length, 1);
       const names = Object.keys(upstream.requests[0]?.headers ?? {});
-      for (const hopByHop of [
-        'upgrade',
-        'http2-settings',
-        'transfer-encoding',
-        'te',
-        'trailer',
-        'anthropic-beta',
-      ]) {
-        assert.ok(!names.includes(hopByHop), hopByHop);
-      }
+      const dropped = ['upgrade', 'http2-settings', 'transfer-encoding', 'te', 'trailer', 'anthropic-beta'];
+      for (const hopByHop of dropped) assert.ok(!names.includes(hopByHop), hopByHop);
       assert.equal(upstream.requests[0]?.headers['authorization'], `Bearer ${CANARY_KEY}`);
     });
   }
 });
 
+/** Neither a fault of the program in one request nor of the machine in one connection ends the others. */
+describe('the gateway', () => {
+  it('ends only the request in which the program throws', async (t) => {
+    let faults = 1;
+    const { gateway, ask, client } = await gatewayFixture(t, {
+      deps: {
+        cors() {
+          if (faults-- > 0) throw new TypeError(`${CANARY} is not a function`);
+          return { allowedOrigins: [], ownNames: [] };
+        },
+      },
+    });
+    const unlucky = client();
+    unlucky.send(get('/healthz'));
+    await unlucky.ended;
+    assert.equal(unlucky.received(), '');
+    assert.equal((await ask(get('/healthz'))).status, 200);
+    assert.match(gateway.logLines.join(''), /A request could not be treated/);
+  });
+
+  it('still answers after the listener has failed to accept a connection', async (t) => {
+    const { ask } = await gatewayFixture(t);
+    let server: Server | undefined;
+    const seen = (message: unknown): void => {
+      server = (message as { server: Server }).server;
+    };
+    subscribe('http.server.request.start', seen);
+    t.after(() => unsubscribe('http.server.request.start', seen));
+    await ask(get('/healthz'));
+    for (let i = 0; i < 2; i++)
+      server?.emit('error', Object.assign(new Error('accept ENFILE'), { code: 'ENFILE' }));
+    assert.equal((await ask(get('/healthz'))).status, 200);
+  });
+});
+
 describe('a CONNECT, as programs send it that have the proxy in HTTPS_PROXY', { concurrency: true }, () => {
   const CONNECT = 'CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n';
-
-  it('says where the proxy belongs', async (t) => {
-    const { ask } = await gatewayFixture(t);
-    assert.match(
-      (await ask(CONNECT)).body,
-      /goes into the base URL of a client, not into its proxy settings/,
-    );
-  });
 
   it('does not end the proxy if its connection is reset', async (t) => {
     const server = createServer();
@@ -215,13 +210,43 @@ describe('requests inside and after other requests', { concurrency: true }, () =
     );
   });
 
-  it('bytes after a body are the next request, and its response comes next', async (t) => {
-    const { upstream, sending } = await gatewayFixture(t, { answers: completion });
-    const asking = sending(Buffer.concat([post(), Buffer.from(SMUGGLED)]));
-    await eventually('two answers', () => asking.received().split('HTTP/1.1 200').length === 3);
-    const first = readAnswer(asking.received());
-    assert.ok(first?.complete && readAnswer(first.rest)?.complete);
-    assert.equal(upstream.requests.length, 2);
+  it('100 pipelined requests, with and without bodies, get each its own response, in their order', async (t) => {
+    const { client, upstream } = await gatewayFixture(t);
+    upstream.on(async (scripted) => {
+      const body = await scripted.body();
+      if (scripted.request.method === 'GET') return scripted.write(http(200, '{"data":[]}'));
+      const content = JSON.parse(openedRequest(body).get('user')!) as string;
+      const choices = [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }];
+      const answer = sealedAnswers(body).object({ ...COMPLETION, choices });
+      return scripted.write(http(200, answer, { 'Content-Type': 'application/json' }));
+    });
+    const asking = client();
+    const users = Array.from({ length: 50 }, (_, i) => `${i}${'x'.repeat(i * 300)}`);
+    for (const user of users) {
+      asking.send(post(chatBody({ user })));
+      asking.send(get('/v1/models'));
+    }
+    let at = 0;
+    for (const user of users) {
+      for (const said of [user, undefined]) {
+        const answer = await eventually('an answer', () => {
+          const read = readAnswer(asking.received().slice(at));
+          return read?.complete ? read : undefined;
+        });
+        at = asking.received().length - answer.rest.length;
+        assert.equal(JSON.parse(answer.body).choices?.[0].message.content, said);
+      }
+    }
+  });
+
+  it('20 pipelined requests all end if their client leaves before the first response', async (t) => {
+    const { upstream, gateway, sending } = await gatewayFixture(t);
+    upstream.on(async (scripted) => void (await scripted.body()));
+    const asking = sending(get('/v1/models').repeat(20));
+    await eventually('all at the service', () => upstream.requests.length === 20);
+    asking.socket.resetAndDestroy();
+    await eventually('their end', () => gateway.active() === 0);
+    await eventually('the end of their connections', () => upstream.connections.open === 0);
   });
 
   it('garbage after a request ends the connection, and gets no response of its own', async (t) => {

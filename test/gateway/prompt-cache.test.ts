@@ -6,12 +6,15 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, before, describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { type Stack, startStack } from '../support/doors/stack.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
 
 const SALT = 'a literal salt of 32 bytes or more, for all';
 const OWN = 'a salt of the request, which always wins, too';
+const RANDOM = /^[A-Za-z0-9+/]{43}=$/;
+const SHARED = '--disable-prompt-cache=false';
+const MESSAGES = '/v1/messages';
 
 interface Seen {
   readonly salt: string;
@@ -35,127 +38,49 @@ async function chat(stack: Stack, members: object = {}, path = '/v1/chat/complet
 
 const prefixOf = (salt: string): string => createHash('sha256').update(salt).digest('hex').slice(0, 16);
 
-function withStack(flags: readonly string[], tests: (stack: () => Stack) => void): void {
-  let stack: Stack | undefined;
-  before(async () => {
-    stack = await startStack({ flags });
-  });
-  after(() => stack?.close());
-  tests(() => stack as Stack);
+/** A proxy with these flags, until the test is over. */
+async function withFlags(t: TestContext, ...flags: readonly string[]): Promise<Stack> {
+  const stack = await startStack({ flags });
+  t.after(() => stack.close());
+  return stack;
 }
 
-describe('the prompt cache, by default', () => {
-  withStack([], (stack) => {
-    it('each request gets a random salt of its own, and no shard key', async () => {
-      const seen = [await chat(stack()), await chat(stack()), await chat(stack(), {}, '/v1/messages')];
-      assert.equal(new Set(seen.map(({ salt }) => salt)).size, 3);
-      for (const { salt, shardKey } of seen) {
-        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
-        assert.equal(shardKey, undefined);
-      }
-    });
-
-    it('a salt of the request is kept, and the request gets a shard key for that salt', async () => {
-      const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
-      assert.equal(salt, OWN);
-      assert.match(shardKey ?? '', new RegExp(`^${prefixOf(OWN)}-[A-Za-z0-9+/]+$`));
-    });
-
-    it('an empty cache_salt and null count as no salt', async () => {
-      for (const cache_salt of ['', null]) {
-        const { salt, shardKey } = await chat(stack(), { cache_salt });
-        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
-        assert.equal(shardKey, undefined);
-      }
-    });
-
-    it('a salt that is too short gets 400, and nothing is sent', async () => {
-      const before = stack().simulator.counts['inference'];
-      const response = await fetch(`${stack().url}/v1/chat/completions`, {
-        method: 'POST',
-        body: JSON.stringify({ model: 'sim-echo', messages: [], cache_salt: 'short' }),
-      });
-      assert.equal(response.status, 400);
-      assert.match(await response.text(), /"code":"salt_too_short"/);
-      assert.equal(stack().simulator.counts['inference'], before);
-    });
-
-    it('embeddings get no salt', async () => {
-      const response = await fetch(`${stack().url}/v1/embeddings`, {
-        method: 'POST',
-        body: JSON.stringify({ model: 'sim-embed', input: 'x' }),
-      });
-      assert.equal(response.status, 200);
-      assert.doesNotMatch(stack().simulator.exchanges.last()?.opened ?? '', /salt/);
-    });
+/** How bodies get their salt and shard key is test/pipeline/inject-salt.test.ts and shard-key.test.ts. */
+describe('the prompt cache', { concurrency: true }, () => {
+  it('by default gives each request a random salt of its own, and no shard key', async (t) => {
+    const stack = await withFlags(t);
+    const seen = [await chat(stack), await chat(stack, { cache_salt: '' }), await chat(stack, {}, MESSAGES)];
+    assert.equal(new Set(seen.map(({ salt }) => salt)).size, 3);
+    for (const { salt, shardKey } of seen) {
+      assert.match(salt, RANDOM);
+      assert.equal(shardKey, undefined);
+    }
   });
-});
 
-describe('with --disable-prompt-cache=false', () => {
-  withStack(['--disable-prompt-cache=false'], (stack) => {
-    it('all requests share one random salt per start, and have shard keys for that salt', async () => {
-      const first = await chat(stack());
-      const second = await chat(stack(), {}, '/v1/messages');
-      assert.match(first.salt, /^[A-Za-z0-9+/]{43}=$/);
-      assert.equal(second.salt, first.salt);
-      assert.match(first.shardKey ?? '', new RegExp(`^${prefixOf(first.salt)}-`));
-    });
+  it('with --disable-prompt-cache=false has one random salt per start for all requests, and shard keys for it', async (t) => {
+    const stack = await withFlags(t, SHARED);
+    const [first, second] = [await chat(stack), await chat(stack, {}, MESSAGES)];
+    assert.match(first.salt, RANDOM);
+    assert.equal(second.salt, first.salt);
+    assert.match(first.shardKey ?? '', new RegExp(`^${prefixOf(first.salt)}-[A-Za-z0-9+/]+$`));
+    assert.notEqual((await chat(await withFlags(t, SHARED))).salt, first.salt, 'the salt of another start');
+  });
 
-    it('each start has another random salt', async () => {
-      const restarted = await startStack({ flags: ['--disable-prompt-cache=false'] });
-      try {
-        const { salt } = await chat(restarted);
-        assert.match(salt, /^[A-Za-z0-9+/]{43}=$/);
-        assert.notEqual(salt, (await chat(stack())).salt);
-      } finally {
-        await restarted.close();
-      }
-    });
-
-    it('a salt of the request replaces the shared salt', async () => {
-      const { salt, shardKey } = await chat(stack(), { cache_salt: OWN });
+  for (const flags of [[], [SHARED]]) {
+    it(`keeps a salt of the request, which gets a shard key for it, ${flags[0] ?? 'by default'}`, async (t) => {
+      const { salt, shardKey } = await chat(await withFlags(t, ...flags), { cache_salt: OWN });
       assert.deepEqual([salt, shardKey?.slice(0, 16)], [OWN, prefixOf(OWN)]);
     });
+  }
 
-    it('a prompt of more than a million tokens, images included, gets 400 in words at which agents compact', async () => {
-      const source = { type: 'base64', media_type: 'image/png', data: 'x'.repeat(820_000) };
-      const prompts = [
-        ['/v1/chat/completions', 'x'.repeat(4_100_000)],
-        ['/v1/messages', Array.from({ length: 5 }, () => ({ type: 'image', source }))],
-      ] as const;
-      for (const [path, content] of prompts) {
-        const messages = [{ role: 'user', content }];
-        const body = JSON.stringify({ model: 'sim-echo', max_tokens: 9, messages });
-        const response = await fetch(`${stack().url}${path}`, { method: 'POST', body });
-        assert.equal(response.status, 400);
-        assert.equal(response.headers.get('privatemode-proxy-error'), 'context_too_large');
-        const { error } = (await response.json()) as { error: { message: string } };
-        assert.match(
-          error.message,
-          /\bprompt is too long: more than 1000000 tokens, .* images included\. .*--disable-prompt-cache=true/,
-        );
-      }
-    });
-  });
-});
-
-describe('with --prompt-cache-salt', () => {
-  withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=${SALT}`], (stack) => {
-    it('requests share the literal salt, which is not in the log', async () => {
-      const { salt, shardKey } = await chat(stack());
+  it('has the salt of --prompt-cache-salt, as text or as the trimmed text of a file, and does not log it', async (t) => {
+    const path = join(temporaryDirectory('privatemode-salt-'), 'salt');
+    writeFileSync(path, `\n  ${SALT}\n`);
+    for (const value of [SALT, `@${path}`]) {
+      const stack = await withFlags(t, SHARED, `--prompt-cache-salt=${value}`);
+      const { salt, shardKey } = await chat(stack);
       assert.deepEqual([salt, shardKey?.slice(0, 16)], [SALT, prefixOf(SALT)]);
-      assert.ok(!stack().logLines.join('').includes(SALT), 'the salt is in the log');
-    });
-  });
-});
-
-describe('with --prompt-cache-salt=@file', () => {
-  const directory = temporaryDirectory('privatemode-salt-');
-  const path = join(directory, 'salt');
-  writeFileSync(path, `\n  ${SALT}\n`);
-  withStack(['--disable-prompt-cache=false', `--prompt-cache-salt=@${path}`], (stack) => {
-    it('the trimmed text of the file is the salt', async () => {
-      assert.equal((await chat(stack())).salt, SALT);
-    });
+      assert.ok(!stack.logLines.join('').includes(SALT), 'the salt is in the log');
+    }
   });
 });

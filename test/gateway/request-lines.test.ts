@@ -3,19 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
-import { PrivatemodeError } from '../../lib/errors.ts';
 import { pathForLog } from '../../lib/gateway/request-log.ts';
-import { createLogger, type Logger } from '../../lib/observe/log.ts';
-import { fakeSession, type TestGateway } from '../support/doors/gateway.ts';
-import {
-  answerTo,
-  chatBody,
-  type Fixture,
-  gatewayFixture,
-  get,
-  post,
-} from '../support/doors/gateway-fixture.ts';
+import type { TestGateway } from '../support/doors/gateway.ts';
+import { chatBody, type Fixture, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import {
   chatStream,
@@ -26,7 +16,6 @@ import {
   plainError,
   STREAM_HEAD,
   sealedAnswers,
-  tampered,
 } from '../support/remote/sealed-answers.ts';
 import { chatChunk } from '../support/remote/sealed-stream.ts';
 
@@ -113,30 +102,6 @@ const SCENES: readonly Scene[] = [
     },
   ),
   scene(
-    'a list of models, asked for with a query',
-    { method: 'GET', path: '/v1/models', outcome: 'answered', status: 200 },
-    async ({ upstream, ask }) => {
-      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
-      await ask(get('/v1/models?limit=1'));
-    },
-  ),
-  scene(
-    'one model, whose name is not told',
-    { method: 'GET', path: '/v1/models/{id}', outcome: 'answered', status: 200 },
-    async ({ upstream, ask }) => {
-      upstream.on((scripted) => scripted.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}'));
-      await ask(get('/v1/models/some-name'));
-    },
-  ),
-  scene(
-    'an error of the service',
-    { ...CHAT, outcome: 'service_error', status: 429, model: 'm' },
-    async ({ upstream, ask }) => {
-      upstream.answers(plainError(429, 'slow down'));
-      await ask(post());
-    },
-  ),
-  scene(
     "the model's own error inside a stream",
     { ...CHAT, outcome: 'service_error', status: 200, firstTokenMs: true, model: 'm', ...COUNTED },
     async ({ upstream, ask }) => {
@@ -147,14 +112,6 @@ const SCENES: readonly Scene[] = [
         await scripted.write(STREAM_HEAD + events.map(chunked).join('') + LAST_CHUNK);
       });
       await ask(post(STREAMING));
-    },
-  ),
-  scene(
-    'a response that was tampered with',
-    { ...CHAT, outcome: 'failed', status: 502, model: 'm', code: 'response_not_authentic' },
-    async ({ upstream, ask }) => {
-      upstream.answers((request) => tampered(completion(request)));
-      await ask(post());
     },
   ),
   scene(
@@ -178,52 +135,9 @@ const SCENES: readonly Scene[] = [
     },
   ),
   scene(
-    'an error of the service that breaks in its middle',
-    { ...CHAT, outcome: 'broken_off', status: 429, model: 'm', code: 'stream_unfinished' },
-    async ({ upstream, ask }) => {
-      upstream.on(async (scripted) => {
-        await scripted.body();
-        await scripted.write(plainError(429, 'slow down').slice(0, -5));
-        scripted.end();
-      });
-      await ask(post());
-    },
-  ),
-  scene(
-    'a remote that is not verified',
-    { ...CHAT, outcome: 'failed', status: 400, code: 'attestation_failed' },
-    ({ ask }) => ask(post()),
-    {
-      session: fakeSession({
-        acquire: () => Promise.reject(new PrivatemodeError('attestation_failed', 'it is another machine')),
-      }),
-    },
-  ),
-  scene(
     'a body that is no JSON',
     refused(400, 'invalid_json', 'the body is not valid JSON: unexpected end at offset 1'),
     ({ ask }) => ask(post('{')),
-  ),
-  scene(
-    'an unknown path',
-    refused(404, 'unknown_path', 'there is no such endpoint here: /openai/*', {
-      method: 'POST',
-      path: '/openai/*',
-    }),
-    ({ ask }) => ask(post('{}', { path: '/openai/deployments/a-secret?api-key=b' })),
-  ),
-  scene(
-    'a path that could be read in two ways',
-    refused(400, 'invalid_path', 'the path contains dot segments', { method: 'POST', path: 'unknown' }),
-    ({ ask }) => ask(post('{}', { path: '/v1/../a-secret' })),
-  ),
-  scene(
-    'a wrong method',
-    refused(405, 'method_not_allowed', 'this path takes POST only, not GET', {
-      method: 'GET',
-      path: '/v1/chat/completions',
-    }),
-    ({ ask }) => ask(get('/v1/chat/completions')),
   ),
   scene(
     'a web page of another origin',
@@ -301,79 +215,6 @@ describe('the line of a request', { concurrency: true, timeout: 600_000 }, () =>
     assert.deepEqual([outcome, code], ['broken_off', 'shutting_down']);
   });
 
-  it('tells of a stream that a shutdown cut off while its client did not read', async (t) => {
-    const { upstream, gateway, sending } = await gatewayFixture(t);
-    let written = 0;
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD);
-      for (; written < 60; written++) await scripted.write(chunked(sealed.chunk('x'.repeat(500_000))));
-    });
-    const asking = sending(post(STREAMING));
-    await asking.until(/\r\n\r\n/);
-    asking.socket.pause();
-    for (let before = -1; before !== written || written === 0; ) {
-      before = written;
-      await delay(300); // until nothing fits into the buffers any more
-    }
-    await gateway.drain(10);
-    const [line] = await linesAtInfo(gateway, 2);
-    assert.deepEqual([line?.['outcome'], line?.['code']], ['broken_off', 'shutting_down']);
-  });
-
-  it('is the only line at level info, and at that level no debug line is prepared', async (t) => {
-    const lines: string[] = [];
-    const debugged: unknown[] = [];
-    const logger = createLogger({ format: 'json', level: 30, output: { write: (line) => lines.push(line) } });
-    const log: Logger = {
-      debug: (...line) => debugged.push(line),
-      info: (...line) => logger.info(...line),
-      warn: (...line) => logger.warn(...line),
-      error: (...line) => logger.error(...line),
-      isLevelEnabled: (level) => logger.isLevelEnabled(level),
-      child: () => log,
-    };
-    const { ask } = await gatewayFixture(t, { answers: chatStream, deps: { log } });
-    await ask(post(STREAMING, { path: '/v1/chat/completions?dropped=1' }));
-    await ask(get('/healthz'));
-    await eventually('the line in the log', () => lines.length > 0);
-    assert.deepEqual(
-      lines.map((line) => JSON.parse(line).msg),
-      ['Request ended'],
-    );
-    assert.deepEqual(debugged, [], 'work for lines that nobody sees');
-  });
-
-  it('comes with a line that names the dropped query parameters if there are any', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    for (const query of ['', '?one=1', '?one=1&two=2']) {
-      upstream.answers(completion);
-      await ask(post(chatBody(), { path: `/v1/chat/completions${query}` }));
-    }
-    const told = gateway.logLines.map((line) => JSON.parse(line)).filter(({ msg }) => /dropped/.test(msg));
-    assert.deepEqual(
-      told.map(({ parameters }) => parameters),
-      ['one', 'one, two'],
-    );
-  });
-
-  it('is not written before the response is over', async (t) => {
-    const { upstream, gateway, sending } = await gatewayFixture(t);
-    const rest = Promise.withResolvers<void>();
-    upstream.on(async (scripted) => {
-      const sealed = sealedAnswers(await scripted.body());
-      await scripted.write(STREAM_HEAD + chunked(sealed.chunk('hel')));
-      await rest.promise;
-      await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
-    });
-    const asking = sending(post(STREAMING));
-    await asking.until(/"hel"/);
-    assert.deepEqual(atInfo(gateway), []);
-    rest.resolve();
-    await answerTo(asking);
-    assert.equal((await linesAtInfo(gateway)).length, 1);
-  });
-
   it('is at level debug if a probe asked about the proxy itself', async (t) => {
     const { gateway, ask } = await gatewayFixture(t);
     for (const path of ['/healthz', '/readyz', '/']) await ask(get(path));
@@ -413,13 +254,9 @@ describe('the path in the line of a request that was refused', () => {
     ['/v1/v1//models/gpt', '/v1/models/{id}'],
     ['/unstructured/general/v0/general', '/unstructured/*'],
     ['/v1/responses/resp_1', '/v1/responses/*'],
-    ['/v1/messages/count_tokens', '/v1/messages/count_tokens'],
     ['/readyz', '/readyz'],
     ['/v1/a-secret', '/v1/*'],
-    ['/v2/a-secret', '/v2/*'],
-    ['/ollama', '/ollama'],
     ['/sk-a-secret', 'unknown'],
-    ['/ASecret/x', 'unknown'],
     ['/0123456789abcdef', 'unknown'],
     ['/averylongwordthatcouldbeasecret', 'unknown'],
     ['/%61/x', 'unknown'],
@@ -431,59 +268,6 @@ describe('the path in the line of a request that was refused', () => {
   for (const [target, path] of paths) {
     it(`is ${path} for ${target || 'nothing'}`, () => assert.equal(pathForLog(target), path));
   }
-});
-
-describe('the stages of a request, at level debug', { timeout: 600_000 }, () => {
-  const stages = (gateway: TestGateway): unknown[] =>
-    parsed(gateway)
-      .filter(({ msg }) => msg !== 'Request ended')
-      .map(({ stage, retry }) => stage ?? `retry ${retry}`);
-
-  it('are all logged in their order, with increasing times', async (t) => {
-    const { gateway, ask } = await gatewayFixture(t, { answers: chatStream });
-    await ask(post(STREAMING));
-    await linesAtInfo(gateway);
-    const seen = stages(gateway);
-    // The body arrives while the remote is being verified.
-    assert.deepEqual([...seen.slice(1, 3)].sort(), ['epoch', 'received']);
-    assert.deepEqual(
-      [seen[0], ...seen.slice(3)],
-      ['queued', 'sealed', 'sent', 'head', 'first_event', 'done'],
-    );
-    const times = parsed(gateway).flatMap(({ ms }) => (ms === undefined ? [] : [ms as number]));
-    assert.equal(times.length, 8);
-    assert.deepEqual(
-      times,
-      [...times].sort((a, b) => a - b),
-    );
-  });
-
-  it('are logged again with a retry, whose reason is logged too', async (t) => {
-    const { upstream, gateway, ask } = await gatewayFixture(t);
-    upstream.on(
-      async (scripted) => {
-        await scripted.body();
-        await scripted.write(plainError(500, 'no secret for ID'));
-      },
-      async (scripted) => {
-        const body = await scripted.body();
-        await scripted.write(completion(body));
-      },
-    );
-    await ask(post());
-    await linesAtInfo(gateway);
-    assert.deepEqual(stages(gateway).slice(3, 10), [
-      'sealed',
-      'sent',
-      'head',
-      'retry no_secret',
-      'sealed',
-      'sent',
-      'head',
-    ]);
-    const attempts = parsed(gateway).flatMap(({ attempt }) => (attempt === undefined ? [] : [attempt]));
-    assert.deepEqual(attempts, [1, 1, 1, 2, 2, 2]);
-  });
 });
 
 it('docs/logs.md documents the field names in the lines of a request', async (t) => {

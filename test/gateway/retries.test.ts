@@ -5,26 +5,11 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { PrivatemodeError } from '../../lib/errors.ts';
 import { RETRIES } from '../../lib/http-rules/retry.ts';
 import { EPOCH, type FakeSession, fakeSession, NEXT_EPOCH } from '../support/doors/gateway.ts';
-import {
-  assertError,
-  CANARY,
-  chatBody,
-  gatewayFixture,
-  get,
-  post,
-} from '../support/doors/gateway-fixture.ts';
+import { assertError, CANARY, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { PLAIN_MEMBERS } from '../support/remote/plain-members.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
-import {
-  COMPLETION,
-  completion,
-  exchangeOf,
-  http,
-  plainError,
-  sealedAnswers,
-  tampered,
-} from '../support/remote/sealed-answers.ts';
+import { COMPLETION, exchangeOf, http, plainError, sealedAnswers } from '../support/remote/sealed-answers.ts';
 
 const NO_SECRET = 'getting secret for OCSP verification: no secret for ID "x"';
 
@@ -47,6 +32,9 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     upstream.on(noSecret, answeringNext);
     const answer = await ask(post());
     assert.equal(answer.status, 200);
+    assert.equal(answer.headers['privatemode-proxy-secret-id'], NEXT_EPOCH.secretId);
+    assert.equal(answer.headers['privatemode-proxy-manifest-sha256'], NEXT_EPOCH.manifestSha256);
+    assert.equal(answer.headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
     assert.deepEqual(session.rejected, [EPOCH.secretId]);
     assert.deepEqual([...gateway.counters.upstreamRetries], [['no_secret', 1]]);
     const [first, second] = upstream.requests;
@@ -64,8 +52,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
 
   const unmarked: [name: string, answer: string][] = [
     ['not marked as plain', http(500, JSON.stringify({ error: { message: NO_SECRET } }))],
-    ['that is no JSON', http(500, NO_SECRET, { 'Content-Type': 'text/plain' })],
-    ['marked as plain in another case', plainError(500, NO_SECRET).replace(': false', ': False')],
     ['declared as events', http(500, `data: ${NO_SECRET}\n\n`, { 'Content-Type': 'text/event-stream' })],
   ];
   for (const [name, answer] of unmarked) {
@@ -77,27 +63,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
       assert.deepEqual(session.rejected, [EPOCH.secretId]);
     });
   }
-
-  it('gives the response headers the receipt of the attempt that was answered', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(noSecret, answeringNext);
-    const { headers } = await ask(post());
-    assert.equal(headers['privatemode-proxy-secret-id'], NEXT_EPOCH.secretId);
-    assert.equal(headers['privatemode-proxy-manifest-sha256'], NEXT_EPOCH.manifestSha256);
-    assert.equal(headers['privatemode-proxy-attested-at'], '2026-01-02T00:00:00.000Z');
-  });
-
-  it('happens once: a second refusal becomes 503 secret_denied, without the text of the service', async (t) => {
-    const session = fakeSession();
-    const { upstream, ask } = await gatewayFixture(t, { session });
-    upstream.on(noSecret, saying(plainError(500, 'no secret for ID "y", still')));
-    const answer = await ask(post());
-    assertError(answer, 503, 'secret_denied');
-    assert.doesNotMatch(answer.body, /no secret for ID/);
-    assert.equal(answer.headers['retry-after'], '5');
-    assert.equal(upstream.requests.length, 2);
-    assert.equal(session.rejected.length, 1);
-  });
 
   it('does not happen without a new secret, and the client gets the reason for that', async (t) => {
     const failing: FakeSession = fakeSession({
@@ -123,16 +88,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     assertError(answer, 503, 'secret_denied');
     assert.doesNotMatch(answer.body, /no secret for ID/);
     assert.deepEqual(session.rejected, [EPOCH.secretId]);
-    assert.equal(upstream.requests.length, 2);
-  });
-
-  it('becomes 502 upstream_reset if the service closes its connection', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(noSecret, async (scripted) => {
-      await scripted.body();
-      scripted.end();
-    });
-    assertError(await ask(post()), 502, 'upstream_reset');
     assert.equal(upstream.requests.length, 2);
   });
 
@@ -164,9 +119,6 @@ describe('the retry for a forgotten secret (no_secret)', { concurrency: true }, 
     ['status 503 with the words of no_secret', plainError(503, NO_SECRET)],
     ['status 400 with the words of no_secret', plainError(400, NO_SECRET)],
     ['status 500 with other words', plainError(500, 'no secrets at all')],
-    ['status 429', plainError(429, 'slow down', { 'Retry-After': '3' })],
-    ['status 502', http(502, 'bad gateway', { 'Content-Type': 'text/plain' })],
-    ['status 503', http(503, 'unavailable', { 'Content-Type': 'text/plain' })],
     ['a redirect', 'HTTP/1.1 302 Found\r\nLocation: /v1/models\r\nContent-Length: 0\r\n\r\n'],
   ];
   for (const [name, answer] of others) {
@@ -266,34 +218,5 @@ describe('the retry table', () => {
       ['no_secret', 'connection_reset', 'stale_connection'],
       'the first is tested here, the others in upstream-request.test.ts and stale-connections.test.ts',
     );
-  });
-
-  it('has the body sealed anew for each attempt', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(noSecret, saying(plainError(400, 'enough')));
-    await ask(post(chatBody({ temperature: 0.25 })));
-    const lengths = upstream.requests.map(({ body }) => body.length);
-    // Secret ids have one length, so do nonces and ivs.
-    assert.equal(lengths[0], lengths[1]);
-    assert.notDeepEqual(upstream.requests[0]?.body, upstream.requests[1]?.body);
-  });
-
-  it('applies to a GET request after a reset', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(
-      (scripted) => scripted.reset(),
-      (scripted) => scripted.write(http(200, '{"data":[]}')),
-    );
-    const answer = await ask(get('/v1/models'));
-    assert.deepEqual([answer.status, answer.body], [200, '{"data":[]}']);
-    assert.equal(upstream.requests.length, 2);
-  });
-
-  it('does not apply to a response that does not authenticate', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, {
-      answers: (request) => tampered(completion(request)),
-    });
-    assertError(await ask(post()), 502, 'response_not_authentic');
-    assert.equal(upstream.requests.length, 1);
   });
 });

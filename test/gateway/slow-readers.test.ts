@@ -4,15 +4,11 @@
  */
 
 import assert from 'node:assert/strict';
-import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
-import { DecryptStream, UNENCRYPTED } from '../../lib/pipeline/decrypt-stream.ts';
-import { createTranslator } from '../../lib/responses-api/translator.ts';
-import type { TestGatewayOptions } from '../support/doors/gateway.ts';
 import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
@@ -29,27 +25,12 @@ import {
 
 const KIB = 1024;
 
-it('a DecryptStream hands on large pieces in parts of 64 KiB', async () => {
-  const stream = new DecryptStream(Readable.from([Buffer.alloc(200 * KIB, 'x')]), UNENCRYPTED, {
-    clock: systemClock,
-    idleTimeout: 1_000,
-    signal: new AbortController().signal,
-    count: { heard() {}, decrypted() {} },
-  });
-  const pieces = (await stream.toArray()) as Buffer[];
-  assert.deepEqual(
-    pieces.map(({ length }) => length / KIB),
-    [64, 64, 64, 8],
-  );
-});
-
 /** A gateway with one place, where a client has half a second to take something. */
-async function impatient(t: TestContext, options: Partial<TestGatewayOptions> = {}) {
+async function impatient(t: TestContext) {
   const queue = createFairQueue(1, systemClock);
   const gate = createRequestGate({ counts: undefined, queue });
   const fixture = await gatewayFixture(t, {
-    ...options,
-    deps: { gate, ...options.deps },
+    deps: { gate },
     times: { readerWait: 500 },
   });
   const endings = () =>
@@ -123,35 +104,29 @@ describe('the place of a client', { timeout: 600_000 }, () => {
     });
   }
 
-  const translated = post(JSON.stringify({ model: 'm', input: 'hello' }), { path: '/v1/responses' });
-  for (const [what, request, blocks] of [
-    ['a whole response', post(chatBody()), 40],
-    ['a response that is translated as one piece', translated, 48],
-  ] as const) {
-    it(`is kept while the client slowly reads ${what}`, async (t) => {
-      const { upstream, client, endings, queue } = await impatient(t, { deps: { createTranslator } });
-      upstream.on(whole(blocks));
-      const asking = client();
-      asking.socket.pause();
-      asking.send(request);
-      await eventually('its place', () => queue.size().running === 1);
-      // As much as the system's buffers need to move, four times in the time that it has.
-      let read = 0;
-      asking.socket.on('data', (chunk: Buffer) => {
-        read += chunk.length;
-        if (read > 1_500_000) {
-          read = 0;
-          asking.socket.pause();
-          setTimeout(() => asking.socket.resume(), 125);
-        }
-      });
-      asking.socket.resume();
-      const answer = await answerTo(asking, 30_000);
-      assert.deepEqual([answer.status, answer.complete], [200, true]);
-      await eventually('the line in the log', () => endings().length === 1);
-      assert.equal(endings()[0].outcome, 'answered');
+  it('is kept while the client slowly reads a whole response', async (t) => {
+    const { upstream, client, endings, queue } = await impatient(t);
+    upstream.on(whole(40));
+    const asking = client();
+    asking.socket.pause();
+    asking.send(post());
+    await eventually('its place', () => queue.size().running === 1);
+    // As much as the system's buffers need to move, four times in the time that it has.
+    let read = 0;
+    asking.socket.on('data', (chunk: Buffer) => {
+      read += chunk.length;
+      if (read > 1_500_000) {
+        read = 0;
+        asking.socket.pause();
+        setTimeout(() => asking.socket.resume(), 125);
+      }
     });
-  }
+    asking.socket.resume();
+    const answer = await answerTo(asking, 30_000);
+    assert.deepEqual([answer.status, answer.complete], [200, true]);
+    await eventually('the line in the log', () => endings().length === 1);
+    assert.equal(endings()[0].outcome, 'answered');
+  });
 
   it('is kept while the service is silent', async (t) => {
     const { upstream, sending, queue } = await impatient(t);

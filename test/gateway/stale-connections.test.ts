@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { assertError, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
+import { gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import type { Script, Scripted } from '../support/remote/scripted-upstream.ts';
 import { completion } from '../support/remote/sealed-answers.ts';
@@ -75,32 +75,11 @@ describe('stale keep-alive connections', { concurrency: true }, () => {
     assert.equal(upstream.requests.at(-1)?.connection, 2);
   });
 
-  it('a request is sent again at most once', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(answering, (scripted) => scripted.end());
-    await ask(post());
-    assertError(await ask(post()), 502, 'upstream_reset');
-    assert.equal(upstream.requests.length, 3);
-  });
-
-  it('a connection that closes after the answer began does not count as stale', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+  it('a connection that closes long after the request does not count as stale', async (t) => {
+    const { upstream, ask } = await gatewayFixture(t, { times: { staleWithin: 100 } });
     upstream.on(answering, async (scripted) => {
       await scripted.body();
-      await scripted.write('HTTP/1.1 103 Early Hints\r\n\r\n');
-      await delay(20); // until that has been read, which nothing tells
-      scripted.end();
-    });
-    await ask(post());
-    assert.equal((await ask(post())).status, 502);
-    assert.equal(upstream.requests.length, 2);
-  });
-
-  it('a connection that closes more than 2 s after the request does not count as stale', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    upstream.on(answering, async (scripted) => {
-      await scripted.body();
-      await delay(2_300); // more than the 2 s in which a failure is taken for that of a stale connection
+      await delay(200);
       scripted.end();
     });
     await ask(post());

@@ -1,7 +1,6 @@
 /** The time limits: Node's own do not fit long uploads and streams that last minutes. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { once } from 'node:events';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, it } from 'node:test';
@@ -17,7 +16,7 @@ import {
 } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { createFakeClock } from '../support/remote/fake-clock.ts';
-import { chunked, completion, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import { completion } from '../support/remote/sealed-answers.ts';
 
 describe('limits of time', () => {
   describe('time-outs of the listener', { concurrency: true }, () => {
@@ -39,7 +38,7 @@ describe('limits of time', () => {
     });
 
     it('a request head that trickles in gets 408', async (t) => {
-      const { upstream, client } = await gatewayFixture(t, { times: { headTimeout: 500 } });
+      const { upstream, client } = await gatewayFixture(t, { times: { headTimeout: 500, headLook: 100 } });
       const asking = client();
       const timer = setInterval(() => asking.socket.writable && asking.send('X: y\r\n'), 50);
       t.after(() => clearInterval(timer));
@@ -49,34 +48,28 @@ describe('limits of time', () => {
       assert.equal(upstream.connections.total, 0);
     });
 
-    it('a connection without a request is ended', async (t) => {
-      const { client } = await gatewayFixture(t, { times: { headTimeout: 500 } });
-      const silent = client();
-      await once(silent.socket, 'close');
-    });
-
     it('the time limit of the head does not apply to the body', async (t) => {
-      const { client } = await gatewayFixture(t, { answers: completion, times: { headTimeout: 300 } });
+      const times = { headTimeout: 300, headLook: 100 };
+      const { client } = await gatewayFixture(t, { answers: completion, times });
       const asking = client();
       const request = post();
       asking.send(request.subarray(0, -10));
-      await delay(2_000); // the listener looks every second
+      await delay(1_000); // three times the limit, with many looks of the listener
       asking.send(request.subarray(-10));
       assert.equal((await answerTo(asking)).status, 200);
     });
   });
 
-  describe('the minimum upload rate', { concurrency: true }, () => {
-    const options = { settings: { minUploadRate: 1_000 }, times: { uploadGrace: 500, uploadLook: 100 } };
-
-    it('an upload below that rate gets 408', async (t) => {
-      const { upstream, sending } = await gatewayFixture(t, options);
-      const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
-      const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
-      t.after(() => clearInterval(timer));
-      assertError(await answerTo(asking), 408, 'upload_too_slow');
-      assert.equal(upstream.connections.total, 0);
+  it('an upload below the minimum rate gets 408', async (t) => {
+    const { upstream, sending } = await gatewayFixture(t, {
+      settings: { minUploadRate: 1_000 },
+      times: { uploadGrace: 500, uploadLook: 100 },
     });
+    const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
+    const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
+    t.after(() => clearInterval(timer));
+    assertError(await answerTo(asking), 408, 'upload_too_slow');
+    assert.equal(upstream.connections.total, 0);
   });
 
   describe('time-outs towards the remote', () => {
@@ -120,21 +113,6 @@ describe('limits of time', () => {
       });
       assert.equal((await answerTo(sending(upload), 60_000)).status, 200);
     });
-
-    for (const stream of [true, false]) {
-      it(`a silence in ${stream ? 'a stream' : 'a whole answer'} ends it after the idle time-out`, async (t) => {
-        const { upstream, ask } = await gatewayFixture(t, { settings: { streamIdleTimeout: 300 } });
-        upstream.on(async (scripted) => {
-          const sealed = sealedAnswers(await scripted.body());
-          const head = stream ? STREAM_HEAD : 'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n';
-          await scripted.write(head + chunked(stream ? sealed.chunk('hel') : '{"id": '));
-        });
-        const answer = await ask(post(chatBody({ stream })));
-        assert.equal(answer.status, stream ? 200 : 504);
-        assert.match(answer.body, /"code":"stream_idle_timeout"/);
-        assert.equal(answer.complete, !stream);
-      });
-    }
 
     it('an upload that takes longer than its epoch is sealed for the next epoch', async (t) => {
       let now = EPOCH;

@@ -29,7 +29,7 @@ interface SetTimer {
 
 /** Files whose timers belong to a request; those of listeners and agents go when they like. */
 const OF_REQUESTS =
-  /lib\/(limits\/waiting-line|gateway\/(forward|receive|read-whole|respond|respond-stream|own-response)|pipeline\/decrypt-stream|network\/upstream)\.ts:\d+/;
+  /lib\/(limits\/waiting-line|gateway\/[\w-]+|pipeline\/decrypt-stream|network\/upstream)\.ts:\d+/;
 const scenes = new AsyncLocalStorage<SetTimer[]>();
 const hook = createHook({
   init(_id, type, _trigger, resource) {

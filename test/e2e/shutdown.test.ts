@@ -1,0 +1,168 @@
+/** The program after SIGTERM: streams may finish, and it ends in time whatever does not answer. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
+import { type AddressInfo, createServer, type Socket } from 'node:net';
+import { dirname, join } from 'node:path';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import type { Times } from '../../lib/times.ts';
+import { answerTo, post } from '../support/doors/gateway-fixture.ts';
+import { type RawClient, rawClient } from '../support/doors/raw-client.ts';
+import { eventually } from '../support/processes/eventually.ts';
+import { type Program, startProxyProcess } from '../support/processes/program.ts';
+import { deploymentFlags, type Remote, startRemote } from '../support/remote/remote.ts';
+
+/** A grace period so long that no load on the machine is taken for it. */
+const GRACE = '60s';
+
+/** ms for what does not wait for that. */
+const WITHOUT_IT = 30_000;
+
+describe('shutdown of the program', { concurrency: true, timeout: 600_000 }, () => {
+  let remote: Remote;
+  before(async () => {
+    remote = await startRemote();
+  });
+  after(() => remote.close());
+
+  /** The program, and a stream of it that takes its time. */
+  async function streaming(
+    grace: string,
+    model: string,
+    more: readonly string[] = [],
+  ): Promise<{ proxy: Program; client: RawClient }> {
+    const workspace = join(remote.directory, `workspace-${model}${more.join('')}`);
+    const own = [`--workspace=${workspace}`, `--shutdown-grace=${grace}`, ...more];
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], remote.env);
+    const client = rawClient(Number(new URL(proxy.url).port));
+    const messages = [{ role: 'user', content: 'x' }];
+    client.send(post(JSON.stringify({ model, stream: true, messages })));
+    await client.until(/t1/, 15_000);
+    return { proxy, client };
+  }
+
+  it('lets a stream finish after SIGTERM, and exits with 0', async () => {
+    const { proxy, client } = await streaming(GRACE, 'sim-20x50');
+    const begun = performance.now();
+    const code = await proxy.stop('SIGTERM');
+    assert.equal(code, 0, proxy.log());
+    assert.ok(performance.now() - begun < WITHOUT_IT, 'the grace period was waited for');
+    const answer = await answerTo(client);
+    assert.ok(answer.complete && answer.body.endsWith('data: [DONE]\n\n'));
+    assert.match(
+      proxy.log(),
+      /msg="Shutting down server"\n.* msg="Waiting for responses to end; a second signal ends them now" unfinished=1 graceSeconds=60\n/,
+    );
+  });
+
+  it('ends after SIGTERM although the service answers no TLS handshake and nobody reads its log, and exits with 0', async (t) => {
+    const mute = new Set<Socket>();
+    const service = createServer((socket) => mute.add(socket.on('error', () => {})));
+    await new Promise<void>((resolve) => service.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      for (const socket of mute) socket.destroy();
+      service.close();
+    });
+    const { port } = service.address() as AddressInfo;
+    const fill = "process.once('SIGTERM', () => process.stderr.write('x'.repeat(2 ** 20)))";
+    const proxy = await startProxyProcess(
+      [
+        ...deploymentFlags(port, remote.directory, 'workspace-mute'),
+        ...['--api-key=x', '--port=0', `--connect-timeout=${GRACE}`, `--shutdown-grace=${GRACE}`],
+      ],
+      { ...remote.env, NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(fill)}` },
+    );
+    t.after(() => proxy.process.kill('SIGKILL'));
+    await eventually('a connection', () => mute.size > 0);
+    proxy.process.stderr?.pause();
+    proxy.process.kill('SIGTERM');
+    await eventually('its end', () => proxy.process.exitCode !== null, WITHOUT_IT);
+    assert.equal(proxy.process.exitCode, 0);
+  });
+
+  it('ends a stream with shutting_down if SIGTERM follows SIGINT, with its receipt and its line in the log', async () => {
+    const more = ['--receipts'];
+    const { proxy, client } = await streaming(GRACE, 'sim-999x100', more);
+    const begun = performance.now();
+    const stopped = proxy.stop('SIGINT');
+    await eventually('the beginning of the shutdown', () => proxy.log().includes('Waiting for responses'));
+    proxy.process.kill('SIGTERM');
+    assert.equal(await stopped, 0, proxy.log());
+    assert.ok(performance.now() - begun < WITHOUT_IT);
+    const answer = await answerTo(client);
+    assert.equal(answer.complete, false);
+    assert.match(answer.body, /"code":"shutting_down"\}\}\n\n$/);
+    assert.match(proxy.log(), /msg="Request ended".* outcome=broken_off .* code=shutting_down/);
+    const receipts = join(remote.directory, `workspace-sim-999x100${more.join('')}`, 'receipts');
+    const [file] = readdirSync(receipts).filter((name) => name.endsWith('.jsonl'));
+    const lines = readFileSync(join(receipts, file as string), 'utf8')
+      .trimEnd()
+      .split('\n');
+    const told = lines.map((line) => JSON.parse(line) as { type: string; code?: string });
+    assert.deepEqual(
+      told.map(({ type, code }) => [type, code]),
+      [
+        ['opened', undefined],
+        ['request', 'shutting_down'],
+        ['closed', undefined],
+      ],
+    );
+  });
+
+  it('ends at once after a third SIGTERM, by that signal, if a disk does not answer', async (t) => {
+    const proxy = await withHangingDisk(t, 'third-signal', ['--receipts'], {});
+    for (const sign of ['No response is under way', 'A second signal', 'Another signal']) {
+      proxy.process.kill('SIGTERM');
+      await eventually(sign, () => proxy.log().includes(sign));
+    }
+    await eventually('the end of the process', () => ended(proxy));
+    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
+  });
+
+  /**
+   * The program, while its only thread for files reads a pipe that gets no data. As with a disk that does not
+   * answer, no receipt can be written, and process.exit() waits for the thread.
+   */
+  async function withHangingDisk(
+    t: TestContext,
+    name: string,
+    flags: readonly string[],
+    times: Partial<Times>,
+  ): Promise<Program> {
+    const workspace = join(remote.directory, `workspace-${name}`);
+    const log = join(workspace, 'manifests/log.txt');
+    mkdirSync(dirname(log), { recursive: true });
+    execFileSync('mkfifo', [log]);
+    const own = [`--workspace=${workspace}`, '--shutdown-grace=1s', ...flags];
+    const env = { ...remote.env, UV_THREADPOOL_SIZE: '1' };
+    const proxy = await startProxyProcess([...remote.flags, '--port=0', ...own], env, { times });
+    t.after(() => proxy.stop('SIGKILL'));
+    const pipe = await eventually('a reader of the pipe', () => {
+      try {
+        return openSync(log, constants.O_WRONLY | constants.O_NONBLOCK);
+      } catch {
+        return undefined;
+      }
+    });
+    t.after(() => closeSync(pipe));
+    return proxy;
+  }
+  const ended = ({ process }: Program): boolean => process.exitCode !== null || process.signalCode !== null;
+
+  it('ends soon after a second SIGTERM also if a disk does not answer', async (t) => {
+    const proxy = await withHangingDisk(t, 'second-signal', ['--receipts'], { lastWork: 500 });
+    proxy.process.kill('SIGTERM');
+    await eventually('the end of the responses', () => proxy.log().includes('No response is under way'));
+    proxy.process.kill('SIGTERM');
+    await eventually('the end of the process', () => ended(proxy));
+    assert.equal(proxy.process.signalCode, 'SIGTERM', proxy.log());
+  });
+
+  it('kills itself a while after --shutdown-grace if a disk does not answer', async (t) => {
+    const proxy = await withHangingDisk(t, 'one-signal', ['--receipts'], { stopMargin: 1_000 });
+    proxy.process.kill('SIGTERM');
+    await eventually('the end of the process', () => ended(proxy), 60_000);
+    assert.equal(proxy.process.signalCode, 'SIGKILL', proxy.log());
+    assert.match(proxy.log(), /level=WARN .*msg="The end takes too long/);
+  });
+});
