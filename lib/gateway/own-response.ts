@@ -66,13 +66,11 @@ export function isArriving(req: IncomingMessage): boolean {
 }
 
 const DISCARD_BYTES = 1024 * 1024;
-/** A limit of its own: pieces of one byte cost as much as large ones. */
-const DISCARD_PIECES = 10_000;
 
 /**
  * Ends a complete response that was written while the request body is still arriving. If a connection closes
  * with unread bytes, the close becomes a reset, and the client loses the response before it has read it. So
- * the rest of the body is read and thrown away first: at most 1 MiB, 10 000 pieces or one second of it. Then
+ * the rest of the body is read and thrown away first: at most 1 MiB or one second of it. Then
  * the response ends. It is marked `Connection: close`, so the connection ends with it.
  */
 export function endAfterUpload({ deps, req, res }: Exchange): void {
@@ -81,7 +79,6 @@ export function endAfterUpload({ deps, req, res }: Exchange): void {
     return;
   }
   let discarded = 0;
-  let pieces = 0;
   const end = (): void => {
     stopWaiting();
     req.off('data', discard);
@@ -90,8 +87,7 @@ export function endAfterUpload({ deps, req, res }: Exchange): void {
   };
   const discard = (chunk: Uint8Array): void => {
     discarded += chunk.length;
-    pieces += 1;
-    if (discarded > DISCARD_BYTES || pieces > DISCARD_PIECES) end();
+    if (discarded > DISCARD_BYTES) end();
   };
   const stopWaiting = deps.clock.after(deps.clock.times.discardWait, end);
   req.on('data', discard);

@@ -173,7 +173,7 @@ describe('collateral that evidence lacks', () => {
         const vendor = options.tee === 'tdx' ? '--intel-pcs-url' : '--amd-kds-url';
         const proxy = await start(`${vendor}=${simulator.url}`);
         await eventually('a verdict', () => proxy.session.lastVerdict()?.failure !== undefined);
-        await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+        await assert.rejects(async () => proxy.session.acquire({ timeoutMs: 1_000 }));
         assert.equal(proxy.session.lastVerdict()?.failure?.error.code, 'collateral_unavailable');
         assert.deepEqual([simulator.counts['secret'], simulator.counts['inference']], [0, 0]);
       });

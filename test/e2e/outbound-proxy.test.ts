@@ -63,7 +63,7 @@ describe('behind an HTTP proxy (https_proxy),', () => {
     const log = (): string => JSON.stringify(lines);
     const reason = /the HTTP proxy 127\.0\.0\.1:1 cannot be reached/;
     await eventually('the reason in the log', () => reason.test(log()));
-    await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+    await assert.rejects(async () => proxy.session.acquire({ timeoutMs: 1_000 }));
     assert.equal(
       Object.values(scene.simulator.counts).reduce((sum, count) => sum + count),
       0,
@@ -131,7 +131,7 @@ describe('a redirect', { concurrency: 4 }, () => {
       const { proxy, lines } = await where.scene.start(where.env, flags(where));
       const reason = 'answered with a redirect (status 308)';
       await eventually(reason, () => JSON.stringify(lines).includes(reason));
-      await assert.rejects(proxy.session.acquire({ timeoutMs: 1_000 }));
+      await assert.rejects(async () => proxy.session.acquire({ timeoutMs: 1_000 }));
       assert.ok(where.asked.length > 0, 'was not asked');
       const { counts } = where.scene.simulator;
       assert.deepEqual([counts[what], counts['secret'], counts['inference']], [0, 0, 0]);

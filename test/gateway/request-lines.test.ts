@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pathForLog } from '../../lib/gateway/request-log.ts';
+import { pathForLog } from '../../lib/gateway/end-of-request.ts';
 import type { TestGateway } from '../support/doors/gateway.ts';
 import { chatBody, type Fixture, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
 import { eventually } from '../support/processes/eventually.ts';

@@ -14,7 +14,7 @@ import { createCollateralCache } from '../../lib/session/collateral-cache.ts';
 import { createControlApi } from '../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../lib/session/events.ts';
 import { managedManifest, staticManifest } from '../../lib/session/manifest-source.ts';
-import { type AttestedSession, createSession, type SessionDeps } from '../../lib/session/session.ts';
+import { createSession, type SessionDeps } from '../../lib/session/session.ts';
 import { TIMES } from '../../lib/times.ts';
 import { recordExchange } from '../../lib/verdict/saved-exchange.ts';
 import type { Verdict } from '../../lib/verdict/verdict.ts';
@@ -24,6 +24,7 @@ import { isMadeOf } from '../support/evidence/engine.ts';
 import { verifyCommand } from '../support/evidence/verify.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
+import { inPromises, type TestSession } from '../support/remote/fake-remote.ts';
 import { rootsOf, startTestSimulator } from '../support/remote/simulator.ts';
 
 interface Scene {
@@ -32,7 +33,7 @@ interface Scene {
   readonly events: SessionEvent[];
   readonly permanent: PrivatemodeError[];
   /** A session as the program makes it, in the same workspace each time. */
-  open(options?: Partial<SessionDeps> & { manifestPath?: string; caFile?: string }): Promise<AttestedSession>;
+  open(options?: Partial<SessionDeps> & { manifestPath?: string; caFile?: string }): Promise<TestSession>;
 }
 
 async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Scene> {
@@ -55,33 +56,35 @@ async function scene(t: TestContext, options: SimulatorOptions = {}): Promise<Sc
       );
       t.after(() => outbound.close());
       const call = createControlCall(outbound.dispatcher, systemClock);
-      const session = createSession({
-        apiKey: 'API-KEY-IS-SECRET',
-        clock: systemClock,
-        control: createControlApi({
-          call,
-          endpoint: { host: 'localhost', port: simulator.port },
-          protocolVersion: 'v1.40.0',
+      const session = inPromises(
+        createSession({
+          apiKey: 'API-KEY-IS-SECRET',
           clock: systemClock,
+          control: createControlApi({
+            call,
+            endpoint: { host: 'localhost', port: simulator.port },
+            protocolVersion: 'v1.40.0',
+            clock: systemClock,
+          }),
+          manifests:
+            manifestPath === undefined
+              ? managedManifest({ call, cdnBaseUrl: simulator.url, clock: systemClock })
+              : staticManifest(await readManifestFile(manifestPath)),
+          manifestLog: createManifestLog(workspace),
+          random: Math.random,
+          roots: rootsOf(simulator),
+          collateral: createCollateralCache({
+            call,
+            store: createCollateralStore(join(workspace, 'collateral')),
+            amdKdsUrl: simulator.url,
+            intelPcsUrl: simulator.url,
+            clock: systemClock,
+          }),
+          observe: (event) => events.push(event),
+          onPermanent: (error) => permanent.push(error),
+          ...rest,
         }),
-        manifests:
-          manifestPath === undefined
-            ? managedManifest({ call, cdnBaseUrl: simulator.url, clock: systemClock })
-            : staticManifest(await readManifestFile(manifestPath)),
-        manifestLog: createManifestLog(workspace),
-        random: Math.random,
-        roots: rootsOf(simulator),
-        collateral: createCollateralCache({
-          call,
-          store: createCollateralStore(join(workspace, 'collateral')),
-          amdKdsUrl: simulator.url,
-          intelPcsUrl: simulator.url,
-          clock: systemClock,
-        }),
-        observe: (event) => events.push(event),
-        onPermanent: (error) => permanent.push(error),
-        ...rest,
-      });
+      );
       t.after(() => session.close());
       session.start();
       return session;
@@ -104,7 +107,7 @@ const logLines = (workspace: string): string[] =>
   readFileSync(join(workspace, 'manifests/log.txt'), 'utf8').trimEnd().split('\n');
 
 /** The first failure that the session tells of. */
-const firstFailure = (session: AttestedSession, events: readonly SessionEvent[]): Promise<PrivatemodeError> =>
+const firstFailure = (session: TestSession, events: readonly SessionEvent[]): Promise<PrivatemodeError> =>
   eventually('a failure', () => {
     const failure = events.find((event) => event.type === 'round-failed' || event.type === 'update-failed');
     if (failure !== undefined && 'error' in failure) return failure.error;

@@ -8,7 +8,12 @@ import type { ControlApi } from '../../../lib/session/control-api.ts';
 import type { SessionEvent } from '../../../lib/session/events.ts';
 import type { ManifestSource } from '../../../lib/session/manifest-source.ts';
 import { SUITE } from '../../../lib/session/secret-exchange.ts';
-import { type AttestedSession, createSession, type SessionDeps } from '../../../lib/session/session.ts';
+import {
+  type AttestedSession,
+  createSession,
+  type Epoch,
+  type SessionDeps,
+} from '../../../lib/session/session.ts';
 import type { Times } from '../../../lib/times.ts';
 import { createFakeClock, type FakeClock } from './fake-clock.ts';
 
@@ -51,7 +56,7 @@ export interface SessionScene {
   readonly clock: FakeClock;
   readonly events: SessionEvent[];
   readonly permanent: PrivatemodeError[];
-  readonly session: AttestedSession;
+  readonly session: TestSession;
   /** How many calls there were of this kind. */
   count(kind: string): number;
 }
@@ -61,6 +66,16 @@ export const fails =
   (): never => {
     throw new PrivatemodeError(code, words);
   };
+
+/** A session whose `acquire` gives a promise also if the epoch is there. */
+export interface TestSession extends AttestedSession {
+  acquire(options: Parameters<AttestedSession['acquire']>[0]): Promise<Epoch>;
+}
+
+export const inPromises = (session: AttestedSession): TestSession => ({
+  ...session,
+  acquire: async (options) => session.acquire(options),
+});
 
 export function sessionScene(
   options: Partial<Pick<SessionDeps, 'apiKey' | 'host' | 'onDemand' | 'random'>> & {
@@ -104,35 +119,37 @@ export function sessionScene(
       return { encapsulatedKey: encapsulatedSecret, signature: bytes('sig'), meshCert: bytes('cert') };
     },
   };
-  const session = createSession({
-    apiKey: 'key',
-    random: () => 0,
-    ...options,
-    control,
-    clock,
-    roots: { snp: {}, tdx: undefined },
-    collateral: {
-      forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
-      abandonFetches: () => void remote.calls.push('abandon fetches'),
-    } as never,
-    async verify(input) {
-      const verdict = verdictOf(remote, input);
-      await remote.onVerify(verdict.failure?.code);
-      return verdict;
-    },
-    judgeSecret: async () => [check(remote.secretAccepted ? 'pass' : 'fail')],
-    manifests: {
-      kind: options.kind ?? 'managed',
-      async newest(signal) {
-        remote.calls.push('manifest');
-        await abortable(remote.onManifest(), signal);
-        return bytes(remote.published);
+  const session = inPromises(
+    createSession({
+      apiKey: 'key',
+      random: () => 0,
+      ...options,
+      control,
+      clock,
+      roots: { snp: {}, tdx: undefined },
+      collateral: {
+        forVerdict: () => ({ distrust: async () => void remote.distrusted++ }),
+        abandonFetches: () => void remote.calls.push('abandon fetches'),
+      } as never,
+      async verify(input) {
+        const verdict = verdictOf(remote, input);
+        await remote.onVerify(verdict.failure?.code);
+        return verdict;
       },
-    },
-    manifestLog: fakeLog(remote),
-    observe: (event) => events.push(event),
-    onPermanent: (error) => permanent.push(error),
-  });
+      judgeSecret: async () => [check(remote.secretAccepted ? 'pass' : 'fail')],
+      manifests: {
+        kind: options.kind ?? 'managed',
+        async newest(signal) {
+          remote.calls.push('manifest');
+          await abortable(remote.onManifest(), signal);
+          return bytes(remote.published);
+        },
+      },
+      manifestLog: fakeLog(remote),
+      observe: (event) => events.push(event),
+      onPermanent: (error) => permanent.push(error),
+    }),
+  );
   session.start();
   const count = (kind: string): number => remote.calls.filter((call) => call.startsWith(kind)).length;
   return { remote, clock, events, permanent, session, count };
