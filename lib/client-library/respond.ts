@@ -5,7 +5,7 @@ import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts'
 import { PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
-import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
+import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -48,8 +48,7 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    const hints = Object.entries(remoteHeaders([...headers].flat(), { authenticated: false }));
-    this.headers = Object.fromEntries(hints.map(([name, value]) => [name, String(value)]));
+    this.headers = remoteHeaders(Object.fromEntries(headers), { authenticated: false });
   }
 }
 
@@ -86,13 +85,13 @@ export async function respond(
       responseHeaders({
         format,
         requestId,
-        rawHeaders: [...response.headers].flat(),
+        headers: head,
         contentType,
         own: leftOutHeader(translator?.leftOut()),
         encrypted: endpoint.encrypted,
         epoch: authenticated ? epoch : undefined,
       }),
-    ).map(([name, value]) => [name, String(value)]);
+    );
   if (!authenticated) {
     const marked = headers(plainContentType(head['content-type']));
     const tooOld = errorBody && clientTooOld(errorBody, PROTOCOL_VERSION);
@@ -132,7 +131,7 @@ export async function respond(
     const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
     if (tooOld !== undefined) throw tooOld;
     throw new UnreadError(
-      isForeign ? unmarkedError(failure, response) : unreadError(failure, status),
+      isForeign ? unmarkedError(failure, response) : new ForeignError(failure, status, true),
       response,
     );
   }

@@ -7,7 +7,7 @@ import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
-import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
+import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { count } from '../observe/counters.ts';
@@ -247,7 +247,7 @@ async function respondBody(
     return respondForeign(exchange, upstream, new ForeignError(failure, status), decrypter.failed());
   }
   accounts.failed(failure, status);
-  respondUnread(exchange, upstream, unreadError(failure, status));
+  respondUnread(exchange, upstream, new ForeignError(failure, status, true));
 }
 
 /**
@@ -273,7 +273,7 @@ function respondUnread(
   shown: PrivatemodeError,
 ): void {
   const status = response.statusCode as number;
-  const headers = remoteHeaders(response.rawHeaders, { authenticated: false });
+  const headers = remoteHeaders(response.headers, { authenticated: false });
   respondError(exchange, shown, { status, headers });
   count(exchange.deps.metrics.counters.responses, status);
 }
@@ -365,11 +365,11 @@ const headersOf = (
   exchange: ForwardedExchange,
   { response, epoch }: AttemptResponse,
   { contentType, authenticated }: { readonly contentType: string; readonly authenticated: boolean },
-): Record<string, string | string[]> =>
+): Record<string, string> =>
   responseHeaders({
     format: exchange.caller.format,
     requestId: exchange.caller.requestId,
-    rawHeaders: response.rawHeaders,
+    headers: response.headers,
     contentType,
     own: ownHeaders(exchange),
     encrypted: exchange.match.endpoint.encrypted,

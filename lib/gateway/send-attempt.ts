@@ -81,7 +81,7 @@ export async function sendAttempt(
   }
   const headers = attemptHeaders(
     {
-      rawHeaders: req.rawHeaders,
+      headers: req.headers,
       host: deps.upstream.authority,
       authorization,
       protocolVersion: deps.settings.protocolVersion,

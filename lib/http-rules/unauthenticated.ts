@@ -41,34 +41,30 @@ export async function readError(chunks: AsyncIterable<Uint8Array>): Promise<Buff
   return Buffer.concat(pieces).subarray(0, MOST_SHOWN);
 }
 
-/** What to do about an error of which only the status is known, by that status. */
-const REMEDIES: Readonly<Record<number, string>> = {
-  401: 'Check the API key that the request was sent with.',
-  429: 'Wait as long as Retry-After says, or a minute, then try again.',
-  503: 'Wait as long as Retry-After says, or a minute, then try again.',
-};
-const ANY_4XX = 'Check the request before you repeat it; report this if nothing is wrong with it.';
-const ANY_5XX = 'Try again, and report it if it persists.';
-
-/**
- * The error to show in place of an error that holds nothing encrypted, although it is not marked as plain, or
- * that is compressed. A gateway before the service answers so (docs/protocol/inference.md 6.1), so it says
- * nothing of tampering: it is no failure to decrypt. Nothing authenticates its text, which is not shown.
- */
-export class ForeignError extends PrivatemodeError {
-  constructor(failure: PrivatemodeError, status: number) {
-    const message = `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown`;
-    const remedy = REMEDIES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
-    const code = failure.code === 'response_not_authentic' ? 'response_malformed' : failure.code;
-    super(code, message, { cause: failure, remedy });
+/** What to do about an error of which only the status is known. */
+function remedyAt(status: number): string {
+  if (status === 401) return 'Check the API key that the request was sent with.';
+  if (status === 429 || status === 503) {
+    return 'Wait as long as Retry-After says, or a minute, then try again.';
   }
+  return status < 500
+    ? 'Check the request before you repeat it; report this if nothing is wrong with it.'
+    : 'Try again, and report it if it persists.';
 }
 
 /**
- * The error to show in place of an error of the service whose text could not be decrypted. The response keeps
- * the status, Retry-After and rate limits, not the text.
+ * The error to show in place of an error of the service that is neither marked as plain nor decrypted. The
+ * response keeps the status, Retry-After and rate limits, not the text. `opened`: a part of the text was
+ * authentic, so somebody has changed the rest. Otherwise a gateway before the service may have answered
+ * (docs/protocol/inference.md 6.1), and the code says nothing of tampering.
  */
-export function unreadError(failure: PrivatemodeError, status: number): PrivatemodeError {
-  const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
-  return new PrivatemodeError(failure.code, message, { cause: failure });
+export class ForeignError extends PrivatemodeError {
+  constructor(failure: PrivatemodeError, status: number, opened = false) {
+    const isForeign = failure.code === 'response_not_authentic' && !opened;
+    super(
+      isForeign ? 'response_malformed' : failure.code,
+      `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown`,
+      { cause: failure, remedy: opened ? undefined : remedyAt(status) },
+    );
+  }
 }
