@@ -65,7 +65,7 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 export async function respond(
   config: ClientConfig,
   attempt: FetchedAttempt,
-  { match: { endpoint }, body, requestId, translator, onAuthentic }: Asking,
+  { match: { endpoint, format }, body, requestId, translator, onAuthentic }: Asking,
 ): Promise<Response> {
   const { request, response, cipher, epoch, errorBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
@@ -79,7 +79,6 @@ export async function respond(
     throw kind instanceof ForeignError ? new UnreadError(kind, response) : kind;
   }
   const authenticated = kind !== 'plain' && cipher !== undefined;
-  const format = endpoint.errorFormat;
   const headers = (contentType: string): [string, string][] =>
     Object.entries(
       responseHeaders({

@@ -75,9 +75,7 @@ export async function forward(exchange: ForwardedExchange): Promise<void> {
     }),
     verified().then(() => accounts.stage('epoch')),
   ]);
-  // If the path names a model by an alias, the service is asked for its list of models. `respond` makes the
-  // entry of the alias from that list.
-  const target = requested.aboutModel === undefined ? match.target : '/v1/models';
+  const { target } = match;
   const newest = await verified(); // a slow upload may outlive the first epoch
 
   // A retry has a new cipher, and the epoch that is in force then. If the service did not know the secret,

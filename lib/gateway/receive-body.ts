@@ -1,6 +1,6 @@
 /** Receives the body of a request within its limits, and finds out what the request asks for. */
 import { requireModel } from '../access/authenticate.ts';
-import { type AliasTable, aliasedInPath, aliasIn } from '../api/model-aliases.ts';
+import { type AliasTable, aliasIn } from '../api/model-aliases.ts';
 import { type Clock, every } from '../clock.ts';
 import { releaseMemory } from '../envelope/message-cipher.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
@@ -150,8 +150,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   if (incoming === undefined) {
     if (isArriving(req)) res.setHeader('connection', 'close');
     req.resume();
-    const aboutModel = aliasAskedAbout(exchange);
-    return { requested: { asked: NOTHING_ASKED, translator: undefined, aboutModel }, body: undefined };
+    return { requested: { asked: NOTHING_ASKED, translator: undefined }, body: undefined };
   }
   const translator =
     match.endpoint.translatedTo === undefined ? undefined : deps.createTranslator?.(caller.requestId);
@@ -163,7 +162,7 @@ export async function takeIn(exchange: ForwardedExchange): Promise<TakenIn> {
   accounts.asksFor(model);
   if (client !== undefined) requireModel(client, model, accounts.noted.alias);
   const asked = { streaming, choices, format, usage };
-  return { requested: { asked, translator, repeated, aboutModel: undefined }, body };
+  return { requested: { asked, translator, repeated }, body };
 }
 
 /** Frees the body, which nobody will send, and passes the reason on. */
@@ -177,14 +176,6 @@ const refusedAfter =
 /** Which salts requests get; with --clients, those of the client. */
 export const saltOf = ({ deps, caller: { client } }: Exchange): SaltRule =>
   client === undefined ? deps.salt : { shared: client.sharedSalt, mix: client.mixSalt };
-
-/** The model that the path names, if that is an alias. */
-function aliasAskedAbout({ deps, match, accounts }: ForwardedExchange): string | undefined {
-  const { aliases } = deps;
-  const asked = aliases && match.endpoint.id === 'model' ? aliasedInPath(aliases, match.target) : undefined;
-  if (aliases && asked !== undefined) accounts.note({ alias: aliasIn(aliases, asked)?.name });
-  return asked;
-}
 
 const renaming =
   ({ accounts }: Exchange, aliases: AliasTable): Rename =>

@@ -3,8 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Client } from '../access/authenticate.ts';
 import type { Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
+import { newRequestId } from '../api/ids.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { newRequestId } from '../api/request-id.ts';
 import { AUDIT_HEADERS, leftOutHeader } from '../http-rules/headers.ts';
 import type { Logger } from '../observe/log.ts';
 import type { RequestFacts } from '../pipeline/decrypter.ts';
@@ -58,11 +58,6 @@ export interface Requested {
   readonly translator: Translator | undefined;
   /** Memory for the parts of the request that its response repeats. */
   readonly repeated?: HeldRoom | undefined;
-  /**
-   * The model that the request asks about, if an alias covers it. The service is then asked for its list of
-   * models, and the proxy makes the entry from that list.
-   */
-  readonly aboutModel: string | undefined;
 }
 
 /** An id that can neither end a header or a line of the log, nor hold a prompt. */

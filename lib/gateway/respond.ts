@@ -2,7 +2,7 @@
 
 import { Readable } from 'node:stream';
 import { errorEvent } from '../api/error-response.ts';
-import { type AliasTable, entryOfAlias, listWithAliases } from '../api/model-aliases.ts';
+import { type AliasTable, listWithAliases } from '../api/model-aliases.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
@@ -61,7 +61,7 @@ export async function respond(
     if (kind instanceof ForeignError) return respondForeign(exchange, upstream, kind, NOTHING);
     throw kind;
   }
-  if (kind === 'plain') return respondPlain(exchange, requested, upstream);
+  if (kind === 'plain') return respondPlain(exchange, upstream);
   if (kind === 'encrypted-body') return respondBody(exchange, requested, upstream);
   return respondStream(exchange, requested, upstream);
 }
@@ -72,22 +72,18 @@ const NOTHING = Buffer.alloc(0);
  * Gives the application a response that nothing authenticates: an error or a list of models. It is marked, so
  * that no stranger's text passes for ours.
  */
-async function respondPlain(
-  exchange: ForwardedExchange,
-  { aboutModel }: Requested,
-  upstream: AttemptResponse,
-): Promise<void> {
+async function respondPlain(exchange: ForwardedExchange, upstream: AttemptResponse): Promise<void> {
   const { deps, res, match, accounts } = exchange;
   const { response, errorBody } = upstream;
   const status = response.statusCode as number;
   const contentType = plainContentType(response.headers['content-type']);
   const headers = headersOf(exchange, upstream, { contentType, authenticated: false });
   const { aliases } = deps;
-  const isList = status === 200 && (match.endpoint.id === 'models' || aboutModel !== undefined);
+  const isList = status === 200 && match.endpoint.id === 'models';
   const list = isList && aliases && (await readList(exchange, response));
   const tooOld = errorBody && clientTooOld(errorBody, deps.settings.protocolVersion);
   if (tooOld) throw tooOld;
-  const body = errorBody ?? (list && withAliases(list, aliases, { target: match.target, aboutModel }));
+  const body = errorBody ?? (list && withAliases(list, aliases, match.target));
   if (body) {
     respondWhole(exchange, { status, headers, body });
     accounts.done(status);
@@ -192,15 +188,10 @@ async function readList(exchange: Exchange, response: UpstreamResponse['response
 }
 
 /**
- * Adds the aliases to a list of models, or returns the entry of one alias. A list that continues another one
- * stays as it is, because the first one has the aliases.
+ * Adds the aliases to a list of models. A list that continues another one stays as it is, because the first
+ * one has the aliases.
  */
-function withAliases(
-  body: Buffer,
-  aliases: AliasTable,
-  { target, aboutModel }: { readonly target: string; readonly aboutModel: string | undefined },
-): Buffer {
-  if (aboutModel !== undefined) return entryOfAlias(aliases, body, aboutModel) ?? body;
+function withAliases(body: Buffer, aliases: AliasTable, target: string): Buffer {
   const isFurther = /[?&](?:after|after_id|before_id)=/.test(target);
   return (isFurther ? undefined : listWithAliases(aliases, body)) ?? body;
 }

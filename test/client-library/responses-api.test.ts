@@ -151,7 +151,7 @@ describe('the Responses API of the library', { timeout: 600_000 }, () => {
     })) {
       const response = await below(`${URL}${path}`, { method });
       assert.equal(response.status, 404, path);
-      assert.match(await response.text(), /none is stored.*whole conversation as input/);
+      assert.match(await response.text(), /no such endpoint.*POST \/v1\/responses/);
     }
     assert.equal(simulator.counts['inference'], sent);
   });

@@ -1,25 +1,24 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
-import { plainContentType } from '../../lib/http-rules/unauthenticated.ts';
+import { it } from 'node:test';
+import { PrivatemodeError } from '../../lib/errors.ts';
+import { ForeignError, plainContentType } from '../../lib/http-rules/unauthenticated.ts';
 
-describe('the type of a body that the service sent in clear', () => {
-  const rows: [declared: string | undefined, ours: string][] = [
-    ['application/json', 'application/json'],
-    ['Application/JSON; charset=latin1', 'application/json'],
-    ['application/problem+json', 'application/json'],
-    [undefined, 'text/plain; charset=utf-8'],
-    ['', 'text/plain; charset=utf-8'],
-    ['text/html', 'text/plain; charset=utf-8'],
-    ['text/html; application/json', 'text/plain; charset=utf-8'],
-    ['application/json, text/html', 'text/plain; charset=utf-8'],
-    ['text/event-stream', 'text/plain; charset=utf-8'],
-    ['text/javascript', 'text/plain; charset=utf-8'],
-    ['image/svg+xml', 'text/plain; charset=utf-8'],
-    ['application/jsonp', 'text/plain; charset=utf-8'],
-    ['text/x+json', 'text/plain; charset=utf-8'],
+it('a body that the service sent in clear is JSON if it was declared so, and else text that nothing renders', () => {
+  for (const type of ['application/json', 'Application/JSON; charset=latin1', 'application/problem+json'])
+    assert.equal(plainContentType(type), 'application/json', type);
+  const others = [
+    '',
+    'text/html',
+    'text/html; application/json',
+    'application/json, text/html',
+    'text/x+json',
   ];
-  for (const [declared, ours] of rows) {
-    it(`is ${ours} for the application if it was declared as ${declared}`, () =>
-      assert.equal(plainContentType(declared), ours));
-  }
+  for (const type of [undefined, ...others, 'text/event-stream', 'image/svg+xml', 'application/jsonp'])
+    assert.equal(plainContentType(type), 'text/plain; charset=utf-8', type);
+});
+
+it('an error that does not authenticate is said to be tampered with only if a part of it was authentic', () => {
+  const failure = new PrivatemodeError('response_not_authentic', 'a wrong tag');
+  assert.equal(new ForeignError(failure, 400).code, 'response_malformed');
+  assert.equal(new ForeignError(failure, 400, true).code, 'response_not_authentic');
 });
