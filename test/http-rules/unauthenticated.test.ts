@@ -14,7 +14,7 @@ it('a body that the service sent in clear is JSON if it was declared so, and els
     'text/x+json',
   ];
   for (const type of [undefined, ...others, 'text/event-stream', 'image/svg+xml', 'application/jsonp'])
-    assert.equal(plainContentType(type), 'text/plain; charset=utf-8', type);
+    assert.equal(plainContentType(type), 'text/plain; charset=utf-8', String(type));
 });
 
 it('an error that does not authenticate is said to be tampered with only if a part of it was authentic', () => {
