@@ -16,7 +16,7 @@ function refusalOf(method: string, target: string): Refusal & { readonly code: E
 describe('forwarded endpoints', () => {
   const forwarded: [method: string, target: string, id: EndpointId, sent?: string][] = [
     ['POST', '/v1/chat/completions', 'chat'],
-    ['POST', '/v1/completions', 'completions'],
+    ['POST', '/v1/v1/v1/completions', 'completions', '/v1/completions'],
     ['POST', '/v1/embeddings', 'embeddings'],
     ['GET', '/v1/models', 'models'],
     ['HEAD', '/v1/models', 'models'],
@@ -29,7 +29,6 @@ describe('forwarded endpoints', () => {
     ['POST', '//v1/chat/completions', 'chat', '/v1/chat/completions'],
     ['POST', '/v1//chat/completions/', 'chat', '/v1/chat/completions'],
     ['POST', '/v1/v1/messages/?beta=true', 'messages', '/v1/messages?beta=true'],
-    ['POST', '/v1/v1/v1/messages', 'messages', '/v1/messages'],
     ['GET', '//v1//v1/models/?', 'models', '/v1/models'],
     ['POST', '/chat/completions', 'chat', '/v1/chat/completions'],
     ['POST', '/messages?beta=true', 'messages', '/v1/messages?beta=true'],
@@ -54,9 +53,7 @@ describe('forwarded endpoints', () => {
     ['/v1/messages?beta=1;key=k', '/v1/messages', ['beta']],
     ['/v1/messages?a%20secret&secret&betamax=1', '/v1/messages', ['?', '?', 'betamax']],
     [`/v1/messages?${'x'.repeat(41)}=1&&`, '/v1/messages', ['?']],
-    ['/v1/messages?limit=1', '/v1/messages', ['limit']],
     ['/v1/chat/completions?beta=true', '/v1/chat/completions', ['beta']],
-    ['/unstructured/x?y=%2e%2e/../', '/unstructured/x', ['y']],
   ];
   for (const [target, sent, dropped] of queries) {
     it(`POST ${target} is sent to the service as ${sent}`, () => {
@@ -129,7 +126,6 @@ describe('a wrong method', () => {
     ['GET', '/messages/', ['POST'], 'anthropic'],
     ['GET', '/v1/messages/count_tokens', ['POST'], 'anthropic'],
     ['DELETE', '/v1/models/x', ['GET', 'HEAD'], 'openai'],
-    ['POST', '/healthz', ['GET', 'HEAD'], 'plain'],
   ];
   for (const [method, path, allow, format] of wrong) {
     it(`${method} ${path} is refused, and the refusal names ${allow.join(', ')}`, () => {
@@ -140,33 +136,27 @@ describe('a wrong method', () => {
 });
 
 describe('a path that does not exist', () => {
-  const unknown: [path: string, format: string][] = [
-    ...['/foo', '/metrics', '/chat', '/v11/models', '/v2/chat/completions', '/api'].map(
-      (path): [string, string] => [path, 'plain'],
-    ),
-    ...['/unstructured', '/constructor', '/openai/v1/models'].map((path): [string, string] => [
-      path,
-      'plain',
-    ]),
-    ...['/v1/chat', '/v1/chat/completions/x', '/v1/chat%2Fcompletions', '/v1/Chat/completions'].map(
-      (path): [string, string] => [path, 'openai'],
-    ),
-    ['/v1/unstructured/x', 'openai'],
-    ['/v1/healthz', 'openai'],
-    ['/v1/messages/batches', 'anthropic'],
-    ['/v1/responses/resp_1', 'responses'],
-  ];
-  for (const [path, format] of unknown) {
-    it(`${path} is 404 in the ${format} form, which lists the endpoints and does not quote the path`, () => {
-      const refusal = refusalOf('POST', path);
-      assert.deepEqual([refusal.code, refusal.format], ['unknown_path', format]);
-      assert.equal(refusal.error.message, 'there is no such endpoint here');
-      assert.match(
-        refusal.error.remedy,
-        /^Use one of these: POST \/v1\/chat\/completions, .* GET \/v1\/models,/,
-      );
-    });
-  }
+  const unknown = {
+    '/foo /metrics /chat /v11/models /v2/chat/completions /api /unstructured /openai/v1/models': 'plain',
+    '/constructor': 'plain',
+    '/v1/chat /v1/chat/completions/x /v1/chat%2Fcompletions /v1/Chat/completions /v1/healthz': 'openai',
+    '/v1/unstructured/x': 'openai',
+    '/v1/messages/batches': 'anthropic',
+    '/v1/responses/resp_1': 'responses',
+  };
+  it('is 404 in the form of its API, which lists the endpoints and does not quote the path', () => {
+    for (const [paths, format] of Object.entries(unknown)) {
+      for (const path of paths.split(' ')) {
+        const refusal = refusalOf('POST', path);
+        assert.deepEqual([refusal.code, refusal.format], ['unknown_path', format], path);
+        assert.equal(refusal.error.message, 'there is no such endpoint here');
+        assert.match(
+          refusal.error.remedy,
+          /^Use one of these: POST \/v1\/chat\/completions, .* GET \/v1\/models,/,
+        );
+      }
+    }
+  });
 
   it('is that of the Responses API unless it is offered, and the refusal says what to do instead', () => {
     for (const path of ['/v1/responses', '//v1/responses', '/responses/']) {

@@ -26,9 +26,7 @@ describe('the gateway', () => {
   type Row = [name: string, host: string | undefined, origin?: string | undefined, site?: string];
   const serves: Row[] = [
     ['a program under any host name', 'proxy.default.svc.cluster.local:8080'],
-    ['a program without Host', undefined],
     ['its own page', 'localhost:8080', 'http://localhost:8080', 'same-origin'],
-    ['its own page that tells no Origin', '127.0.0.1:8080', undefined, 'same-origin'],
     ['the address bar, under any name', 'evil.example', undefined, 'none'],
     // Browsers without Sec-Fetch-Site, and all of them where the page came neither over TLS nor from loopback.
     ['its own page in another case, in an older browser', 'LocalHost:8080', 'http://localhost:8080'],
@@ -37,33 +35,20 @@ describe('the gateway', () => {
     ['the page of an allowed host', 'web.example:8443', 'https://web.example:8443'],
     ['a page at an IPv4 literal', '192.168.1.5:8080', 'http://192.168.1.5:8080'],
     ['a page at an IPv6 literal', '[::1]:8080', 'http://[::1]:8080'],
-    ['a page at the listen address', 'gpu-box:8080', 'http://gpu-box:8080'],
     ['a page at a name in its certificate', 'proxy.example', 'https://proxy.example', 'same-origin'],
     ['a page at a name under a wildcard of its certificate', 'a.lab.example', 'https://a.lab.example'],
   ];
   const refuses: Row[] = [
     ['a page of another site', 'localhost:8080', 'https://evil.example', 'cross-site'],
-    ['an image or form of another site', '127.0.0.1:8080', undefined, 'cross-site'],
-    ['a page on another port', 'localhost:8080', 'http://localhost:3000', 'same-site'],
-    ['a sandboxed page', 'localhost:8080', 'null', 'cross-site'],
     ['an unknown Sec-Fetch-Site', 'localhost:8080', undefined, 'nearby'],
-    ['an empty Sec-Fetch-Site', 'localhost:8080', undefined, ''],
     ['a page on another port, in an older browser', 'localhost:8080', 'http://localhost:3000'],
-    ['a page of another host, in an older browser', 'localhost:8080', 'https://evil.example'],
-    ['a sandboxed page, in an older browser', 'localhost:8080', 'null'],
-    ['an extension', 'localhost:8080', 'chrome-extension://abc'],
     ['a page without Host', undefined, 'http://localhost:8080'],
     ['an empty Origin', 'localhost:8080', ''],
     ['an origin that only begins like the host', 'localhost:8080', 'http://localhost:8080.evil.example'],
     ['an origin with credentials before the host', 'localhost:8080', 'http://x@localhost:8080'],
-    ['another page at an allowed host', 'web.example:8443', 'https://evil.example'],
     ['a page two labels under a wildcard', 'a.b.lab.example', 'https://a.b.lab.example'],
     ['a page at the domain of a wildcard', 'lab.example', 'https://lab.example'],
-    ['a page under a broken Host', 'localhost:8080:1', 'http://localhost:8080:1'],
     // DNS rebinding: the page's own name points at us.
-    ['a rebound name', 'evil.example:8080', 'http://evil.example:8080'],
-    ['a rebound name that says same-origin', 'evil.example:8080', undefined, 'same-origin'],
-    ['a rebound name with a final dot', 'evil.example.:8080', 'http://evil.example.:8080'],
     ['a rebound name like localhost', 'localhost.evil.example', 'http://localhost.evil.example'],
     ['a rebound name like an address', '127.0.0.1.evil.example', 'http://127.0.0.1.evil.example'],
   ];
@@ -114,9 +99,7 @@ describe('the gateway', () => {
  * a GET.
  */
 const PAGES = [
-  ...['evil.example', 'EVIL.example.:8080', 'localhost.evil.example', '127.0.0.1.evil.example'].map(
-    (host) => ({ host }),
-  ),
+  ...['evil.example', 'EVIL.example.:8080', 'localhost.evil.example'].map((host) => ({ host })),
   { host: 'evil.example', origin: 'http://evil.example' },
   { host: 'evil.example', origin: 'https://evil.example', 'sec-fetch-site': 'same-origin' },
   { host: 'localhost:8080', origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' },
@@ -209,23 +192,17 @@ describe('preflights', () => {
       vary: 'Origin, Access-Control-Request-Method, Access-Control-Request-Headers',
     });
     assert.equal(preflightHeaders('OPTIONS', asking, ANY)?.['access-control-allow-origin'], '*');
+    const noNames = preflightHeaders('OPTIONS', requested('a\x01<b>'), LIST) ?? {};
+    assert.ok(!('access-control-allow-headers' in noNames));
   });
-  it('get no Access-Control-Allow-Headers if what they ask for is no list of header names', () => {
-    const headers = preflightHeaders('OPTIONS', requested('a\x01<b>'), LIST);
-    assert.ok(headers && !('access-control-allow-headers' in headers));
+  it('are only those of an allowed origin that name a method', () => {
+    const { origin, 'access-control-request-method': method } = asking;
+    assert.equal(preflightHeaders('OPTIONS', { ...asking, origin: 'https://evil.example' }, LIST), undefined);
+    assert.equal(preflightHeaders('OPTIONS', asking, OFF), undefined);
+    assert.equal(preflightHeaders('POST', asking, LIST), undefined);
+    assert.equal(preflightHeaders('OPTIONS', { 'access-control-request-method': method }, LIST), undefined);
+    assert.equal(preflightHeaders('OPTIONS', { origin }, LIST), undefined);
   });
-
-  const none: [name: string, method: string, headers: Record<string, string>, policy: CorsPolicy][] = [
-    ['a foreign origin', 'OPTIONS', { ...asking, origin: 'https://evil.example' }, LIST],
-    ['CORS off', 'OPTIONS', asking, OFF],
-    ['another method', 'POST', asking, LIST],
-    ['no Origin', 'OPTIONS', { 'access-control-request-method': 'POST' }, LIST],
-    ['no requested method', 'OPTIONS', { origin: 'https://chat.example' }, LIST],
-  ];
-  for (const [name, method, headers, policy] of none) {
-    it(`are not answered with ${name}`, () =>
-      assert.equal(preflightHeaders(method, headers, policy), undefined));
-  }
 });
 
 it("the gateway's own names are its listen address and the DNS names of its certificate", () => {

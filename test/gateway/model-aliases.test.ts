@@ -48,6 +48,7 @@ describe('--model-alias', LIBRARY, () => {
       );
       assert.match(line, /"model":"sim-echo","alias":"(?:gpt-4o|claude-\*|sim-20x50)"/);
       assert.ok(!line.includes('haiku'), 'what a client wrote is not what was configured');
+      assert.ok(!stack.logLines.join('').includes(CANARY));
     });
   }
 

@@ -13,7 +13,7 @@ import {
   post,
 } from '../support/doors/gateway-fixture.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
-import { chatStream, completion, http, openedRaw, plainError } from '../support/remote/sealed-answers.ts';
+import { chatStream, completion, http, plainError } from '../support/remote/sealed-answers.ts';
 
 const afterBody =
   (text: (body: Buffer) => string): Script =>
@@ -28,15 +28,6 @@ describe('request targets', { concurrency: true }, () => {
     assert.equal(upstream.connections.total, 0);
   });
 
-  it('arrive as the path of the table', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { answers: completion });
-    const query = '?a=%2e%2e/&b=\\..\\&c=http://x//y?z';
-    for (const path of ['//v1//chat/completions', '/v1/v1/chat/completions/', `/chat/completions${query}`]) {
-      assert.equal((await ask(post(chatBody(), { path }))).status, 200);
-      assert.equal(upstream.requests.at(-1)?.target, '/v1/chat/completions');
-    }
-  });
-
   it('have their allowed parameters byte for byte, with both attempts', async (t) => {
     const { upstream, ask } = await gatewayFixture(t);
     const again = afterBody(() => plainError(500, 'no secret for ID'));
@@ -46,14 +37,6 @@ describe('request targets', { concurrency: true }, () => {
       upstream.requests.map(({ target }) => target),
       Array(2).fill('/v1/messages?beta=%74rue&beta=http://x//..'),
     );
-  });
-
-  it('below /unstructured that look like another endpoint are still sealed as a whole', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { answers: plainError(404, 'none') });
-    await ask(post(chatBody(), { path: '/unstructured/v1/chat/completions' }));
-    const [seen] = upstream.requests;
-    assert.equal(seen?.target, '/unstructured/v1/chat/completions');
-    assert.equal(openedRaw(seen?.body as Buffer).toString(), chatBody());
   });
 
   it('are not fetched with FORCE_FETCH_PATH in the environment, and no redirect is followed', async (t) => {
@@ -74,13 +57,6 @@ describe('request targets', { concurrency: true }, () => {
 });
 
 describe('request heads', { concurrency: true }, () => {
-  it('with a model that could end a header are refused, and nothing is sent', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
-    for (const model of ['m\r\nX-Injected: yes', 'm\0', ' m', 'm'.repeat(257), '\ud800'])
-      assertError(await ask(post(chatBody({ model }))), 400, 'invalid_model');
-    assert.equal(upstream.connections.total, 0);
-  });
-
   it('have the model as UTF-8 bytes', async (t) => {
     const { upstream, ask } = await gatewayFixture(t, { answers: completion });
     for (const model of [
@@ -105,36 +81,16 @@ describe('request heads', { concurrency: true }, () => {
     assert.equal(upstream.requests[0]?.headers['host'], `localhost:${upstream.port}`);
   });
 
-  it('with bytes beyond ASCII are sent', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t, { answers: completion });
-    const answer = await ask(post(chatBody(), { headers: ['Anthropic-Beta: caf\xe9 \x80', 'Accept: */*'] }));
-    assert.equal(answer.status, 200);
-    assert.equal(upstream.requests[0]?.headers['accept'], '*/*');
-  });
-
   it('that two parsers could read differently are refused, and nothing is sent', async (t) => {
-    const { upstream, ask } = await gatewayFixture(t);
+    const { upstream, ask, sending } = await gatewayFixture(t);
     const twice = ['Content-Type: application/json', 'content-type: text/plain'];
     const filler = Array.from({ length: 2_100 }, (_, i) => `a${i}: b`);
     assertError(await ask(post(chatBody(), { headers: twice })), 400, 'ambiguous_header');
     assertError(await ask(post(chatBody(), { headers: [...filler, 'Host: x'] })), 431, 'too_many_headers');
+    const wrongHost = post().toString('latin1').replace('localhost:8080', 'user@localhost');
+    assertError(await answerTo(sending(wrongHost)), 400, 'invalid_host');
     assert.equal(upstream.connections.total, 0);
   });
-
-  for (const [path, shape] of [
-    ['/v1/chat/completions', /^\{"error":\{/],
-    ['/v1/messages', /^\{"type":"error"/],
-    ['/healthz', /^the header host is not one host name/],
-  ] as const) {
-    it(`with a wrong Host are refused on ${path} in the caller's format`, async (t) => {
-      const { upstream, sending } = await gatewayFixture(t);
-      const request = post(chatBody(), { path }).toString('latin1');
-      const answer = await answerTo(sending(request.replace('localhost:8080', 'user@localhost')));
-      assert.deepEqual([answer.status, answer.headers['privatemode-proxy-error']], [400, 'invalid_host']);
-      assert.match(answer.body, shape);
-      assert.equal(upstream.connections.total, 0);
-    });
-  }
 });
 
 describe('an x-request-id of the client', { concurrency: true, timeout: 600_000 }, () => {
@@ -154,7 +110,6 @@ describe('an x-request-id of the client', { concurrency: true, timeout: 600_000 
     ['an error of the service', post(), 400, afterBody(() => plainError(400, 'no'))],
     ['the list of models', get('/v1/models'), 200, (scripted) => scripted.write(http(200, '{"data":[]}'))],
     ['an error of the gateway', post('{', { path: '/v1/messages' }), 400],
-    ['an error of the gateway about the path', post('{}', { path: '/v1/files' }), 404],
     ['an error of the gateway about the answer', post(), 502, afterBody(() => http(302, ''))],
     ['the estimate of tokens', post('{"model":"m"}', { path: '/v1/messages/count_tokens' }), 200],
     ['a path of the proxy itself', get('/healthz'), 200],
