@@ -32,10 +32,8 @@ export interface Refusal extends Match<'refusal'> {
 
 /**
  * Decides what a request line means. `rawTarget`: the target exactly as it came over the wire. `offered`: the
- * optional rows that are served. `upgrade`: the header of that name; it only serves to tell a client that
- * tries a WebSocket first that there is none.
- *
- * Preflights are answered earlier (lib/gateway/admission.ts); an OPTIONS that arrives here is a wrong method.
+ * optional rows that are served. `upgrade`: the header of that name. An OPTIONS is a wrong method here: who
+ * answers preflights looks at them before (lib/gateway/admission.ts).
  */
 export function matchEndpoint(
   method: string,
@@ -109,24 +107,22 @@ function formatOf(path: string): ErrorFormat {
  * Reads the target of a request line exactly as it came over the wire, or returns a message that says what is
  * wrong with it. It refuses anything that a later parser could read differently, so that nothing is sealed
  * for one path and delivered to another. The message quotes nothing of the target, which may hold anything.
- * `path` has no doubled slashes, and holds `/v1` at most once at its beginning: `//v1/x` and `/v1/v1/x` mean
- * `/v1/x`. `query` is empty, or begins with its question mark and is exactly as received.
+ * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`.
+ * `query` is empty, or begins with its question mark and is exactly as received.
  */
 export function parseTarget(raw: string): { readonly path: string; readonly query: string } | string {
   if (!raw.startsWith('/'))
     return 'the request target is not a path; this proxy goes into the base URL of a client, not into its proxy settings';
-  if (/[^\x21-\x7e]/.test(raw))
-    return 'the request target contains blanks, control characters or non-ASCII text';
-  if (raw.includes('#')) return 'the request target contains a fragment';
   const path = raw.split('?', 1)[0] as string;
-  if (path.includes('\\') || /%5c/i.test(path)) return 'the path contains a backslash';
-  if (/%(?![0-9a-f]{2})/i.test(path)) return 'the path contains a percent sign that starts no escape';
-  if (/%[01][0-9a-f]|%7f/i.test(path)) return 'the path contains an escaped control character';
   const segments = path.replace(/%2e/gi, '.').split(/\/|%2f/i);
-  if (segments.includes('.') || segments.includes('..')) return 'the path contains dot segments';
+  if (/[^\x21-\x7e]|#/.test(raw) || ODD_PATH.test(path) || segments.some((each) => /^\.\.?$/.test(each)))
+    return 'the request target could be read in two ways';
   const canonical = path.replace(/\/{2,}/g, '/').replace(/^(?:\/v1)+(?=\/v1(?:\/|$))/, '');
   return { path: canonical, query: raw.slice(path.length) };
 }
+
+/** A backslash, an escaped one, a percent sign that starts no escape, and escaped control characters. */
+const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
 
 /** Names of parameters that the log may show. Any other text in their place may be content. */
 const PARAMETER_NAME = /^[\w.-]{1,40}(?==)/;

@@ -3,7 +3,12 @@
  * we add.
  */
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
-import { PROTOCOL_VERSION, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
+import {
+  PROTECTION_HEADERS,
+  PROTOCOL_VERSION,
+  type ProtectedAttempt,
+  protectionHeaders,
+} from '../envelope/protection.ts';
 import { plainMarks } from './unauthenticated.ts';
 
 /** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
@@ -58,13 +63,11 @@ export function attemptHeaders(
   if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
-  headers['privatemode-user-request-id'] = head.requestId;
+  headers[PROTECTION_HEADERS.version] = head.protocolVersion ?? PROTOCOL_VERSION;
   if (head.client !== undefined) headers['privatemode-client'] = head.client;
   else Object.assign(headers, OF_PROXY);
-  const version = head.protocolVersion ?? PROTOCOL_VERSION;
-  if (protection === undefined) headers['privatemode-version'] = version;
-  else Object.assign(headers, protectionHeaders(protection, version));
-  return headers;
+  headers['privatemode-user-request-id'] = head.requestId;
+  return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
 }
 
 /** Names of the headers by which a response can be audited. */

@@ -206,7 +206,7 @@ const SCENES: readonly Scene[] = [
   ),
   scene(
     'an unknown path',
-    refused(404, 'unknown_path', 'there is no such endpoint here: /openai/*', {
+    refused(404, 'unknown_path', 'there is no such endpoint here', {
       method: 'POST',
       path: '/openai/*',
     }),
@@ -214,7 +214,10 @@ const SCENES: readonly Scene[] = [
   ),
   scene(
     'a path that could be read in two ways',
-    refused(400, 'invalid_path', 'the path contains dot segments', { method: 'POST', path: 'unknown' }),
+    refused(400, 'invalid_path', 'the request target could be read in two ways', {
+      method: 'POST',
+      path: 'unknown',
+    }),
     ({ ask }) => ask(post('{}', { path: '/v1/../a-secret' })),
   ),
   scene(

@@ -49,11 +49,11 @@ describe('request headers towards the remote', () => {
     const ours = {
       host: 'api.example',
       'accept-encoding': 'identity',
-      'privatemode-version': 'v1.40.0',
+      'Privatemode-Version': 'v1.40.0',
       ...announced({ platform, arch }),
       'privatemode-user-request-id': 'proxy_1_0',
     };
-    const sent = Object.fromEntries(Object.keys(ours).map((name) => [name, 'CANARY']));
+    const sent = Object.fromEntries(Object.keys(ours).map((name) => [name.toLowerCase(), 'CANARY']));
     assert.deepEqual(toRemote(sent), ours);
   });
 
