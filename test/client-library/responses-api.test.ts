@@ -171,7 +171,6 @@ describe('the Responses API of the library', { timeout: 600_000 }, () => {
     for (const asking of [
       () => without.responses.create({ model: 'm', input: PROMPT }),
       () => without.responses.stream({ model: 'm', input: PROMPT }).finalResponse(),
-      () => without.responses.retrieve('resp_1'),
     ]) {
       await assert.rejects(asking, refused);
       await assert.rejects(asking, ({ message }: Error) => !/--|proxy|AI SDK|Codex|docs\//.test(message));
