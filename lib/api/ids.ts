@@ -1,5 +1,3 @@
-/** What names a request, and whoever sends it. */
-
 /**
  * A new id: `proxy_<UUIDv7>`, or `sdk_…` (RFC 9562 5.7; docs/protocol/inference.md 2). `now`: ms since 1970;
  * ids sort by it.

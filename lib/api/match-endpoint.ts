@@ -16,8 +16,6 @@ export interface EndpointMatch extends Match<'endpoint'> {
    * and the allowed parameters of the query, exactly as received.
    */
   readonly target: string;
-  /** Names of the query parameters that were dropped, for the log; `?` for one that the log may not show. */
-  readonly dropped: readonly string[];
 }
 
 export interface LocalMatch extends Match<'local'> {
@@ -63,8 +61,8 @@ export function matchEndpoint(
     return { ...refuse(format, 'method_not_allowed', message), allow: row.methods };
   }
   if (!('codec' in row)) return { kind: 'local', id: row.id, format };
-  const { kept, dropped } = filterQuery(parsed.query, row.query);
-  return { kind: 'endpoint', endpoint: row, format, target: (row.translatedTo ?? path) + kept, dropped };
+  const target = (row.translatedTo ?? path) + filterQuery(parsed.query, row.query);
+  return { kind: 'endpoint', endpoint: row, format, target };
 }
 
 const refuse = (format: ErrorFormat, code: ErrorCode, message: string, remedy?: string): Refusal => ({
@@ -104,9 +102,9 @@ function formatOf(path: string): ErrorFormat {
 }
 
 /**
- * Reads the target of a request line exactly as it came over the wire, or returns a message that says what is
- * wrong with it. It refuses anything that a later parser could read differently, so that nothing is sealed
- * for one path and delivered to another. The message quotes nothing of the target, which may hold anything.
+ * Reads the target of a request line exactly as it came over the wire, or returns a message that refuses it.
+ * It refuses what a later parser could read differently, so that nothing is sealed for one path and delivered
+ * to another. The message quotes nothing of the target, which may hold anything.
  * `path` has no doubled slashes, and begins with `/v1` at most once: `//v1/x` and `/v1/v1/x` mean `/v1/x`.
  * `query` is empty, or begins with its question mark and is exactly as received.
  */
@@ -124,20 +122,13 @@ export function parseTarget(raw: string): { readonly path: string; readonly quer
 /** A backslash, an escaped one, a percent sign that starts no escape, and escaped control characters. */
 const ODD_PATH = /\\|%5c|%(?![0-9a-f]{2})|%[01][0-9a-f]|%7f/i;
 
-/** Names of parameters that the log may show. Any other text in their place may be content. */
-const PARAMETER_NAME = /^[\w.-]{1,40}(?==)/;
-
 /**
- * Keeps the parameters of a query whose names are allowed, each as received. An escaped name is not
- * recognised. A parameter with `;`, where some parsers begin another parameter, is not kept.
+ * The parameters of a query whose names are allowed, each as received, with the question mark; or nothing. An
+ * escaped name is not recognised. A parameter with `;`, where some parsers begin another one, is dropped.
  */
-function filterQuery(query: string, allowed: readonly string[]) {
-  const kept: string[] = [];
-  const dropped: string[] = [];
-  for (const parameter of query.slice(1).split('&').filter(Boolean)) {
-    const isKept = allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
-    if (isKept) kept.push(parameter);
-    else dropped.push(PARAMETER_NAME.exec(parameter)?.[0] ?? '?');
-  }
-  return { kept: kept.length === 0 ? '' : `?${kept.join('&')}`, dropped };
+function filterQuery(query: string, allowed: readonly string[]): string {
+  const isKept = (parameter: string): boolean =>
+    allowed.includes(parameter.split('=', 1)[0] as string) && !parameter.includes(';');
+  const kept = query.slice(1).split('&').filter(isKept);
+  return kept.length === 0 ? '' : `?${kept.join('&')}`;
 }

@@ -8,17 +8,11 @@ import { isParsable, scanJson } from '../json/scan.ts';
 /** MODEL by NAME; a NAME may end in `*`, which stands for any characters. */
 export type AliasTable = ReadonlyMap<string, string>;
 
-export interface Alias {
-  /** As it was configured, with its `*`. */
-  readonly name: string;
-  readonly model: string;
-}
-
 /**
- * The alias for the name of a model: the NAME that equals it, else the longest NAME with `*` that covers it.
- * Undefined if there is none, or if it stands for the same name.
+ * The alias for the name of a model: the NAME that equals it, else the longest NAME with `*` that covers it,
+ * as it was configured. Undefined if there is none, or if it stands for the same name.
  */
-export function aliasIn(table: AliasTable, wanted: string): Alias | undefined {
+export function aliasIn(table: AliasTable, wanted: string) {
   let name = table.has(wanted) ? wanted : '';
   for (const other of name === '' ? table.keys() : []) {
     if (other.length > name.length && other.endsWith('*') && wanted.startsWith(other.slice(0, -1)))

@@ -7,7 +7,7 @@ import type { ErrorFormat } from '../api/error-response.ts';
 import { type EndpointMatch, type LocalMatch, matchEndpoint, type Refusal } from '../api/match-endpoint.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../errors.ts';
 import { type FallbackMode, isReplaced, ownKey } from '../pipeline/rewrite-auth.ts';
-import { type CorsPolicy, foreignPage, preflightHeaders } from './cors.ts';
+import { type CorsPolicy, foreignPage, preflightHeaders, saysBrowser } from './cors.ts';
 
 interface Rules {
   /** The optional paths that are served. */
@@ -44,7 +44,8 @@ export function admit(
   };
   const isOpen = found.kind === 'refusal' || (found.kind === 'local' && OPEN.has(found.id));
   const needsClient = clients !== undefined && !isOpen;
-  // A key that the configured one replaces, or that nobody looks at, could be any text: it proves nothing.
+  // A page under a rebound name cannot have a key that somebody judges. One that the configured key replaces,
+  // or that nobody looks at, could be any text.
   const leaves =
     found.kind === 'endpoint' && !isReplaced({ ...sent, configuredKey: configuredKey(), fallback });
   const keyDecides = (needsClient || leaves) && ownKey(sent) !== undefined;
@@ -54,7 +55,7 @@ export function admit(
     const preflight = preflightHeaders(method as string, headers, policy);
     if (preflight !== undefined)
       return { admission: { kind: 'preflight', format, headers: preflight }, client };
-    const foreign = foreignPage(headers, policy, { keyDecides });
+    const foreign = foreignPage(headers, policy, saysBrowser(headers) && !keyDecides);
     if (foreign !== undefined) throw foreign;
     if (!needsClient) return { admission: found, client };
     client = clients.authenticate(sent, socket);
@@ -112,6 +113,7 @@ export function refuseForeignPage(
   policy: CorsPolicy,
 ): void {
   checkHead(rawHeaders);
-  const refusal = foreignPage(headers, policy, { languageTells: true });
+  const hasLanguage = (headers['accept-language'] ?? '*') !== '*'; // Node's fetch sends `*`, and pages may
+  const refusal = foreignPage(headers, policy, saysBrowser(headers) || hasLanguage);
   if (refusal !== undefined) throw refusal;
 }

@@ -15,13 +15,9 @@ export interface CorsPolicy {
   readonly ownNames: readonly string[];
 }
 
-/** What shows that a request without Origin and Sec-Fetch-Site comes from a browser, besides its user agent. */
-interface BrowserSigns {
-  /** The request gets nothing without its key. A rebound page cannot have that key, so a program sent it. */
-  readonly keyDecides?: boolean;
-  /** Accept-Language shows a browser. `*` does not: a page can set it, but Node's fetch sends it too. */
-  readonly languageTells?: boolean;
-}
+/** Whether the user agent is that of a browser. Pages can change it in Firefox alone. */
+export const saysBrowser = (headers: IncomingHttpHeaders): boolean =>
+  headers['user-agent']?.startsWith('Mozilla/') === true;
 
 /**
  * Refuses the request of a web page that may not spend our key. Programs send neither Origin nor
@@ -30,29 +26,23 @@ interface BrowserSigns {
  *
  * A rebound DNS name makes a foreign page look like our own. So this holds only for localhost, IP literals
  * and names known to be ours. Over plain HTTP under a rebound name, browsers send neither header with a
- * same-origin GET; for such requests, `signs` says what else shows a browser. Returns origin_forbidden, whose
+ * same-origin GET; for such requests, `looksLikeBrowser` says who sent them. Returns origin_forbidden, whose
  * message names the flag; undefined: the request may go on.
  */
 export function foreignPage(
   headers: IncomingHttpHeaders,
   policy: CorsPolicy,
-  { keyDecides = false, languageTells = false }: BrowserSigns = {},
+  looksLikeBrowser = saysBrowser(headers),
 ): PrivatemodeError | undefined {
   const { origin, host, 'sec-fetch-site': site } = headers;
   if (origin !== undefined && isAllowed(origin, policy)) return undefined;
-  const isOurs =
-    site === undefined ? origin === undefined || originIsHost(origin, host) : OWN_SITES.has(site);
+  const isOrigin = origin === undefined || originIsHost(origin, host);
+  const isOurs = site === undefined ? isOrigin : site === 'same-origin' || site === 'none';
   if (!isOurs) return forbidden('of another origin asked; --cors-allowed-origins does not list it');
-
-  const looksLikeBrowser =
-    headers['user-agent']?.startsWith('Mozilla/') === true ||
-    (languageTells && (headers['accept-language'] ?? '*') !== '*');
-  const fromBrowser = site !== undefined || origin !== undefined || (looksLikeBrowser && !keyDecides);
+  const fromBrowser = site !== undefined || origin !== undefined || looksLikeBrowser;
   if (!fromBrowser || site === 'none' || isOwnHost(host, policy)) return undefined;
   return forbidden('asked under a host name that is not known to be ours; --allowed-hosts does not list it');
 }
-
-const OWN_SITES: ReadonlySet<unknown> = new Set(['same-origin', 'none']);
 
 const forbidden = (what: string): PrivatemodeError =>
   new PrivatemodeError('origin_forbidden', `a web page ${what}`);

@@ -142,13 +142,10 @@ async function respondTo(exchange: Exchange, admission: Decision): Promise<void>
 }
 
 async function forwardTo(exchange: Exchange, match: EndpointMatch): Promise<void> {
-  const { deps, req, res, caller, accounts } = exchange;
+  const { deps, req, res, accounts } = exchange;
   if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
   deps.metrics.counters.requests += 1;
   accounts.stage('queued');
-  if (accounts.traced && match.dropped.length > 0) {
-    caller.log.debug({ parameters: match.dropped.join(', ') }, 'Query parameters were dropped');
-  }
   await forward({ ...exchange, match });
 }
 

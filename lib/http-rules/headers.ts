@@ -35,22 +35,21 @@ export const announced = ({ platform = '', arch = '' }: { platform?: string; arc
 const OF_PROXY = announced(globalThis.process ?? {});
 
 interface RequestHead {
-  /** The application's headers. */
   readonly headers: ReceivedHeaders;
-  /** Authority of the remote, its port unless that is 443; undefined if the runtime sets the header itself. */
   readonly host: string | undefined;
   readonly protocolVersion?: string | undefined;
-  /** Undefined: the proxy sends the request. */
   readonly client?: 'SDK';
   readonly authorization: string | undefined;
-  /** `proxy_<uuidv7>_<attempt>`; without the attempt if nothing is encrypted (docs/protocol/inference.md 2). */
   readonly requestId: string;
 }
 
 /**
- * All headers of one attempt except its length. `protection`: undefined if the endpoint is not encrypted.
- * `body`: the body that leaves, undefined for none; its content type is that of a form, or undefined if the
- * application's stays. Throws as protectionHeaders does.
+ * All headers of one attempt except its length. `headers`: the application's. `host`: the authority of the
+ * remote, its port unless that is 443; undefined if the runtime sets the header itself. `client`: undefined
+ * if the proxy sends the request. `requestId`: `proxy_<uuidv7>_<attempt>`, without the attempt if nothing is
+ * encrypted (docs/protocol/inference.md 2), as `protection` says by being undefined. `body`: the body that
+ * leaves, undefined for none; its content type is that of a form, or undefined if the application's stays.
+ * Throws as protectionHeaders does.
  */
 export function attemptHeaders(
   head: RequestHead,
@@ -82,24 +81,19 @@ export const AUDIT_HEADERS = {
 interface ResponseHead {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  /** The headers of the upstream response. */
   readonly headers: ReceivedHeaders;
   readonly contentType: string;
-  /** Headers that every response to this application has. */
   readonly own?: Readonly<Record<string, string>>;
-  /** Whether the responses of the endpoint are encrypted. */
   readonly encrypted: boolean;
-  /**
-   * The epoch of the attempt that led to the response; undefined if nothing authenticates the body.
-   * `attestedAt`: ms since 1970.
-   */
   readonly epoch: { secretId: string; manifestSha256: string; attestedAt: number } | undefined;
 }
 
 /**
- * The headers of a response. The content type is ours, and so are the marks that say what protected the
- * response, so that a person can audit it, or that nothing did. A request id of the service replaces ours,
- * and one of the application (`own`) replaces both.
+ * The headers of a response. `headers`: those of the upstream response. The content type is ours, and so are
+ * the marks by which a person can audit what protected the response. `epoch`: that of the attempt that led to
+ * the response (`attestedAt`: ms since 1970); undefined if nothing authenticates the body. `encrypted`:
+ * whether the responses of the endpoint are. A request id of the service replaces ours, and one of the
+ * application, among the headers that each response to it has (`own`), replaces both.
  */
 export function responseHeaders(head: ResponseHead): Record<string, string> {
   const { epoch } = head;

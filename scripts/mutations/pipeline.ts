@@ -433,8 +433,8 @@ export const PIPELINE: readonly Mutation[] = [
     file: 'lib/api/match-endpoint.ts',
     edits: [
       {
-        find: 'if (isKept) kept.push(parameter);',
-        replace: "if (isKept || parameter !== '') kept.push(parameter);",
+        find: "split('&').filter(isKept)",
+        replace: "split('&').filter((each) => isKept(each) || each !== '')",
       },
     ],
     tests: [

@@ -45,21 +45,18 @@ describe('forwarded endpoints', () => {
     });
   }
 
-  const queries: [target: string, sent: string, dropped: string[]][] = [
-    ['/v1/messages?beta', '/v1/messages?beta', []],
-    ['/v1/messages?beta=true&api_key=k', '/v1/messages?beta=true', ['api_key']],
-    ['/v1/messages?beta=%20a&x=1&beta=../', '/v1/messages?beta=%20a&beta=../', ['x']],
-    ['/v1/messages?Beta=1&beta%20=1&%62eta=1', '/v1/messages', ['Beta', '?', '?']],
-    ['/v1/messages?beta=1;key=k', '/v1/messages', ['beta']],
-    ['/v1/messages?a%20secret&secret&betamax=1', '/v1/messages', ['?', '?', 'betamax']],
-    [`/v1/messages?${'x'.repeat(41)}=1&&`, '/v1/messages', ['?']],
-    ['/v1/chat/completions?beta=true', '/v1/chat/completions', ['beta']],
+  const queries: [target: string, sent: string][] = [
+    ['/v1/messages?beta', '/v1/messages?beta'],
+    ['/v1/messages?beta=true&api_key=k', '/v1/messages?beta=true'],
+    ['/v1/messages?beta=%20a&x=1&beta=../', '/v1/messages?beta=%20a&beta=../'],
+    ['/v1/messages?Beta=1&beta%20=1&%62eta=1&betamax=1&&secret', '/v1/messages'],
+    ['/v1/messages?beta=1;key=k', '/v1/messages'],
+    ['/v1/chat/completions?beta=true', '/v1/chat/completions'],
   ];
-  for (const [target, sent, dropped] of queries) {
+  for (const [target, sent] of queries) {
     it(`POST ${target} is sent to the service as ${sent}`, () => {
       const match = matchEndpoint('POST', target);
-      assert.ok(match.kind === 'endpoint');
-      assert.deepEqual([match.target, match.dropped], [sent, dropped]);
+      assert.equal(match.kind === 'endpoint' && match.target, sent);
     });
   }
 

@@ -28,7 +28,7 @@ describe('the gateway', () => {
     ['a program under any host name', 'proxy.default.svc.cluster.local:8080'],
     ['its own page', 'localhost:8080', 'http://localhost:8080', 'same-origin'],
     ['the address bar, under any name', 'evil.example', undefined, 'none'],
-    // Browsers without Sec-Fetch-Site, and all of them where the page came neither over TLS nor from loopback.
+    // Older browsers, and all of them where the page came neither over TLS nor from loopback.
     ['its own page in another case, in an older browser', 'LocalHost:8080', 'http://localhost:8080'],
     ['its own page at port 80, which is left out', 'localhost:80', 'http://localhost'],
     ['its own page at port 443, which is left out', 'localhost', 'https://localhost:443'],
