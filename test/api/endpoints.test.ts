@@ -24,9 +24,7 @@ describe('forwarded endpoints', () => {
     ['GET', '/v1/models/openai/gpt-oss-120b', 'model'],
     ['POST', '/v1/audio/transcriptions', 'transcription'],
     ['POST', '/v1/messages?beta=true', 'messages'],
-    ['POST', '/unstructured/', 'unstructured'],
     // Base URLs with and without /v1, with and without a slash at the end.
-    ['POST', '//v1/chat/completions', 'chat', '/v1/chat/completions'],
     ['POST', '/v1//chat/completions/', 'chat', '/v1/chat/completions'],
     ['POST', '/v1/v1/messages/?beta=true', 'messages', '/v1/messages?beta=true'],
     ['GET', '//v1//v1/models/?', 'models', '/v1/models'],
@@ -46,7 +44,6 @@ describe('forwarded endpoints', () => {
   }
 
   const queries: [target: string, sent: string][] = [
-    ['/v1/messages?beta', '/v1/messages?beta'],
     ['/v1/messages?beta=true&api_key=k', '/v1/messages?beta=true'],
     ['/v1/messages?beta=%20a&x=1&beta=../', '/v1/messages?beta=%20a&beta=../'],
     ['/v1/messages?Beta=1&beta%20=1&%62eta=1&betamax=1&&secret', '/v1/messages'],
@@ -90,7 +87,6 @@ describe('forwarded endpoints', () => {
 
 describe('paths that the proxy answers itself', () => {
   const local: [method: string, path: string, id: string, format: string][] = [
-    ['GET', '/', 'root', 'plain'],
     ['GET', '//', 'root', 'plain'],
     ['HEAD', '/api/hello/', 'hello', 'plain'],
     ['GET', '/health', 'healthz', 'plain'],
@@ -117,7 +113,6 @@ describe('paths that the proxy answers itself', () => {
 describe('a wrong method', () => {
   const wrong: [method: string, path: string, allow: string[], format: string][] = [
     ['GET', '/v1/chat/completions', ['POST'], 'openai'],
-    ['HEAD', '/completions', ['POST'], 'openai'],
     ['OPTIONS', '/v1/embeddings', ['POST'], 'openai'],
     ['post', '/v1/chat/completions', ['POST'], 'openai'],
     ['GET', '/messages/', ['POST'], 'anthropic'],

@@ -110,7 +110,6 @@ describe('an x-request-id of the client', { concurrency: true, timeout: 600_000 
     ['an error of the service', post(), 400, afterBody(() => plainError(400, 'no'))],
     ['the list of models', get('/v1/models'), 200, (scripted) => scripted.write(http(200, '{"data":[]}'))],
     ['an error of the gateway', post('{', { path: '/v1/messages' }), 400],
-    ['an error of the gateway about the answer', post(), 502, afterBody(() => http(302, ''))],
     ['the estimate of tokens', post('{"model":"m"}', { path: '/v1/messages/count_tokens' }), 200],
     ['a path of the proxy itself', get('/healthz'), 200],
   ];
