@@ -34,10 +34,7 @@ const REFUSED = ['invalid_request_error', 'policy_blocked'] as const;
 export interface ErrorContext {
   readonly format: ErrorFormat;
   readonly requestId: string;
-  /**
-   * The client's Accept header; exactly `text/event-stream` gets the error as an event with a name, except in
-   * the Responses API (docs/protocol/inference.md 11).
-   */
+  /** The client's Accept header. */
   readonly accept?: string | undefined;
   /** The status that the response has in place of the error's own: that of an error of the service. */
   readonly status?: number | undefined;
@@ -76,6 +73,7 @@ function shown(error: PrivatemodeError, context: ErrorContext): [contentType: st
   const { format, accept } = context;
   if (format === 'plain') return ['text/plain; charset=utf-8', `${sentence(error, context)}\n`];
   const json = jsonOf(error, context);
+  // Exactly this gets an event with a name, but not in the Responses API (docs/protocol/inference.md 11).
   if (accept !== 'text/event-stream' || format === 'responses') return ['application/json', json];
   return ['text/event-stream', `event: error\ndata: ${json}\n\n`];
 }
@@ -111,11 +109,10 @@ function jsonOf(error: PrivatemodeError, context: ErrorContext): string {
   const ofStatus = TYPES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
   const [openai, anthropic] = isRefused ? REFUSED : ofStatus;
   const message = sentence(error, context);
-  return JSON.stringify(
-    context.format === 'anthropic'
-      ? { type: 'error', error: { type: anthropic, message, code }, request_id: context.requestId }
-      : { error: { message, type: openai, param: api?.param ?? null, code: api?.code ?? code } },
-  );
+  const ofOpenai = { message, type: openai, param: api?.param ?? null, code: api?.code ?? code };
+  if (context.format !== 'anthropic') return JSON.stringify({ error: ofOpenai });
+  const ofAnthropic = { type: anthropic, message, code };
+  return JSON.stringify({ type: 'error', error: ofAnthropic, request_id: context.requestId });
 }
 
 /** What happened, and what to do. Error messages never hold user content (lib/errors.ts). */

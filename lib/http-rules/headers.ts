@@ -3,12 +3,7 @@
  * we add.
  */
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
-import {
-  PROTECTION_HEADERS,
-  PROTOCOL_VERSION,
-  type ProtectedAttempt,
-  protectionHeaders,
-} from '../envelope/protection.ts';
+import { PROTOCOL_VERSION, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
 import { plainMarks } from './unauthenticated.ts';
 
 /** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
@@ -24,7 +19,7 @@ const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-bet
 /** Operating systems and architectures for which Go has other names than Node. */
 const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
 
-/** What the proxy announces of itself, and of the machine that it runs on (docs/protocol/inference.md 2). */
+/** What the proxy announces of its machine (docs/protocol/inference.md 2). */
 export const announced = ({ platform = '', arch = '' }: { platform?: string; arch?: string }) => ({
   'privatemode-os': GO_NAMES[platform] ?? platform,
   'privatemode-architecture': GO_NAMES[arch] ?? arch,
@@ -47,9 +42,8 @@ interface RequestHead {
  * All headers of one attempt except its length. `headers`: the application's. `host`: the authority of the
  * remote, its port unless that is 443; undefined if the runtime sets the header itself. `client`: undefined
  * if the proxy sends the request. `requestId`: `proxy_<uuidv7>_<attempt>`, without the attempt if nothing is
- * encrypted (docs/protocol/inference.md 2), as `protection` says by being undefined. `body`: the body that
- * leaves, undefined for none; its content type is that of a form, or undefined if the application's stays.
- * Throws as protectionHeaders does.
+ * encrypted (docs/protocol/inference.md 2); then `protection` is undefined. `body`: what leaves, undefined
+ * for nothing, with its content type unless the application's stays. Throws as protectionHeaders does.
  */
 export function attemptHeaders(
   head: RequestHead,
@@ -62,7 +56,7 @@ export function attemptHeaders(
   if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
-  headers[PROTECTION_HEADERS.version] = head.protocolVersion ?? PROTOCOL_VERSION;
+  headers['Privatemode-Version'] = head.protocolVersion ?? PROTOCOL_VERSION;
   if (head.client !== undefined) headers['privatemode-client'] = head.client;
   else Object.assign(headers, OF_PROXY);
   headers['privatemode-user-request-id'] = head.requestId;
@@ -139,9 +133,8 @@ export const leftOutHeader = (kinds: string | undefined): Record<string, string>
  * without control characters other than tab.
  */
 function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
-  const perConnection = String(headers['connection'] ?? '')
-    .toLowerCase()
-    .split(/[ \t]*,[ \t]*/);
+  const { connection = '' } = headers;
+  const perConnection = `${connection}`.toLowerCase().split(/[ \t]*,[ \t]*/);
   const passed: Record<string, string> = {};
   for (const name of names) {
     const value = headers[name];

@@ -44,12 +44,10 @@ export async function readError(chunks: AsyncIterable<Uint8Array>): Promise<Buff
 /** What to do about an error of which only the status is known. */
 function remedyAt(status: number): string {
   if (status === 401) return 'Check the API key that the request was sent with.';
-  if (status === 429 || status === 503) {
+  if (status === 429 || status === 503)
     return 'Wait as long as Retry-After says, or a minute, then try again.';
-  }
-  return status < 500
-    ? 'Check the request before you repeat it; report this if nothing is wrong with it.'
-    : 'Try again, and report it if it persists.';
+  if (status >= 500) return 'Try again, and report it if it persists.';
+  return 'Check the request before you repeat it; report this if nothing is wrong with it.';
 }
 
 /**
