@@ -26,7 +26,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   crypto: ['errors'],
   attestation: ['errors', 'text', 'crypto', 'strict-json'],
   envelope: ['errors', 'crypto'],
-  api: ['errors', 'text'],
+  api: ['errors', 'json'],
   network: ['times', 'clock', 'errors', 'files'],
   pipeline: ['clock', 'errors', 'crypto', 'json', 'envelope', 'api', 'network'],
   'responses-api': ['errors', 'json', 'crypto', 'pipeline'],

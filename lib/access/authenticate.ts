@@ -3,8 +3,8 @@
  * throws the error to respond with.
  */
 import { createHash } from 'node:crypto';
-import { bearerToken } from '../api/bearer-token.ts';
 import type { EndpointId } from '../api/endpoints.ts';
+import { bearerToken } from '../api/ids.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { CERTIFICATE_PROBLEMS, type CertificateProblem, type ClientCertificate } from './certificates.ts';
 import type { ClientEntry } from './clients-file.ts';

@@ -2,28 +2,26 @@
  * The endpoint table: which paths are forwarded, answered here, or refused with an error of their own, and
  * how each is treated. match-endpoint.ts finds the row of a request.
  */
-import type { ErrorFormat } from './error-response.ts';
 
-export type EndpointId =
-  | 'chat'
-  | 'responses'
-  | 'completions'
-  | 'messages'
-  | 'embeddings'
-  | 'transcription'
-  | 'unstructured'
-  | 'models'
-  | 'model';
+/** Paths that are served only if the caller of `matchEndpoint` offers them. */
+export type Offered = 'verification' | 'responses';
 
-export interface Endpoint {
-  readonly id: EndpointId;
-  /** HEAD is not listed: it is served wherever GET is. */
-  readonly methods: readonly string[];
+interface Row {
   /** Exact, unless it ends with `/*`, for every path below, or with `/{id}`, for those with an id. */
   readonly path: string;
-  /** Served without its `/v1` too: base URLs are pasted with and without it. */
-  readonly versionless: boolean;
-  readonly errorFormat: ErrorFormat;
+  readonly methods: readonly string[];
+  /** Served only if the caller of `matchEndpoint` offers this. */
+  readonly optional?: Offered;
+}
+
+const POST = ['POST'];
+const GET = ['GET', 'HEAD'];
+
+type GenerationId = 'chat' | 'responses' | 'completions' | 'messages';
+export type EndpointId = GenerationId | 'embeddings' | 'transcription' | 'unstructured' | 'models' | 'model';
+
+export interface Endpoint extends Row {
+  readonly id: EndpointId;
   /** How the request body is sealed; `none` sends no body at all. */
   readonly codec: 'json' | 'multipart' | 'raw' | 'none';
   /** Members (of forms: value fields) left unencrypted, by exact name (docs/protocol/inference.md 5.1). */
@@ -40,26 +38,14 @@ export interface Endpoint {
   readonly operation: string;
   /** The path for a request that is translated before it is encrypted; undefined: its own path, unchanged. */
   readonly translatedTo?: string;
-  /**
-   * If set: the endpoint is served only if the caller of `matchEndpoint` offers it. Else a request is refused
-   * as not_supported, with this message.
-   */
-  readonly unlessOffered?: string;
-  /**
-   * Why the path takes no other method. A request with one gets 404 with this message, or 426 if it asks for
-   * a WebSocket. Undefined: it gets 405.
-   */
-  readonly otherMethods?: string;
 }
 
 /** Values that most endpoints share; a row names only what differs. */
 const INFERENCE = {
-  methods: ['POST'],
-  versionless: true,
-  errorFormat: 'openai',
+  methods: POST,
   codec: 'json',
-  salted: false,
   requestPlain: new Set<string>(),
+  salted: false,
   terminal: undefined,
   encrypted: true,
   query: [],
@@ -72,13 +58,7 @@ const GENERATION = {
   terminal: '[DONE]',
 } as const;
 
-const LISTING = { ...INFERENCE, methods: ['GET'], codec: 'none', encrypted: false } as const;
-
-const NO_RESPONSES_API = 'the service has no Responses API';
-
-/** The message for a request that reads, deletes or cancels a stored response, or counts its tokens. */
-const NOTHING_STORED =
-  'there is no such response: none is stored, here or by the service (store is false); send POST /v1/responses with the whole conversation as input';
+const LISTING = { ...INFERENCE, methods: GET, codec: 'none', encrypted: false } as const;
 
 /**
  * The forwarded endpoints. A path that is not here is never forwarded (docs/protocol/inference.md 1 and 5.1).
@@ -89,18 +69,15 @@ export const ENDPOINTS: readonly Endpoint[] = [
     ...GENERATION,
     id: 'responses',
     path: '/v1/responses',
-    errorFormat: 'responses',
+    optional: 'responses',
     operation: 'chat',
     translatedTo: '/v1/chat/completions',
-    unlessOffered: NO_RESPONSES_API,
-    otherMethods: NOTHING_STORED,
   },
   { ...GENERATION, id: 'completions', path: '/v1/completions', operation: 'text_completion' },
   {
     ...GENERATION,
     id: 'messages',
     path: '/v1/messages',
-    errorFormat: 'anthropic',
     requestPlain: new Set(['model', 'stream']),
     terminal: 'message_stop',
     query: ['beta'],
@@ -126,7 +103,6 @@ export const ENDPOINTS: readonly Endpoint[] = [
     ...INFERENCE,
     id: 'unstructured',
     path: '/unstructured/*',
-    versionless: false,
     codec: 'raw',
     operation: 'unstructured',
   },
@@ -142,61 +118,20 @@ export const ENDPOINTS: readonly Endpoint[] = [
 
 export type LocalId = 'root' | 'hello' | 'healthz' | 'readyz' | 'api' | 'count_tokens' | 'verification';
 
-const onAdminListener = (path: string, listeners = '--admin-address'): string =>
-  `${path} is not on this port, but on the listener of ${listeners} (such as 127.0.0.1:9090)`;
-
 /** Paths that are answered here, without the remote. `/api/hello` is a pre-connect probe of coding agents. */
-export const LOCAL: readonly (Pick<Endpoint, 'methods' | 'path' | 'versionless'> & {
-  readonly id: LocalId;
-  /**
-   * If set: the path is served only if the caller of `matchEndpoint` offers it. Else there is no such path,
-   * and the error has this message.
-   */
-  readonly optional?: string;
-})[] = [
-  { path: '/', id: 'root', methods: ['GET'], versionless: false },
-  { path: '/api/hello', id: 'hello', methods: ['GET'], versionless: false },
-  { path: '/health', id: 'healthz', methods: ['GET'], versionless: false },
-  { path: '/healthz', id: 'healthz', methods: ['GET'], versionless: false },
-  { path: '/readyz', id: 'readyz', methods: ['GET'], versionless: false },
-  {
-    path: '/verification',
-    id: 'verification',
-    methods: ['GET'],
-    versionless: false,
-    optional: `${onAdminListener('/verification')}, or here with --expose-verification`,
-  },
-  { path: '/v1', id: 'api', methods: ['GET'], versionless: false },
-  { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: ['POST'], versionless: true },
+export const LOCAL: readonly (Row & { readonly id: LocalId })[] = [
+  { path: '/', id: 'root', methods: GET },
+  { path: '/api/hello', id: 'hello', methods: GET },
+  { path: '/health', id: 'healthz', methods: GET },
+  { path: '/healthz', id: 'healthz', methods: GET },
+  { path: '/readyz', id: 'readyz', methods: GET },
+  { path: '/verification', id: 'verification', methods: GET, optional: 'verification' },
+  { path: '/v1', id: 'api', methods: GET },
+  { path: '/v1/messages/count_tokens', id: 'count_tokens', methods: POST },
 ];
 
-/**
- * Paths that clients try, and that get an error of their own. Below `/v1/responses` nothing is served, even
- * if the Responses API is translated.
- */
-export const UNSUPPORTED = [
-  {
-    path: '/v1/responses/*',
-    versionless: true,
-    unlessOffered: NO_RESPONSES_API,
-    otherMethods: NOTHING_STORED,
-  },
-  {
-    path: '/metrics',
-    versionless: false,
-    otherMethods: onAdminListener('/metrics', '--metrics-address or --admin-address'),
-  },
-  { path: '/status', versionless: false, otherMethods: onAdminListener('/status') },
-] as const;
-
-/** Paths that are served only if the caller of `matchEndpoint` offers them. */
-export type Offered = 'verification' | 'responses';
-
-/** The methods and paths that are served under `/v1`, for people: `POST /v1/messages`. */
+/** What the gateway serves to applications, for people: `POST /v1/messages`. */
 export const served = (offered: readonly Offered[]): readonly string[] =>
-  [
-    ...ENDPOINTS.filter(
-      ({ id, unlessOffered }) => unlessOffered === undefined || offered.includes(id as Offered),
-    ),
-    ...LOCAL.filter(({ id }) => id === 'count_tokens'),
-  ].map(({ methods, path }) => `${methods.join(', ')} ${path}`);
+  [...ENDPOINTS, ...LOCAL.filter(({ id }) => id === 'count_tokens')]
+    .filter(({ optional }) => optional === undefined || offered.includes(optional))
+    .map(({ methods, path }) => `${methods[0]} ${path}`);

@@ -37,9 +37,7 @@ export interface ClientDeps {
 export async function forward(deps: ClientDeps, request: Request, requestId: string): Promise<Response> {
   const { pathname, search } = new URL(request.url);
   const offered = deps.config.responsesApi ? (['responses'] as const) : [];
-  const baseUrl = (path: string): string =>
-    `${deps.config.apiEndpoint.origin}${path}; any host will do, since requests go to apiEndpoint`;
-  const match = matchEndpoint(request.method, pathname + search, offered, undefined, baseUrl);
+  const match = matchEndpoint(request.method, pathname + search, offered);
   const format = match.format === 'plain' ? 'openai' : match.format; // SDKs read a code from JSON only
   const upload = bodyOf(request)?.getReader();
   const given = { request, upload };

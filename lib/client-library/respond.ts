@@ -5,7 +5,7 @@ import { PROTECTION_HEADERS, PROTOCOL_VERSION } from '../envelope/protection.ts'
 import { PrivatemodeError } from '../errors.ts';
 import { leftOutHeader, remoteHeaders, responseHeaders } from '../http-rules/headers.ts';
 import { responseKind } from '../http-rules/response-kind.ts';
-import { ForeignError, plainContentType, unreadError } from '../http-rules/unauthenticated.ts';
+import { ForeignError, plainContentType } from '../http-rules/unauthenticated.ts';
 import { clientTooOld, MOST_SEARCHED } from '../network/client-too-old.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { createBodyDecrypter } from '../pipeline/decrypt-body.ts';
@@ -48,8 +48,7 @@ export class UnreadError extends Error {
     super(shown.message);
     this.cause = shown;
     this.status = status;
-    const hints = Object.entries(remoteHeaders([...headers].flat(), { authenticated: false }));
-    this.headers = Object.fromEntries(hints.map(([name, value]) => [name, String(value)]));
+    this.headers = remoteHeaders(Object.fromEntries(headers), { authenticated: false });
   }
 }
 
@@ -66,7 +65,7 @@ const CHOOSES_ENCODING = !new Request('https://privatemode.invalid', {
 export async function respond(
   config: ClientConfig,
   attempt: FetchedAttempt,
-  { match: { endpoint }, body, requestId, translator, onAuthentic }: Asking,
+  { match: { endpoint, format }, body, requestId, translator, onAuthentic }: Asking,
 ): Promise<Response> {
   const { request, response, cipher, epoch, errorBody } = attempt;
   const status = isRedirect(response) ? 302 : response.status;
@@ -80,19 +79,18 @@ export async function respond(
     throw kind instanceof ForeignError ? new UnreadError(kind, response) : kind;
   }
   const authenticated = kind !== 'plain' && cipher !== undefined;
-  const format = endpoint.errorFormat;
   const headers = (contentType: string): [string, string][] =>
     Object.entries(
       responseHeaders({
         format,
         requestId,
-        rawHeaders: [...response.headers].flat(),
+        headers: head,
         contentType,
         own: leftOutHeader(translator?.leftOut()),
         encrypted: endpoint.encrypted,
         epoch: authenticated ? epoch : undefined,
       }),
-    ).map(([name, value]) => [name, String(value)]);
+    );
   if (!authenticated) {
     const marked = headers(plainContentType(head['content-type']));
     const tooOld = errorBody && clientTooOld(errorBody, PROTOCOL_VERSION);
@@ -132,7 +130,7 @@ export async function respond(
     const tooOld = isForeign ? clientTooOld(decrypter.failed(), PROTOCOL_VERSION) : undefined;
     if (tooOld !== undefined) throw tooOld;
     throw new UnreadError(
-      isForeign ? unmarkedError(failure, response) : unreadError(failure, status),
+      isForeign ? unmarkedError(failure, response) : new ForeignError(failure, status, true),
       response,
     );
   }

@@ -50,7 +50,7 @@ export async function send(
   const head = {
     client: 'SDK' as const,
     host: undefined,
-    rawHeaders: [...request.headers].flat(),
+    headers: Object.fromEntries(request.headers),
     requestId,
     authorization: `Bearer ${config.apiKey}`,
   };

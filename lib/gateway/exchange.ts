@@ -4,7 +4,7 @@ import type { Client } from '../access/authenticate.ts';
 import type { Offered } from '../api/endpoints.ts';
 import type { ErrorFormat } from '../api/error-response.ts';
 import type { EndpointMatch } from '../api/match-endpoint.ts';
-import { newRequestId } from '../api/request-id.ts';
+import { newRequestId } from '../api/ids.ts';
 import type { RequestCipher } from '../envelope/protection.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
 import { AUDIT_HEADERS, leftOutHeader } from '../http-rules/headers.ts';
@@ -241,7 +241,8 @@ function notesFor(endpoint: string | null, res: AppResponse): ReceiptNotes {
  * its response had nothing to decrypt, and neither had an error of a gateway, so they do not count.
  */
 export const isUndecryptable = (error: PrivatemodeError): boolean =>
-  UNDECRYPTABLE.has(error.code) && !(error instanceof UpstreamFailure || error instanceof ForeignError);
+  UNDECRYPTABLE.has(error.code) &&
+  !(error instanceof UpstreamFailure || (error instanceof ForeignError && !error.opened));
 
 function decide(deps: GatewayDeps, req: IncomingMessage, offered: readonly Offered[]) {
   try {

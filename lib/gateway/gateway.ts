@@ -115,8 +115,6 @@ function respondTo(exchange: Exchange, offered: readonly Offered[]): Promise<voi
     case 'endpoint':
       if (deps.dumper !== undefined) copyToDump(req, res, deps.dumper);
       deps.metrics.counters.requests += 1;
-      if (decision.dropped.length > 0)
-        exchange.log('debug', { parameters: decision.dropped.join(', ') }, 'Query parameters were dropped');
       return forward(exchange as ForwardedExchange);
     case 'local':
       if (decision.id === 'count_tokens') return respondTokenEstimate(exchange);

@@ -113,10 +113,7 @@ async function respondBody(
   } catch (thrown) {
     const failure = asPrivatemodeError(thrown);
     if (!isError) throw failure;
-    const foreign = new ForeignError(failure, status);
-    if (!cipher.hasOpened()) return respondForeign(exchange, upstream, foreign, sealed);
-    exchange.failed(failure, status);
-    return respondUnread(exchange, upstream, foreign);
+    return respondForeign(exchange, upstream, new ForeignError(failure, status, cipher.hasOpened()), sealed);
   }
   let body: Buffer = opened.body;
   stats.usage = opened.usage;
@@ -130,8 +127,9 @@ async function respondBody(
 }
 
 /**
- * Gives the application an error in place of one that is not marked as plain. `text`: what is known of its
- * text, which the application does not get. Throws the error that replaces it (refuseIfOurs).
+ * Gives the application an error in place of one that is neither marked as plain nor decrypted: its status,
+ * Retry-After and rate limits. `text`: what is known of its text, which the application does not get. Throws
+ * the error that replaces it (refuseIfOurs).
  */
 function respondForeign(
   exchange: ForwardedExchange,
@@ -139,18 +137,11 @@ function respondForeign(
   foreign: ForeignError,
   text: Uint8Array = Buffer.alloc(0),
 ): void {
-  refuseIfOurs(exchange, upstream, text);
-  exchange.failed(foreign, upstream.response.statusCode);
-  respondUnread(exchange, upstream, foreign);
-}
-
-/** Gives the application the status, Retry-After and rate limits of an error that cannot be decrypted. */
-function respondUnread(exchange: Exchange, { response }: Answer, shown: ForeignError): void {
+  const { response } = upstream;
   const status = response.statusCode as number;
-  respondError(exchange, shown, {
-    status,
-    headers: remoteHeaders(response.headers, { authenticated: false }),
-  });
+  if (!foreign.opened) refuseIfOurs(exchange, upstream, text);
+  exchange.failed(foreign, status);
+  respondError(exchange, foreign, { status, headers: remoteHeaders(response.headers, { authenticated: false }) });
   exchange.done(status);
 }
 

@@ -2,156 +2,66 @@
  * Headers by allow-list: which of the application's go out, which of the remote's come back, and which ones
  * we add.
  */
-import type { IncomingHttpHeaders } from 'node:http';
 import { type ErrorFormat, INERT_HEADERS, requestIdHeader } from '../api/error-response.ts';
-import {
-  PROTECTION_HEADERS,
-  PROTOCOL_VERSION,
-  type ProtectedAttempt,
-  protectionHeaders,
-} from '../envelope/protection.ts';
+import { PROTOCOL_VERSION, type ProtectedAttempt, protectionHeaders } from '../envelope/protection.ts';
 import { plainMarks } from './unauthenticated.ts';
+
+/** Headers as they were received, by lower-case name; repeated ones are joined by commas, as Node does. */
+export type ReceivedHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /**
  * The application's headers that the remote gets, by exact name. They decide what the response is, and say
  * nothing about who asks. A prefix would also let out keys and ids of other accounts (`openai-organization`,
  * `anthropic-user-id`).
  */
-const TO_REMOTE = new Set(['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta']);
+const TO_REMOTE = ['accept', 'content-type', 'anthropic-version', 'anthropic-beta', 'openai-beta'];
+
+/** Operating systems and architectures for which Go has other names than Node. */
+const GO_NAMES: Readonly<Record<string, string>> = { win32: 'windows', x64: 'amd64', ppc64: 'ppc64le' };
+
+/** What the proxy announces of its machine (docs/protocol/inference.md 2). */
+export const announced = ({ platform = '', arch = '' }: { platform?: string; arch?: string }) => ({
+  'privatemode-os': GO_NAMES[platform] ?? platform,
+  'privatemode-architecture': GO_NAMES[arch] ?? arch,
+  'privatemode-client': 'Proxy',
+});
+
+/** The client library sends none of it: in a page of a browser there is no `process`. */
+const OF_PROXY = announced(globalThis.process ?? {});
 
 interface RequestHead {
-  /** The application's headers as Node gives them: name, value, name, value … */
-  readonly headers?: readonly string[] | IncomingHttpHeaders;
-  readonly rawHeaders?: readonly string[];
-  /**
-   * Authority of the remote, with the port unless it is 443; undefined if the runtime sets the header itself.
-   */
+  readonly headers: ReceivedHeaders;
   readonly host: string | undefined;
-  /** What Privatemode-Version announces. Default: the generation that is implemented. */
   readonly protocolVersion?: string | undefined;
-  /** What Privatemode-Client announces. Default: Proxy. */
   readonly client?: 'SDK';
   readonly authorization: string | undefined;
-  /**
-   * `proxy_<uuidv7>_<attempt>`; without the attempt if nothing is encrypted (docs/protocol/inference.md 2).
-   */
   readonly requestId: string;
 }
 
 /**
- * All headers of one attempt except its length. `protection`: undefined if the endpoint is not encrypted.
- * `body`: the body that leaves, undefined for none; its content type is that of a form, or undefined if the
- * application's stays.
+ * All headers of one attempt except its length. `headers`: the application's. `host`: the authority of the
+ * remote, its port unless that is 443; undefined if the runtime sets the header itself. `client`: undefined
+ * if the proxy sends the request. `requestId`: `proxy_<uuidv7>_<attempt>`, without the attempt if nothing is
+ * encrypted (docs/protocol/inference.md 2); then `protection` is undefined. `body`: what leaves, undefined
+ * for nothing, with its content type unless the application's stays. Throws as protectionHeaders does.
  */
 export function attemptHeaders(
   head: RequestHead,
   protection: ProtectedAttempt | undefined,
   body: { readonly contentType?: string } | undefined,
 ): Record<string, string> {
-  const headers = requestHeaders(head);
-  if (protection !== undefined) Object.assign(headers, protectionHeaders(protection, head.protocolVersion));
+  const headers = listed(head.headers, TO_REMOTE);
   if (body === undefined) delete headers['content-type'];
   else if (body.contentType !== undefined) headers['content-type'] = body.contentType;
-  return headers;
-}
-
-/** The headers towards the remote that depend on neither the secret nor the body; lower-case names. */
-export function requestHeaders(head: RequestHead): Record<string, string> {
-  const headers = allowedHeaders(
-    head.headers ?? head.rawHeaders!,
-    (name) => TO_REMOTE.has(name),
-    (before, value): string => `${before}, ${value}`,
-  );
   if (head.host !== undefined) headers['host'] = head.host;
   headers['accept-encoding'] = 'identity'; // a compressed response could not be decrypted event by event
   if (head.authorization !== undefined) headers['authorization'] = head.authorization;
-  headers[PROTECTION_HEADERS.version.toLowerCase()] = head.protocolVersion ?? PROTOCOL_VERSION;
-  if (head.client === undefined) {
-    headers['privatemode-os'] = GO_OS[process.platform] ?? process.platform;
-    headers['privatemode-architecture'] = GO_ARCHITECTURE[process.arch] ?? process.arch;
-  }
-  headers['privatemode-client'] = head.client ?? 'Proxy';
+  headers['Privatemode-Version'] = head.protocolVersion ?? PROTOCOL_VERSION;
+  if (head.client !== undefined) headers['privatemode-client'] = head.client;
+  else Object.assign(headers, OF_PROXY);
   headers['privatemode-user-request-id'] = head.requestId;
-  return headers;
+  return Object.assign(headers, protection && protectionHeaders(protection, head.protocolVersion));
 }
-
-/**
- * Operating systems and architectures for which Go has other names than Node (docs/protocol/inference.md 2).
- */
-const GO_OS: Readonly<Record<string, string>> = { win32: 'windows', sunos: 'solaris', cygwin: 'windows' };
-const GO_ARCHITECTURE: Readonly<Record<string, string>> = {
-  x64: 'amd64',
-  ia32: '386',
-  ppc64: 'ppc64le',
-  mipsel: 'mipsle',
-};
-
-/** The head of a response towards the application. */
-interface ResponseHead {
-  readonly format: ErrorFormat;
-  readonly requestId: string;
-  /** The headers of the upstream response, as Node gives them. */
-  readonly headers?: readonly string[] | IncomingHttpHeaders;
-  readonly rawHeaders?: readonly string[];
-  readonly contentType: string;
-  /** Headers that every response to this application has. */
-  readonly own?: Readonly<Record<string, string>>;
-  /** Whether the responses of the endpoint are encrypted. */
-  readonly encrypted: boolean;
-  /** The epoch of the attempt that led to the response; undefined if nothing authenticates the body. */
-  readonly epoch: EpochFacts | undefined;
-}
-
-/**
- * The headers of a response. The content type is ours, and so are the marks that say what protected the
- * response, or that nothing did. Of the remote's headers, those on the allow-list pass. A request id of the
- * service replaces ours, and one of the application (`own`) replaces both.
- */
-export function responseHeaders(head: ResponseHead): Record<string, string | string[]> {
-  const { epoch } = head;
-  return {
-    ...requestIdHeader(head),
-    ...remoteHeaders(head.headers ?? head.rawHeaders!, { authenticated: epoch !== undefined }),
-    ...INERT_HEADERS,
-    'content-type': head.contentType,
-    ...head.own,
-    ...(epoch === undefined ? plainMarks(head.encrypted) : epochHeaders(epoch, head.requestId)),
-  };
-}
-
-/**
- * Whether a header of the remote always reaches the application: it says when to try again, or how much of a
- * quota is left. Nothing authenticates these headers, so none may steer a browser or a program elsewhere.
- */
-const isHint = (name: string): boolean =>
-  name === 'retry-after' || name.startsWith('x-ratelimit-') || name.startsWith('anthropic-ratelimit-');
-
-/**
- * Headers of the remote that reach the application only beside an authenticated body: ids to ask the
- * service's operators about, the date of the response, and how long caches may keep it.
- */
-const IF_AUTHENTICATED = new Set(['x-request-id', 'request-id', 'cache-control', 'date']);
-
-/**
- * The remote's headers that reach the application, by lower-case name; repeated ones as arrays.
- * `authenticated`: whether the body is. If it is not, anybody may have written the response: an id would pass
- * for that of a real one, and a date or a rule for caches would make caches keep the forgery.
- */
-export const remoteHeaders = (
-  rawHeaders: readonly string[] | IncomingHttpHeaders,
-  { authenticated }: { readonly authenticated: boolean },
-): Record<string, string | string[]> =>
-  allowedHeaders(
-    rawHeaders,
-    (name) => isHint(name) || (authenticated && IF_AUTHENTICATED.has(name)),
-    (before, value) => [before, value].flat(),
-  );
-
-/**
- * The parts of an epoch that a response names, so that a person can audit what protected it. `attestedAt`: ms
- * since 1970.
- */
-type EpochFacts = Readonly<Record<'secretId' | 'manifestSha256', string> & { attestedAt: number }>;
 
 /** Names of the headers by which a response can be audited. */
 export const AUDIT_HEADERS = {
@@ -162,55 +72,74 @@ export const AUDIT_HEADERS = {
   receipt: 'Privatemode-Proxy-Receipt',
 } as const;
 
+interface ResponseHead {
+  readonly format: ErrorFormat;
+  readonly requestId: string;
+  readonly headers: ReceivedHeaders;
+  readonly contentType: string;
+  readonly own?: Readonly<Record<string, string>>;
+  readonly encrypted: boolean;
+  readonly epoch: { secretId: string; manifestSha256: string; attestedAt: number } | undefined;
+}
+
 /**
- * The header that names the hosted tools that were left out when a request was translated: the model does not
- * get them.
+ * The headers of a response. `headers`: those of the upstream response. The content type is ours, and so are
+ * the marks by which a person can audit what protected the response. `epoch`: that of the attempt that led to
+ * the response (`attestedAt`: ms since 1970); undefined if nothing authenticates the body. `encrypted`:
+ * whether the responses of the endpoint are. A request id of the service replaces ours, and one of the
+ * application, among the headers that each response to it has (`own`), replaces both.
  */
+export function responseHeaders(head: ResponseHead): Record<string, string> {
+  const { epoch } = head;
+  const marks = epoch
+    ? {
+        [AUDIT_HEADERS.secretId]: epoch.secretId,
+        [AUDIT_HEADERS.manifestSha256]: epoch.manifestSha256,
+        [AUDIT_HEADERS.attestedAt]: new Date(epoch.attestedAt).toISOString(),
+        [AUDIT_HEADERS.requestId]: head.requestId,
+      }
+    : plainMarks(head.encrypted);
+  const passed = remoteHeaders(head.headers, { authenticated: epoch !== undefined });
+  const ours = { 'content-type': head.contentType };
+  return Object.assign(requestIdHeader(head), passed, INERT_HEADERS, ours, head.own, marks);
+}
+
+/**
+ * Headers of the remote that reach the application only beside an authenticated body. Anybody may have
+ * written another one: an id would pass for that of a real response, and a date or a rule for caches would
+ * make caches keep the forgery.
+ */
+const IF_AUTHENTICATED = ['x-request-id', 'request-id', 'cache-control', 'date'];
+
+/**
+ * The remote's headers that reach the application, by lower-case name. When to try again, and how much of a
+ * quota is left, always pass: they steer no browser and no program elsewhere.
+ */
+export function remoteHeaders(
+  headers: ReceivedHeaders,
+  { authenticated }: { readonly authenticated: boolean },
+): Record<string, string> {
+  const limits = Object.keys(headers).filter((name) => /^(?:x|anthropic)-ratelimit-/.test(name));
+  return listed(headers, ['retry-after', ...limits, ...(authenticated ? IF_AUTHENTICATED : [])]);
+}
+
+/** The header that names the hosted tools of a translated request that the model does not get. */
 export const leftOutHeader = (kinds: string | undefined): Record<string, string> =>
   kinds === undefined ? {} : { 'privatemode-proxy-tools-left-out': kinds };
 
 /**
- * Headers that say what protected one response. `epoch`: that of the attempt that led to the response, not of
- * the first attempt. The time is written as in RFC 3339, in UTC.
+ * The headers with these names, except those that `Connection` names, because they belong to one connection.
+ * A value that Node would refuse is left out, rather than throw in the middle of a request: all but latin1
+ * without control characters other than tab.
  */
-export function epochHeaders(epoch: EpochFacts, requestId: string): Record<string, string> {
-  return {
-    [AUDIT_HEADERS.secretId]: epoch.secretId,
-    [AUDIT_HEADERS.manifestSha256]: epoch.manifestSha256,
-    [AUDIT_HEADERS.attestedAt]: new Date(epoch.attestedAt).toISOString(),
-    [AUDIT_HEADERS.requestId]: requestId,
-  };
-}
-
-/**
- * The headers of a head that `isAllowed` accepts, by lower-case name; `join` puts repeated ones together.
- * Headers that `Connection` names belong to one connection, and are dropped, as are values that Node would
- * refuse.
- */
-function allowedHeaders<T>(
-  given: readonly string[] | IncomingHttpHeaders,
-  isAllowed: (name: string) => boolean,
-  join: (before: string | T, value: string) => T,
-): Record<string, string | T> {
-  const rawHeaders = Array.isArray(given)
-    ? given
-    : Object.entries(given).flatMap(([n, v]) => [v ?? []].flat().flatMap((x: string) => [n, x]));
-  const headers: Record<string, string | T> = {};
-  const perConnection: string[] = [];
-  for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
-    const name = rawHeaders[i]!.toLowerCase();
-    const value = rawHeaders[i + 1]!;
-    if (name === 'connection') perConnection.push(...value.toLowerCase().split(','));
-    else if (isAllowed(name) && isSafeValue(value)) {
-      headers[name] = Object.hasOwn(headers, name) ? join(headers[name]!, value) : value;
-    }
+function listed(headers: ReceivedHeaders, names: readonly string[]): Record<string, string> {
+  const { connection = '' } = headers;
+  const perConnection = `${connection}`.toLowerCase().split(/[ \t]*,[ \t]*/);
+  const passed: Record<string, string> = {};
+  for (const name of names) {
+    const value = headers[name];
+    if (typeof value !== 'string' || perConnection.includes(name)) continue;
+    if (/^[\t\x20-\x7e\x80-\xff]*$/.test(value)) passed[name] = value;
   }
-  for (const name of perConnection) delete headers[name.trim()];
-  return headers;
+  return passed;
 }
-
-/**
- * Whether Node agrees to send the value: latin1 without control characters, except tab. Any other value would
- * throw in the middle of a request.
- */
-const isSafeValue = (value: string): boolean => /^[\t\x20-\x7e\x80-\xff]*$/.test(value);

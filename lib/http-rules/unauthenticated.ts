@@ -24,51 +24,31 @@ export function plainContentType(declared: string | undefined): string {
   return /^application\/(?:[\w.-]+\+)?json$/.test(type) ? 'application/json' : 'text/plain; charset=utf-8';
 }
 
-const MOST_SHOWN = 1024 * 1024;
-
-/**
- * Reads the body of an error, as it came. If it is longer than 1 MiB, the rest is cut off and the connection
- * ends. Throws what reading the chunks throws.
- */
-export async function readError(chunks: AsyncIterable<Uint8Array>): Promise<Buffer> {
-  const pieces: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of chunks) {
-    pieces.push(chunk);
-    size += chunk.length;
-    if (size > MOST_SHOWN) break;
-  }
-  return Buffer.concat(pieces).subarray(0, MOST_SHOWN);
+/** What to do about an error of which only the status is known. */
+function remedyAt(status: number): string {
+  if (status === 401) return 'Check the API key that the request was sent with.';
+  if (status === 429 || status === 503)
+    return 'Wait as long as Retry-After says, or a minute, then try again.';
+  if (status >= 500) return 'Try again, and report it if it persists.';
+  return 'Check the request before you repeat it; report this if nothing is wrong with it.';
 }
 
-/** What to do about an error of which only the status is known, by that status. */
-const REMEDIES: Readonly<Record<number, string>> = {
-  401: 'Check the API key that the request was sent with.',
-  429: 'Wait as long as Retry-After says, or a minute, then try again.',
-  503: 'Wait as long as Retry-After says, or a minute, then try again.',
-};
-const ANY_4XX = 'Check the request before you repeat it; report this if nothing is wrong with it.';
-const ANY_5XX = 'Try again, and report it if it persists.';
-
 /**
- * The error to show in place of an error that holds nothing encrypted, although it is not marked as plain, or
- * that is compressed. A gateway before the service answers so (docs/protocol/inference.md 6.1), so it says
- * nothing of tampering: it is no failure to decrypt. Nothing authenticates its text, which is not shown.
+ * The error to show in place of an error of the service that is neither marked as plain nor decrypted. The
+ * response keeps the status, Retry-After and rate limits, not the text. `opened`: a part of the text was
+ * authentic, so somebody has changed the rest. Otherwise a gateway before the service may have answered
+ * (docs/protocol/inference.md 6.1), and the code says nothing of tampering.
  */
 export class ForeignError extends PrivatemodeError {
-  constructor(failure: PrivatemodeError, status: number) {
-    const message = `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown`;
-    const remedy = REMEDIES[status] ?? (status < 500 ? ANY_4XX : ANY_5XX);
-    const code = failure.code === 'response_not_authentic' ? 'response_malformed' : failure.code;
-    super(code, message, { cause: failure, remedy });
-  }
-}
+  readonly opened: boolean;
 
-/**
- * The error to show in place of an error of the service whose text could not be decrypted. The response keeps
- * the status, Retry-After and rate limits, not the text.
- */
-export function unreadError(failure: PrivatemodeError, status: number): PrivatemodeError {
-  const message = `the service answered with status ${status}; its text did not authenticate and is not shown`;
-  return new PrivatemodeError(failure.code, message, { cause: failure });
+  constructor(failure: PrivatemodeError, status: number, opened = false) {
+    const isForeign = failure.code === 'response_not_authentic' && !opened;
+    super(
+      isForeign ? 'response_malformed' : failure.code,
+      `the service, or a gateway before it, answered with status ${status}; nothing authenticates the text, which is not shown`,
+      { cause: failure, remedy: opened ? undefined : remedyAt(status) },
+    );
+    this.opened = opened;
+  }
 }

@@ -5,7 +5,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the origin check: any web page may ask',
     file: 'lib/gateway/admission.ts',
-    edits: [{ find: 'if (foreign !== undefined) {', replace: 'if (Date.now() < 0) {' }],
+    edits: [{ find: 'if (foreign !== undefined) throw foreign;', replace: '' }],
     tests: [
       {
         file: 'test/gateway/cors.test.ts',

@@ -462,18 +462,12 @@ describe('a request through the client library', { timeout: 600_000 }, () => {
     assert.ok(!error.message.includes('STRANGERS'));
   });
 
-  it('is refused if its path has a prefix such as /openai, and the error says which base URL to use', async () => {
+  it('is refused if its path has a prefix such as /openai, and the error lists the endpoints', async () => {
     const wrong = (path: string) => ask(() => {}, { method: 'POST', body: CHAT, path });
-    const { error } = (await (await wrong('/openai/v1/chat/completions')).json()) as {
-      error: { code: string; message: string };
-    };
-    assert.equal(error.code, 'unknown_path');
-    assert.ok(
-      error.message.startsWith(
-        'there is no such endpoint here: /openai/v1/chat/completions. The base URL of the client has to be ' +
-          `https://localhost:${upstream.port}/v1; any host will do, since requests go to apiEndpoint. Use one of`,
-      ),
-      error.message,
+    const text = await (await wrong('/openai/v1/chat/completions')).text();
+    assert.match(
+      text,
+      /no such endpoint here\. Use one of these: POST \/v1\/chat\/completions,.*"unknown_path"/,
     );
     assert.equal(await codeOf(await wrong('/no-endpoint')), 'unknown_path');
     assert.equal(upstream.requests.length, 0);

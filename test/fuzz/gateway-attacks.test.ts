@@ -304,7 +304,8 @@ it('only hints among the headers of a gateway pass; ids, date and cache rules al
   const property = fc.property(generatedHead, fc.boolean(), (head, authenticated) => {
     const names = head.filter((_, index) => index % 2 === 0).map((name) => name.toLowerCase());
     const passing = names.filter((name) => hint.test(name) || (authenticated && ofTheAnswer.test(name)));
-    assert.deepEqual(new Set(Object.keys(remoteHeaders(head, { authenticated }))), new Set(passing));
+    const headers = Object.fromEntries(names.map((name, index) => [name, head[2 * index + 1]]));
+    assert.deepEqual(new Set(Object.keys(remoteHeaders(headers, { authenticated }))), new Set(passing));
   });
   fc.assert(property, { seed: 20261122, numRuns: 2_000 });
 });

@@ -23,89 +23,42 @@ type Damage = (head: string) => string;
 
 const NASTY_BYTES = [...'\r\n\0 \t:/%.;,\\\x0b\x7f\x80\xff0é', '\r\n'];
 const NASTY_LINES = [
-  ...[
-    'Transfer-Encoding: chunked',
-    'Transfer-Encoding: identity',
-    'Transfer-Encoding : chunked',
-    ' chunked',
-    'TE: trailers',
-  ],
-  ...[
-    'Content-Length: 0',
-    'Content-Length: 5',
-    'Content-Length: -1',
-    'Host: evil.example',
-    'Host:',
-    'Connection: close',
-  ],
-  ...[
-    'Connection: Upgrade',
-    'Upgrade: h2c',
-    'Expect: 100-continue',
-    'Content-Encoding: gzip',
-    'Authorization: Bearer x',
-  ],
-  ...[
-    'Origin: https://evil.example',
-    'Sec-Fetch-Site: cross-site',
-    'Privatemode-Secret-ID: x',
-    '__proto__: x',
-    'X',
-    '',
-  ],
+  ...['Transfer-Encoding: chunked', 'Transfer-Encoding: identity', 'Transfer-Encoding : chunked', ' chunked'],
+  ...['TE: trailers', 'Content-Length: 0', 'Content-Length: 5', 'Content-Length: -1', 'Host: evil.example'],
+  ...['Host:', 'Connection: close', 'Connection: Upgrade', 'Upgrade: h2c', 'Expect: 100-continue'],
+  ...['Content-Encoding: gzip', 'Authorization: Bearer x', 'Origin: https://evil.example'],
+  ...['Sec-Fetch-Site: cross-site', 'Privatemode-Secret-ID: x', '__proto__: x', 'X', ''],
 ];
 const NASTY_TARGETS = [
-  '/',
-  '*',
-  '//v1/models',
-  '/v1/../v1/models',
-  'http://x/v1/models',
-  'x:443',
-  '/v1/models?\\',
-  '/unstructured/x',
-  '/v1/%6dodels',
+  ...['/', '*', '//v1/models', '/v1/../v1/models', 'http://x/v1/models', 'x:443', '/v1/models?\\'],
+  ...['/unstructured/x', '/v1/%6dodels'],
 ];
 
 const at = fc.integer({ min: 0, max: 9_999 }).map((n) => n / 10_000);
-const index = (where: number, length: number): number => Math.floor(where * length);
+const byte = fc.constantFrom(...NASTY_BYTES);
+
+/** Replaces `count` characters, somewhere in the head, by `text`. */
+const splice =
+  (where: number, count: number, text: string): Damage =>
+  (head) => {
+    const i = Math.floor(where * head.length);
+    return head.slice(0, i) + text + head.slice(i + count);
+  };
+
+/** Puts that line, or another one of the head once more, somewhere into the head. */
+const addLine =
+  (where: number, added?: string): Damage =>
+  (head) => {
+    const lines = head.split('\r\n');
+    const i = Math.floor(where * (lines.length - 2));
+    return lines.toSpliced(i + 1, 0, added ?? (lines[i] as string)).join('\r\n');
+  };
 
 const damages: fc.Arbitrary<Damage> = fc.oneof(
-  fc.tuple(at, fc.constantFrom(...NASTY_BYTES)).map(
-    ([where, byte]): Damage =>
-      (head) => {
-        const i = index(where, head.length);
-        return head.slice(0, i) + byte + head.slice(i);
-      },
-  ),
-  fc.tuple(at, fc.constantFrom(...NASTY_BYTES)).map(
-    ([where, byte]): Damage =>
-      (head) => {
-        const i = index(where, head.length);
-        return head.slice(0, i) + byte + head.slice(i + 1);
-      },
-  ),
-  fc.tuple(at, fc.integer({ min: 1, max: 12 })).map(
-    ([where, count]): Damage =>
-      (head) => {
-        const i = index(where, head.length);
-        return head.slice(0, i) + head.slice(i + count);
-      },
-  ),
-  fc.tuple(at, fc.constantFrom(...NASTY_LINES)).map(
-    ([where, line]): Damage =>
-      (head) => {
-        const lines = head.split('\r\n');
-        return lines.toSpliced(1 + index(where, lines.length - 2), 0, line).join('\r\n');
-      },
-  ),
-  at.map(
-    (where): Damage =>
-      (head) => {
-        const lines = head.split('\r\n');
-        const i = index(where, lines.length - 2);
-        return lines.toSpliced(i, 0, lines[i] as string).join('\r\n');
-      },
-  ),
+  fc.tuple(at, fc.constantFrom(0, 1), byte).map((drawn) => splice(...drawn)),
+  fc.tuple(at, fc.integer({ min: 1, max: 12 })).map(([where, count]) => splice(where, count, '')),
+  fc.tuple(at, fc.constantFrom(...NASTY_LINES)).map((drawn) => addLine(...drawn)),
+  at.map((where) => addLine(where)),
   fc.constantFrom(...NASTY_TARGETS).map(
     (target): Damage =>
       (head) =>
@@ -117,16 +70,13 @@ const requests = fc
   .tuple(fc.constantFrom('chat', 'chunked', 'models'), fc.array(damages, { minLength: 1, maxLength: 2 }))
   .map(([kind, list]) => {
     const body = chatBody();
-    const whole = {
-      chat: () => post(body),
-      chunked: () =>
-        post(`${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`, {
-          headers: ['Transfer-Encoding: chunked'],
-        }),
-      models: () => get('/v1/models'),
-    }
-      [kind as 'chat']()
-      .toString('latin1');
+    const chunks = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+    const kinds: Readonly<Record<string, Buffer | string>> = {
+      chat: post(body),
+      chunked: post(chunks, { headers: ['Transfer-Encoding: chunked'] }),
+      models: get('/v1/models'),
+    };
+    const whole = kinds[kind]!.toString('latin1');
     const end = whole.indexOf('\r\n\r\n') + 4;
     return list.reduce((head, damage) => damage(head), whole.slice(0, end)) + whole.slice(end);
   });

@@ -253,7 +253,7 @@ describe('the path in the line of a request that was refused', () => {
     ['/v1/chat/completions?key=a-secret', '/v1/chat/completions'],
     ['/v1/v1//models/gpt', '/v1/models/{id}'],
     ['/unstructured/general/v0/general', '/unstructured/*'],
-    ['/v1/responses/resp_1', '/v1/responses/*'],
+    ['/v1/responses/resp_1', '/v1/*'],
     ['/readyz', '/readyz'],
     ['/v1/a-secret', '/v1/*'],
     ['/sk-a-secret', 'unknown'],

@@ -6,3 +6,9 @@ export function newRequestId(client: 'proxy' | 'sdk', now: number = Date.now()):
   const time = now.toString(16).padStart(12, '0');
   return `${client}_${time.slice(0, 8)}-${time.slice(8)}-7${crypto.randomUUID().slice('xxxxxxxx-xxxx-4'.length)}`;
 }
+
+/** The token of a bearer header: exactly two words, the scheme in any case (RFC 9110 11.1). */
+export function bearerToken(authorization: string | undefined): string | undefined {
+  const words = authorization?.split(' ') ?? [];
+  return words.length === 2 && words[0]?.toLowerCase() === 'bearer' && words[1] !== '' ? words[1] : undefined;
+}
