@@ -141,7 +141,10 @@ function respondForeign(
   const status = response.statusCode as number;
   if (!foreign.opened) refuseIfOurs(exchange, upstream, text);
   exchange.failed(foreign, status);
-  respondError(exchange, foreign, { status, headers: remoteHeaders(response.headers, { authenticated: false }) });
+  respondError(exchange, foreign, {
+    status,
+    headers: remoteHeaders(response.headers, { authenticated: false }),
+  });
   exchange.done(status);
 }
 

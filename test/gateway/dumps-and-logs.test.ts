@@ -201,7 +201,6 @@ describe('the gateway, logging at level debug', { concurrency: true }, () => {
     assert.equal(upstream.requests[0]?.headers['privatemode-user-request-id'], `${id}_0`);
     await eventually('the end of the exchange', () => gateway.logLines.join('').includes('Request ended'));
     const lines = gateway.logLines.map((line) => JSON.parse(line) as Record<string, unknown>);
-    assert.ok(lines.length > 1, 'only one line at level debug');
     for (const line of lines)
       assert.deepEqual([line['requestId'], line['clientRequestId']], [id, 'of-the-client']);
   });

@@ -4,10 +4,17 @@ import { describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import type { RawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
-import { chatStream, chunked, STREAM_HEAD, sealedAnswers } from '../support/remote/sealed-answers.ts';
+import {
+  chatStream,
+  chunked,
+  DONE,
+  LAST_CHUNK,
+  STREAM_HEAD,
+  sealedAnswers,
+} from '../support/remote/sealed-answers.ts';
 
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
@@ -57,23 +64,25 @@ describe('slow readers', { timeout: 600_000 }, () => {
     const { upstream, gateway, client } = await gatewayFixture(t);
     const block = 'x'.repeat(64 * 1024);
     upstream.on(async (scripted) => {
-      scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${200 * block.length}\r\n\r\n`);
-      for (let i = 0; i < 200; i++) await scripted.write(block);
+      const sealed = sealedAnswers(await scripted.body());
+      scripted.write(STREAM_HEAD);
+      for (let i = 0; i < 60; i++) await scripted.write(chunked(sealed.chunk(block)));
+      await scripted.write(chunked(sealed.chunk('', 'stop')) + chunked(DONE) + LAST_CHUNK);
     });
     const readers = Array.from({ length: 20 }, () => client());
     const before = memory();
     for (const reader of readers) {
       reader.socket.pause();
-      reader.send(get('/v1/models'));
+      reader.send(post(chatBody({ stream: true })));
     }
     await eventually('all to be served', () => gateway.active() === readers.length);
-    await delay(1_500); // 250 MiB could come in this time
+    await delay(1_500); // all 8 MiB of each could come in this time
     const perReader = (memory() - before) / readers.length / 2 ** 20;
     assert.ok(perReader < 3, `${perReader.toFixed(1)} MiB for each reader`);
     const [patient, ...others] = readers as [RawClient, ...RawClient[]];
     for (const { socket } of others) socket.destroy();
     patient.socket.resume();
     const answer = await answerTo(patient);
-    assert.deepEqual([answer.complete, answer.body.length], [true, 200 * block.length]);
+    assert.ok(answer.complete && answer.body.length > 60 * block.length);
   });
 });

@@ -47,7 +47,9 @@ async function linesAtInfo(gateway: TestGateway, count = 1): Promise<Line[]> {
   return ended.map(({ time, level, requestId, durationMs, ...line }) => {
     assert.match(String(requestId), /^proxy_[0-9a-f-]{36}$/);
     assert.ok(Number.isInteger(durationMs) && (durationMs as number) >= 0, `durationMs ${durationMs}`);
-    const { firstTokenMs, ...rest } = line;
+    const { receivedMs, sentMs, firstTokenMs, ...rest } = line;
+    for (const ms of [receivedMs, sentMs])
+      assert.ok(ms === undefined || (ms as number) <= (durationMs as number));
     if (firstTokenMs === undefined) return rest;
     assert.ok((firstTokenMs as number) >= 0 && (firstTokenMs as number) <= (durationMs as number));
     return { ...rest, firstTokenMs: true };

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { systemClock } from '../../lib/clock.ts';
 import { createFairQueue } from '../../lib/limits/fair-queue.ts';
 import { createRequestGate } from '../../lib/limits/request-gate.ts';
-import { answerTo, chatBody, gatewayFixture, get, post } from '../support/doors/gateway-fixture.ts';
+import { answerTo, chatBody, gatewayFixture, post } from '../support/doors/gateway-fixture.ts';
 import { readAnswer } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import type { Script } from '../support/remote/scripted-upstream.ts';
@@ -74,14 +74,6 @@ describe('the place of a client', { timeout: 600_000 }, () => {
       },
     ],
     ['a whole response', post(chatBody()), whole(40)],
-    [
-      'a list of models',
-      get('/v1/models'),
-      async (scripted) => {
-        scripted.write(`HTTP/1.1 200 OK\r\nContent-Length: ${BLOCK.length * 40}\r\n\r\n`);
-        for (let i = 0; i < 40; i++) await scripted.write(BLOCK);
-      },
-    ],
   ];
   for (const [what, request, script] of kinds) {
     it(`is freed if the client reads nothing of ${what}, and the log says why`, async (t) => {

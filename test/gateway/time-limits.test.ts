@@ -63,7 +63,7 @@ describe('limits of time', () => {
   it('an upload below the minimum rate gets 408', async (t) => {
     const { upstream, sending } = await gatewayFixture(t, {
       settings: { minUploadRate: 1_000 },
-      times: { uploadSpan: 500, uploadLook: 100 },
+      times: { uploadSpan: 500 },
     });
     const asking = sending(post(chatBody().slice(0, 60), { headers: ['Content-Length: 5000'] }));
     const timer = setInterval(() => asking.socket.writable && asking.send('x'), 50);
