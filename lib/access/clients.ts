@@ -34,11 +34,6 @@ interface State {
 
 export type Clients = Awaited<ReturnType<typeof openClients>>;
 
-/** Reads the files, to find the errors in them. Throws config_invalid. */
-export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>): Promise<void> {
-  await readState(options);
-}
-
 /**
  * Reads the clients and follows their files. `changed` is called with the number of clients after each
  * change, and when the old content is back after a failure. A bad clients file changes nothing: `failed` gets

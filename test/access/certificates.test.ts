@@ -23,6 +23,7 @@ import { createOutbound } from '../../lib/network/outbound.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { openAccess } from '../../lib/open-access.ts';
 import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../simulator/pki/der.ts';
 import {
@@ -137,17 +138,23 @@ async function gateway(t: Pick<TestContext, 'after'>, { clients = TEAM_FILE, cas
   const lines: string[] = [];
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
-  const service = await startGatewayServer(config, {
-    clock: systemClock,
-    ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
-    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
-    key: { value: () => 'key of the gateway' },
-    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
+  const counters = createCounters();
+  const conditions = createConditions({ log, clock: systemClock });
+  const opened = new AsyncDisposableStack();
+  opened.defer(() => outbound.close());
+  const shared = { clock: systemClock, log, counters, conditions };
+  const key = { value: () => 'key of the gateway', origin: () => undefined };
+  const access = await openAccess(config, { ...shared, opened }, { key, salt: undefined, authorities: [] });
+  const started = await startGatewayServer(config, {
+    ...{ ...shared, ...access, key, salt: { shared: undefined }, session: fakeSession(), outbound },
+    ...{ metrics: { counters, observe: () => {} }, fd: undefined, onPermanent: assert.fail },
   });
-  t.after(async () => {
-    await service.close();
-    await outbound.close();
-  });
+  opened.defer(started.close);
+  t.after(() => opened.disposeAsync());
+  const service = {
+    ...started,
+    reload: () => Promise.all([started.reload(), access.clients?.reload()]),
+  };
   const connection = (identity: ConnectionOptions = {}) => {
     const opened = rawClient(service.port, {
       servername: 'localhost',
@@ -477,7 +484,7 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
   it('still decides which client certificates are accepted after the server certificate is renewed', async (t) => {
     const { ask, write, service, log } = await gateway(t);
     write('cert.pem', `${server.cert}\n`);
-    service.reload();
+    await service.reload();
     assert.match(log(), /The TLS certificate was replaced/);
     assert.equal(await ask(ANN), 'in');
     assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);

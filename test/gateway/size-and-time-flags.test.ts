@@ -52,7 +52,7 @@ async function withFlags(t: TestContext, flags: readonly string[], port?: number
     metrics: { counters: createCounters(), observe: () => {} },
     ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => 'key' },
-    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
+    ...{ salt: { shared: undefined }, fd: undefined, onPermanent: assert.fail },
     clock: clockWith({ ...TIMES, uploadGrace: 1_000 }),
   });
   const clients: RawClient[] = [];
