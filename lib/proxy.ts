@@ -198,13 +198,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   };
 }
 
-/** Where a browser on this machine finds the status page; undefined: nowhere, or on a port that is not known yet. */
+/** Where a browser here finds the status page; undefined: nowhere, or its port is not known yet. */
 function statusPageOf({ adminAddress }: Config): string | undefined {
   if (adminAddress === undefined || adminAddress.port === 0) return undefined;
   return `http://${urlHost(reachableHost(adminAddress.host))}:${adminAddress.port}/`;
 }
 
-/** Creates a session with the connections and files of `config`. Throws config_invalid, unsafe_roots_refused. */
+/** A session with the connections and files of `config`. Throws config_invalid, unsafe_roots_refused. */
 async function openSession(
   config: Config,
   outbound: Outbound,

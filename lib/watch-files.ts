@@ -19,8 +19,8 @@ export interface Follower<T> {
 }
 
 /**
- * Calls `read` every `interval` ms and on `reload()`, and compares what it returns with `known`. File watching
- * would miss the renames and turned links by which mounted secrets and certificates are replaced.
+ * Calls `read` every `interval` ms and on `reload()`, and compares what it returns with `known`. File
+ * watching would miss the renames and turned links by which mounted secrets and certificates are replaced.
  */
 export function watchFiles<T>(
   options: Follower<T> & {
@@ -40,7 +40,8 @@ export function watchFiles<T>(
     while (isDue && !closed) {
       isDue = false;
       try {
-        const next = await read();
+        // Not `await read()`: if that threw at once, this function would end before `reading` is set.
+        const next = await (async () => read())();
         if (closed) break;
         if (lastFailure !== undefined) recovered?.();
         lastFailure = undefined;

@@ -47,7 +47,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   receipts: ['clock', 'errors', 'files', 'verdict', 'manifest-log', 'session'],
   'http-rules': ['clock', 'errors', 'api', 'envelope', 'network'],
   observe: ['clock', 'errors', 'listen-failed', 'text', 'version', 'session', 'manifest-log', 'verdict'],
-  config: ['clock', 'errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
+  config: ['errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
   listener: ['clock', 'errors', 'listen-failed', 'files', 'observe', 'watch-files'],
   access: [
     'clock',
