@@ -101,10 +101,8 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const secretEnds = (): number | undefined => session.current()?.expiresMonotonic;
   const sharing = { secretEnds, failed: onPermanent, log, clock };
   const sharedPort = config.reusePort ? sharePort(listener, sharing) : undefined;
-
-  let closing = false;
   const sessionChanged = (): void => {
-    agent.keep(!closing && session.current() !== undefined);
+    agent.keep(session.current() !== undefined);
     sharedPort?.look();
   };
   sessionChanged();
@@ -142,9 +140,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
      */
     async close() {
       tlsWatch?.close();
-      closing = true;
       sharedPort?.end();
-      sessionChanged();
       const { active, settled } = gateway;
       const grace = config.shutdownGrace;
       await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log, clock });

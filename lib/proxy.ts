@@ -19,7 +19,7 @@ import { createControlCall } from './network/control-call.ts';
 import { createOutbound, type Outbound } from './network/outbound.ts';
 import { type Environment, loadTrustStore } from './network/trust-store.ts';
 import { createConditions, whileUnusable } from './observe/conditions.ts';
-import { type Counters, createCounters } from './observe/counters.ts';
+import { createCounters } from './observe/counters.ts';
 import type { Logger, StatusOutput } from './observe/log.ts';
 import { runtimeDefect } from './observe/runtime-floor.ts';
 import { isPreliminary, reportStart, sessionLog, watchStanding } from './observe/session-log.ts';
@@ -29,20 +29,12 @@ import { openAdmin, openReceipts } from './open-admin.ts';
 import { randomSalt } from './pipeline/inject-salt.ts';
 import { createCollateralCache } from './session/collateral-cache.ts';
 import { createControlApi } from './session/control-api.ts';
-import type { SessionEvent } from './session/events.ts';
 import { managedManifest, staticManifest } from './session/manifest-source.ts';
 import { type AttestedSession, createSession, type SessionDeps } from './session/session.ts';
-import type { Standing } from './session/standing.ts';
 import { recordExchange } from './verdict/saved-exchange.ts';
 import { VERSION } from './version.ts';
 
-/** `reload` reads the files of the clients and of the key again, too. */
-export interface RunningProxy
-  extends Pick<GatewayServer, 'url' | 'port' | 'opened' | 'announceStop' | 'endGrace' | 'close'> {
-  reload(): void;
-  readonly session: AttestedSession;
-  readonly counters: Counters;
-}
+export type RunningProxy = Awaited<ReturnType<typeof startProxy>>;
 
 export interface ProxyEnvironment {
   /** SSL_CERT_FILE, https_proxy and no_proxy are read from here. */
@@ -60,7 +52,7 @@ export interface ProxyEnvironment {
  * Starts the proxy; the port is open when it resolves, with --reuse-port when `opened` does. Throws
  * config_invalid, unsafe_roots_refused, receipts_unavailable, listen_failed.
  */
-export async function startProxy(config: Config, environment: ProxyEnvironment): Promise<RunningProxy> {
+export async function startProxy(config: Config, environment: ProxyEnvironment) {
   const { env, log, status, onPermanent = () => {}, clock = systemClock } = environment;
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
@@ -89,23 +81,23 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
   opened.defer(() => report.close());
   const logEvent = sessionLog(log, counters, { forPeople: config.logFormat === 'text' });
   const noteStanding = watchStanding({ conditions, log });
-  let isOpen = false; // whether the last verdict may still be replaced
+  let isPending = false; // whether the renewal that gave the last verdict may still give another
   const session = await openSession(config, outbound, {
     clock,
     apiKey: key.value(),
     onPermanent: (error) => onPermanent(named(error)),
     observe(event) {
-      const told: SessionEvent = 'error' in event ? { ...event, error: named(event.error) } : event;
+      const told = 'error' in event ? { ...event, error: named(event.error) } : event;
       logEvent(told);
       report.observe(told);
       if (told.type === 'verdict') receipts?.keepVerdict(told.sha256, told.report, told.exchange);
       verification.changed();
-      isOpen = isPreliminary(told, isOpen);
+      isPending = isPreliminary(told, isPending);
       setImmediate(look); // once the session is in the state that the event reports
     },
   });
   opened.defer(() => session.close());
-  const standing = (): Standing => {
+  const standing = () => {
     const now = session.standing();
     return { ...now, error: now.error && named(now.error) };
   };
@@ -113,7 +105,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     server?.sessionChanged();
     const now = standing();
     // A condition that held until the end is not over because the proxy is.
-    if (!isOpen && now.state !== 'ended') noteStanding(now);
+    if (!isPending && now.state !== 'ended') noteStanding(now);
   }
   opened.defer(every(clock, clock.times.standingLook, look)); // no event reports the end of a secret
   const verification = createVerification({
@@ -184,11 +176,13 @@ export async function startProxy(config: Config, environment: ProxyEnvironment):
     ...running,
     session,
     counters,
+    /** Looks now at each followed file. */
     reload() {
       void reload();
       void access.clients?.reload();
       void keyWatch?.reload();
     },
+    /** Does what `announceStop` of the server does, and makes /readyz 503. */
     announceStop() {
       session.announceEnd();
       sessionChanged();

@@ -361,7 +361,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     open.send(estimate());
     await open.until(/200 OK/);
     writeClients([{ name: 'bob' }]);
-    service.reload();
+    await service.reload();
     await eventually('the file to be read', () => /The clients file.*was read again/.test(log()));
     const before = open.received().length;
     open.send(estimate());
@@ -393,7 +393,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
       await each.until(/200 OK[\s\S]*ok\n$/);
     }
     write('ca.pem', OTHERS.pem);
-    service.reload();
+    await service.reload();
     await open.ended;
     plain.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await plain.until(/200 OK[\s\S]*200 OK/);
@@ -409,7 +409,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     probe.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'); // comes after it
     await probe.until(/200 OK/);
     write('ca.pem', OTHERS.pem);
-    service.reload();
+    await service.reload();
     open.send(whole.slice(-10) + estimate());
     await open.ended;
     assert.match(open.received(), /^HTTP\/1\.1 200 OK[\s\S]*Connection: close/i);
@@ -520,8 +520,8 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
   it('leaves the old CAs in force if it is refused on a reload, which is told once', async (t) => {
     const { ask, write, service, log } = await gateway(t);
     write('ca.pem', TEAM.pem.slice(0, 200));
-    service.reload();
-    service.reload();
+    await service.reload();
+    await service.reload();
     assert.equal(log().match(/The new CAs of client certificates cannot be used/g)?.length, 1);
     assert.equal(await ask(ANN), 'in');
     assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);
@@ -547,7 +547,7 @@ describe('the TLS session of a client', { concurrency: true }, () => {
       await once(again, 'secureConnect');
       assert.equal(again.isSessionReused(), false);
       write('ca.pem', OTHERS.pem);
-      service.reload();
+      await service.reload();
       assert.match(await ask({ ...options, session }), FOREIGN);
     });
   }
