@@ -23,8 +23,8 @@ import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
 /** The application side of the proxy, listening. */
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** The parts of the gateway that this file makes from the configuration. */
-type Made =
+/** The parts of the gateway that this file makes. */
+type Own =
   | 'settings'
   | 'upstream'
   | 'aliases'
@@ -34,7 +34,7 @@ type Made =
   | 'dumper'
   | 'terminate';
 
-export interface GatewayServerDeps extends Omit<GatewayDeps, Made> {
+export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
   /** Undefined: clients are not asked for certificates. */
@@ -93,7 +93,6 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const { address, port, isOpen } = listener;
   // A socket file that was inherited does not say where it is.
   const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;
-  const scheme = files === undefined ? 'http' : 'https';
   const certified = (cert: string): void => {
     cors = corsPolicy(config, cert);
   };
@@ -110,7 +109,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     /** The address or name that the gateway listens on; `unix:PATH` for a socket file. */
     host,
     /** http(s)://HOST:PORT, or unix:PATH */
-    url: address === '' ? host : `${scheme}://${urlHost(host)}:${port}`,
+    url: address === '' ? host : `${files ? 'https' : 'http'}://${urlHost(host)}:${port}`,
     port,
     /** Resolved once the port has been open. */
     opened: sharedPort?.opened ?? Promise.resolve(),
@@ -141,9 +140,8 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
     async close() {
       tlsWatch?.close();
       sharedPort?.end();
-      const { active, settled } = gateway;
       const grace = config.shutdownGrace;
-      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log, clock });
+      await drain(listener, { ...gateway, grace, hurry: hurry.signal, terminate, log, clock });
     },
   };
 }
@@ -191,8 +189,7 @@ function followTlsFiles(
 ) {
   let { tls, cas } = first;
   const lookAtExpiry = (): void => {
-    const { certPath: path } = pair;
-    noteExpiry(conditions, 'tls_certificate_expiry', { path, ...firstToEnd(tls.cert) }, clock);
+    noteExpiry(conditions, 'tls_certificate_expiry', { path: pair.certPath, ...firstToEnd(tls.cert) }, clock);
     if (cas === undefined) return;
     noteExpiry(conditions, 'client_ca_expiry', { path: caPath, ...firstToEnd(cas.join('\n')) }, clock);
   };

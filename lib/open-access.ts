@@ -37,8 +37,6 @@ interface AccessDeps {
   readonly authorities: readonly string[];
 }
 
-export type Access = Awaited<ReturnType<typeof openAccess>>;
-
 /**
  * Opens the table of clients (undefined without --clients), what remembers their certificates (undefined
  * without --tls-client-ca), the watch over the operator's keys, and the gate that gives requests their

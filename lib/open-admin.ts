@@ -1,6 +1,7 @@
 /** Opens what operators read: the receipts, and the listeners with status page and metrics. */
 import type { IncomingMessage } from 'node:http';
 import { resolve } from 'node:path';
+import type { Clients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
 import { PrivatemodeError } from './errors.ts';
 import { diskFailure } from './files/disk-failure.ts';
@@ -11,7 +12,7 @@ import { startAdmin } from './observe/admin.ts';
 import { type StatusReport, statusReport } from './observe/status-report.ts';
 import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
-import type { Access, Shared } from './open-access.ts';
+import type { Shared } from './open-access.ts';
 import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
 import type { Session } from './session/session.ts';
 import type { Standing } from './session/standing.ts';
@@ -61,7 +62,7 @@ export interface AdminDeps {
   /** The state of the session now, its error as the operator should read it. */
   readonly standing: () => Standing;
   readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
-  readonly clients: Access['clients'];
+  readonly clients: Pick<Clients, 'sha256'> | undefined;
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly instance: string | undefined;
   /** Serves the applications; undefined before it listens. */

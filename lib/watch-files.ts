@@ -1,6 +1,6 @@
 /** Follows what files hold: reads them again and again, and reports changes and failures. */
-import { closeSync, constants, fstatSync, openSync, readFileSync, type Stats } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { readFileSync, type Stats, statSync } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { type Clock, every } from './clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from './errors.ts';
@@ -79,34 +79,26 @@ export function watchFiles<T>(
 
 /** Bytes of the largest file that is followed. */
 export const MOST_BYTES = 1024 * 1024;
-/** Without O_NONBLOCK, an open would wait for the other end of a pipe. */
-const HOW = constants.O_RDONLY | constants.O_NONBLOCK;
 
 /**
  * Throws for a pipe and for a huge file. A pipe holds its content only once, and a read of it keeps a thread
  * waiting, which host names are looked up with. A huge file would fill the memory at each read.
  */
-function demandSmall(stat: Stats): void {
+function demandSmall(file: Stats): void {
   // To read a directory fails by itself, with a code that has its own words.
-  if (!stat.isFile() && !stat.isDirectory())
+  if (!file.isFile() && !file.isDirectory())
     throw new Error('it is not a regular file; name one, because it is read again and again');
-  if (stat.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
+  if (file.size > MOST_BYTES) throw new Error(`it has more than ${MOST_BYTES} bytes`);
 }
 
 /** The bytes of a file that is followed. Throws as `demandSmall` does, and what the file system throws. */
 export async function readSmall(path: string): Promise<Buffer> {
-  await using file = await open(path, HOW);
-  demandSmall(await file.stat());
-  return await file.readFile();
+  demandSmall(await stat(path));
+  return readFile(path);
 }
 
 /** As `readSmall`, for the start of the program, and for reads that nothing may overtake. */
 export function readSmallSync(path: string): Buffer {
-  const file = openSync(path, HOW);
-  try {
-    demandSmall(fstatSync(file));
-    return readFileSync(file);
-  } finally {
-    closeSync(file);
-  }
+  demandSmall(statSync(path));
+  return readFileSync(path);
 }

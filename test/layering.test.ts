@@ -108,6 +108,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'open-admin': [
     'errors',
     'version',
+    'access',
     'config',
     'files',
     'gateway',
