@@ -54,6 +54,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   const { clock, log, session, metrics } = shared;
   const { listenAddress, workspace, maxBufferedBytes: bytes } = config;
   const files = readTlsFiles(config);
+  if (files !== undefined) noteExpiries(files, deps);
   let cors = corsPolicy(config, files?.tls.cert);
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
@@ -146,10 +147,7 @@ export async function startGatewayServer(config: Config, deps: GatewayServerDeps
   };
 }
 
-/**
- * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `agent` keeps
- * connections ready for them.
- */
+/** Opens the way to the service: `upstream` sends requests, and `agent` keeps connections ready for them. */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections'>,
   outbound: Outbound,
@@ -168,12 +166,19 @@ function corsPolicy(config: Config, cert: string | undefined): CorsPolicy {
   return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
 }
 
+type TlsContent = NonNullable<ReturnType<typeof readTlsFiles>>;
+
 /** Reads the certificate, its key and the CAs of clients; undefined without TLS. Throws config_invalid. */
 function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa: caPath }: Config) {
   if (certPath === undefined || keyPath === undefined) return undefined;
-  const pair = { certPath, keyPath };
-  const tls = loadTls(pair);
-  return { pair, caPath, tls, cas: caPath === undefined ? undefined : loadClientCas(caPath) };
+  const tls = loadTls({ certPath, keyPath });
+  return { certPath, keyPath, caPath, tls, cas: caPath === undefined ? undefined : loadClientCas(caPath) };
+}
+
+function noteExpiries({ certPath, caPath, tls, cas }: TlsContent, { conditions, clock }: GatewayServerDeps) {
+  noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
+  if (cas === undefined) return;
+  noteExpiry(conditions, 'client_ca_expiry', { path: caPath, ...firstToEnd(cas.join('\n')) }, clock);
 }
 
 /**
@@ -182,27 +187,23 @@ function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa:
  * new certificate.
  */
 function followTlsFiles(
-  { pair, caPath, ...first }: NonNullable<ReturnType<typeof readTlsFiles>>,
+  first: TlsContent,
   listener: Listener,
   certified: (cert: string) => void,
-  { conditions, log, clock }: GatewayServerDeps,
+  deps: GatewayServerDeps,
 ) {
-  let { tls, cas } = first;
-  const lookAtExpiry = (): void => {
-    noteExpiry(conditions, 'tls_certificate_expiry', { path: pair.certPath, ...firstToEnd(tls.cert) }, clock);
-    if (cas === undefined) return;
-    noteExpiry(conditions, 'client_ca_expiry', { path: caPath, ...firstToEnd(cas.join('\n')) }, clock);
-  };
-  const use = (): void => {
-    listener.replaceTls(tls, cas);
-    lookAtExpiry();
+  const { conditions, log, clock } = deps;
+  let files = first;
+  const use = (next: TlsContent): void => {
+    files = next;
+    listener.replaceTls(files.tls, files.cas);
+    noteExpiries(files, deps);
   };
   const watches = [
-    watchTls(pair, tls, {
-      changed(next) {
-        tls = next;
+    watchTls(first, first.tls, {
+      changed(tls) {
         certified(tls.cert);
-        use();
+        use({ ...files, tls });
         const { subject, ends } = firstToEnd(tls.cert);
         log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
       },
@@ -210,22 +211,20 @@ function followTlsFiles(
       clock,
     }),
   ];
-  if (caPath !== undefined && cas !== undefined)
+  if (first.caPath !== undefined && first.cas !== undefined)
     watches.push(
-      watchClientCas(caPath, cas, {
-        changed(next) {
-          cas = next;
-          use();
+      watchClientCas(first.caPath, first.cas, {
+        changed(cas) {
+          use({ ...files, cas });
           log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
         },
         ...whileUnusable(conditions, 'client_cas_unusable'),
         clock,
       }),
     );
-  lookAtExpiry();
-  const endLooks = every(clock, clock.times.expiryLook, lookAtExpiry);
+  const endLooks = every(clock, clock.times.expiryLook, () => noteExpiries(files, deps));
   return {
-    certificateEnds: (): number => firstToEnd(tls.cert).ends.getTime(),
+    certificateEnds: (): number => firstToEnd(files.tls.cert).ends.getTime(),
     reload: () => Promise.all(watches.map((watch) => watch.reload())),
     close(): void {
       endLooks();

@@ -104,7 +104,7 @@ export function configuredKey({
       if (code !== 'api_key_rejected' || value === undefined) return error;
       return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
     },
-    /** Follows the file of the key, which SIGHUP has it read at once; undefined if the key has none. */
+    /** Follows the file of the key; undefined if the key has none. A bad file leaves the old key. */
     watch(follower: Follower<string>): FileWatch | undefined {
       if (source?.kind !== 'file' || first === undefined) return undefined;
       return watchFiles({
