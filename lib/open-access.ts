@@ -14,7 +14,7 @@ import type { RequestCounts } from './limits/limits.ts';
 import { openRedisCounts } from './limits/redis-counts.ts';
 import { createRequestGate } from './limits/request-gate.ts';
 import { urlHost } from './network/addresses.ts';
-import { type Conditions, whileUnusable } from './observe/conditions.ts';
+import type { Conditions } from './observe/conditions.ts';
 import type { Counters } from './observe/counters.ts';
 import type { Logger } from './observe/log.ts';
 import { watchOwnKeys } from './observe/own-key.ts';
@@ -66,11 +66,7 @@ export async function openAccess(config: Config, shared: Shared, { key, salt, au
             log.info({ clients: count }, 'The clients file, or a key in it, was read again');
             ownKeys.replaced();
           },
-          ...whileUnusable(conditions, 'clients_file_unusable'),
-          keyFailed(of, error) {
-            if (error === undefined) conditions.clear('client_key_unusable', { of });
-            else conditions.set('client_key_unusable', error.message, { of });
-          },
+          conditions,
         });
   opened.defer(() => clients?.close());
   const counts = clients && (await openCounts(config, shared, authorities));

@@ -57,6 +57,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
     'strict-json',
     'attestation',
     'api',
+    'observe',
     'config',
     'watch-files',
   ],

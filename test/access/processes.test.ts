@@ -175,7 +175,8 @@ describe('a file of clients that is bad at the start', { timeout: 600_000 }, () 
     it(`is refused: ${what}`, async () => {
       const path = join(temporaryDirectory('clients-'), 'clients.json');
       if (text !== undefined) writeFileSync(path, text);
-      const how = { needsKeys: false, sharedSalt: undefined, clock: systemClock, failed() {}, changed() {} };
+      const conditions = { set() {}, clear() {} };
+      const how = { needsKeys: false, sharedSalt: undefined, clock: systemClock, conditions, changed() {} };
       await assert.rejects(openClients({ path, ...how }), { code: 'config_invalid', message });
     });
   }
