@@ -4,23 +4,24 @@ import { PrivatemodeError } from '../lib/errors.ts';
 import { watchFiles } from '../lib/watch-files.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
+function watched(read: () => string | Promise<string>, clock = createFakeClock()) {
+  const told: string[] = [];
+  const changed = (next: string): unknown => told.push(next);
+  const failed = ({ message }: PrivatemodeError): unknown => told.push(message);
+  const recovered = (): unknown => told.push('recovered');
+  const watch = watchFiles({ known: 'first', read, changed, failed, recovered, interval: 1_000, clock });
+  return { ...watch, told };
+}
+
 it('a watched file that is read slowly: no other read begins, and one follows for all that was asked for meanwhile', async () => {
   const clock = createFakeClock();
   const reads: PromiseWithResolvers<string>[] = [];
-  const told: string[] = [];
-  const watch = watchFiles({
-    known: 'first',
-    read() {
-      reads.push(Promise.withResolvers<string>());
-      return reads.at(-1)!.promise;
-    },
-    changed: (next) => told.push(next),
-    failed: assert.fail,
-    interval: 1_000,
-    clock,
-  });
+  const { reload, told } = watched(() => {
+    reads.push(Promise.withResolvers<string>());
+    return reads.at(-1)!.promise;
+  }, clock);
   await clock.advance(60_000);
-  const both = [watch.reload(), watch.reload()];
+  const both = [reload(), reload()];
   assert.equal(reads.length, 1);
   reads[0]?.resolve('first');
   await settle();
@@ -31,23 +32,14 @@ it('a watched file that is read slowly: no other read begins, and one follows fo
 
 it('a watched file: a failure is told once, its end before the changed content, and nothing after the close', async () => {
   const found = ['first', undefined, undefined, 'first', undefined, 'second', 'second', 'after the close'];
-  const told: string[] = [];
-  const watch = watchFiles({
-    known: 'first',
-    read() {
-      const next = found.shift();
-      if (next === undefined) throw new PrivatemodeError('config_invalid', 'gone');
-      return next;
-    },
-    changed: (next) => told.push(next),
-    failed: ({ message }) => told.push(message),
-    recovered: () => told.push('recovered'),
-    interval: 1_000,
-    clock: createFakeClock(),
+  const { reload, close, told } = watched(() => {
+    const next = found.shift();
+    if (next === undefined) throw new PrivatemodeError('config_invalid', 'gone');
+    return next;
   });
-  while (found.length > 1) await watch.reload();
-  const last = watch.reload();
-  watch.close();
+  while (found.length > 1) await reload();
+  const last = reload();
+  close();
   await last;
   assert.deepEqual(told, ['gone', 'recovered', 'gone', 'recovered', 'second']);
 });
