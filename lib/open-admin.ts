@@ -1,5 +1,4 @@
 /** Opens what operators read: the receipts, and the listeners with status page and metrics. */
-import type { IncomingMessage } from 'node:http';
 import { resolve } from 'node:path';
 import type { Clients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
@@ -9,7 +8,7 @@ import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { startAdmin } from './observe/admin.ts';
-import { type StatusReport, statusReport } from './observe/status-report.ts';
+import { statusReport } from './observe/status-report.ts';
 import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
 import type { Shared } from './open-access.ts';
@@ -93,7 +92,7 @@ export async function openAdmin(
     clients: clients !== undefined,
   });
   opened.defer(() => watch.traffic.close());
-  const status = (): StatusReport =>
+  const status = () =>
     statusReport({
       version: VERSION,
       protocol: protocolVersion,
@@ -115,7 +114,7 @@ export async function openAdmin(
       ...address,
       flag,
       clock,
-      admit: (req: IncomingMessage) => refuseForeignPage(req, policy),
+      admit: (req) => refuseForeignPage(req, policy),
       metrics: watch.metrics,
       readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
       status,
