@@ -1,39 +1,44 @@
-/** Composes the gateway from the configuration, opens and closes its port, and ends it. */
-
-import type { Clock } from './clock.ts';
+/** Composes the gateway from the configuration, opens its port, follows its certificate, and ends it. */
+import type { ClientCertificates } from './access/certificates.ts';
+import { type Clock, every } from './clock.ts';
 import type { Config } from './config/config.ts';
 import { socketPath } from './config/values.ts';
 import type { PrivatemodeError } from './errors.ts';
 import { AppResponse } from './gateway/app-response.ts';
-import type { GatewayDeps, GatewayOptions } from './gateway/deps.ts';
+import { type CorsPolicy, ownNames } from './gateway/cors.ts';
+import type { GatewayDeps } from './gateway/deps.ts';
 import { createGateway } from './gateway/gateway.ts';
 import { MemoryBudget } from './gateway/memory.ts';
 import { createDumper } from './gateway/request-dump.ts';
+import { firstToEnd, noteExpiry } from './listener/certificate-expiry.ts';
 import { drain } from './listener/drain.ts';
-import { listen } from './listener/listen.ts';
+import { type Listener, listen } from './listener/listen.ts';
 import { sharePort } from './listener/shared-port.ts';
+import { loadClientCas, loadTls, watchClientCas, watchTls } from './listener/tls.ts';
 import { urlHost } from './network/addresses.ts';
 import type { Outbound } from './network/outbound.ts';
 import { createUpstream } from './network/upstream.ts';
-import type { ConditionSink } from './observe/conditions.ts';
-import { watchOwnKeys } from './observe/own-key.ts';
-import { type Front, openFront, openFrontClients } from './open-front.ts';
+import { type ConditionSink, whileUnusable } from './observe/conditions.ts';
 
 /** The application side of the proxy, listening. */
 export type GatewayServer = Awaited<ReturnType<typeof startGatewayServer>>;
 
-/** The parts that the program shares with its gateway. This file makes all others from the configuration. */
-export type SharedDeps = Pick<
-  GatewayDeps,
-  'clock' | 'session' | 'key' | 'gate' | 'log' | 'metrics' | 'verification' | 'receipts'
-> & {
-  /** The salt of requests that bring none; undefined: each of them gets a random one. */
-  readonly sharedSalt: string | undefined;
-};
+/** The parts of the gateway that this file makes. */
+type Own =
+  | 'settings'
+  | 'upstream'
+  | 'aliases'
+  | 'createTranslator'
+  | 'cors'
+  | 'memory'
+  | 'dumper'
+  | 'terminate';
 
-export interface GatewayServerDeps extends SharedDeps {
+export interface GatewayServerDeps extends Omit<GatewayDeps, Own> {
   readonly outbound: Outbound;
   readonly conditions: ConditionSink;
+  /** Undefined: clients are not asked for certificates. */
+  readonly certificates?: ClientCertificates | undefined;
   /** A socket that listens already; undefined: none. */
   readonly fd: number | undefined;
   /** With --reuse-port: called with listen_failed if the port cannot be opened. */
@@ -44,82 +49,81 @@ export interface GatewayServerDeps extends SharedDeps {
  * Opens the application side. The port is open when it resolves, with --reuse-port as soon as a secret is in
  * force. Throws config_invalid and listen_failed.
  */
-export async function startGatewayServer(
-  config: Config,
-  { outbound, conditions, fd, onPermanent, ...shared }: GatewayServerDeps,
-) {
-  const { log, clock, key, session } = shared;
-  const front = openFront(config, { log, conditions, clock });
-  const clients = await openFrontClients(config, {
-    ...shared,
-    conditions,
-    front,
-    keysReplaced: () => ownKeys.replaced(),
-  });
-  const ownKeys = watchOwnKeys({
-    conditions,
-    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
-    origin: key.origin,
-  });
+export async function startGatewayServer(config: Config, deps: GatewayServerDeps) {
+  const { outbound, certificates, fd, onPermanent, conditions, ...shared } = deps;
+  const { clock, log, session, metrics } = shared;
+  const { listenAddress, workspace, maxBufferedBytes: bytes } = config;
+  const files = readTlsFiles(config);
+  if (files !== undefined) noteExpiries(files, deps);
+  let cors = corsPolicy(config, files?.tls.cert);
   const { upstream, agent } = connectUpstream(config, outbound, clock);
   const terminate = new AbortController();
   const hurry = new AbortController();
   const gateway = createGateway({
-    ...gatewayDeps(config, shared),
-    ownKeys,
+    ...shared,
+    settings: config,
     upstream,
-    clients,
+    memory: {
+      uploads: new MemoryBudget('uploads', bytes, metrics.counters),
+      responses: new MemoryBudget('responses', bytes),
+    },
+    dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
     aliases: config.modelAlias.size === 0 ? undefined : config.modelAlias,
     createTranslator: config.responsesApi
       ? (await import('./responses-api/translator.ts')).createTranslator
       : undefined,
-    cors: front.cors,
+    cors: () => cors,
     terminate: terminate.signal,
   });
-  const { listener, url } = await open(config, { front, fd, log, clock, handle: gateway.handle }).catch(
-    (refused: unknown) => {
-      front.close();
-      clients?.close();
-      throw refused;
+  const path = socketPath(listenAddress);
+  const listener = await listen(
+    {
+      clock,
+      listenAddress,
+      port: config.port,
+      reusePort: config.reusePort,
+      socketFile: path === undefined ? undefined : { path, mode: config.listenMode },
+      fd,
+      tls: files?.tls,
+      clientCertificates: certificates && files?.cas && { ...certificates, cas: files.cas },
+      onWrongScheme: (advice) => log.warn(advice),
+      response: AppResponse,
     },
+    gateway.handle,
   );
-  front.follow(listener);
-  const sharedPort = config.reusePort
-    ? sharePort(listener, {
-        secretEnds: () => session.current()?.expiresMonotonic,
-        failed: onPermanent,
-        log,
-        clock,
-      })
-    : undefined;
-
-  let closing = false;
+  const { address, port, isOpen } = listener;
+  // A socket file that was inherited does not say where it is.
+  const host = fd === undefined ? listenAddress : address || `unix:${path ?? ''}`;
+  const certified = (cert: string): void => {
+    cors = corsPolicy(config, cert);
+  };
+  const tlsWatch = files && followTlsFiles(files, listener, certified, deps);
+  const secretEnds = (): number | undefined => session.current()?.expiresMonotonic;
+  const sharing = { secretEnds, failed: onPermanent, log, clock };
+  const sharedPort = config.reusePort ? sharePort(listener, sharing) : undefined;
   const sessionChanged = (): void => {
-    agent.keep(!closing && session.current() !== undefined);
+    agent.keep(session.current() !== undefined);
     sharedPort?.look();
   };
   sessionChanged();
   return {
-    /** http(s)://ADDRESS:PORT, or unix:PATH */
-    url,
-    port: listener.port,
+    /** The address or name that the gateway listens on; `unix:PATH` for a socket file. */
+    host,
+    /** http(s)://HOST:PORT, or unix:PATH */
+    url: address === '' ? host : `${files ? 'https' : 'http'}://${urlHost(host)}:${port}`,
+    port,
     /** Resolved once the port has been open. */
     opened: sharedPort?.opened ?? Promise.resolve(),
     /** Whether the port is open. */
-    isOpen: listener.isOpen,
+    isOpen,
     /** Called when the state of the session may have changed. */
     sessionChanged,
-    /** Called when --api-key has another key. */
-    keyReplaced: ownKeys.replaced,
-    /** Looks now at the files of the certificate, of the CAs of clients, and of the clients. */
-    reload() {
-      front.reload();
-      void clients?.reload();
-    },
     /** How many events of streams the running requests have sent so far. */
     events: gateway.events,
     /** When the TLS certificate, or one of its chain, expires, in ms since 1970; undefined without TLS. */
-    certificateEnds: front.certificateEnds,
+    certificateEnds: () => tlsWatch?.certificateEnds(),
+    /** Looks now at the files of the certificate and of the CAs of clients. */
+    reload: async () => await tlsWatch?.reload(),
     /**
      * From now on each response ends its connection, so that clients go elsewhere; with --reuse-port the port
      * is closed too. This does not change /readyz, which reports the state of the session: `announceEnd` of
@@ -131,105 +135,100 @@ export async function startGatewayServer(
     },
     /** Ends the grace of `close` now. */
     endGrace: () => hurry.abort(),
-    /** SHA-256 of the clients file in force; undefined without --clients. */
-    clientsFile: () => clients?.sha256(),
     /**
      * Stops accepting, lets streams finish for at most the shutdown grace, ends the rest with an error event.
      */
     async close() {
-      front.close();
-      clients?.close();
-      closing = true;
+      tlsWatch?.close();
       sharedPort?.end();
-      sessionChanged();
-      const { active, settled } = gateway;
       const grace = config.shutdownGrace;
-      await drain(listener, { active, settled, grace, hurry: hurry.signal, terminate, log, clock });
+      await drain(listener, { ...gateway, grace, hurry: hurry.signal, terminate, log, clock });
     },
   };
 }
 
-/**
- * Creates the connections to the service that `config` asks for. Requests go out by `upstream`; `agent` keeps
- * connections ready for them.
- */
+/** Opens the way to the service: `upstream` sends requests, and `agent` keeps connections ready for them. */
 export function connectUpstream(
   config: Pick<Config, 'apiEndpoint' | 'connectTimeout' | 'firstByteTimeout' | 'warmConnections'>,
   outbound: Outbound,
   clock: Clock,
 ) {
   const { apiEndpoint, connectTimeout, firstByteTimeout, warmConnections: count } = config;
-  const agent = outbound.agent(
-    { keepAlive: true, maxFreeSockets: 256 },
-    { ...apiEndpoint, count, connectTimeout },
-  );
+  const kept = { keepAlive: true, maxFreeSockets: 256 };
+  const agent = outbound.agent(kept, { ...apiEndpoint, count, connectTimeout });
   const freshAgent = outbound.agent({ keepAlive: false });
-  const upstream = createUpstream({
-    ...apiEndpoint,
-    agent,
-    freshAgent,
-    clock,
-    connectTimeout,
-    firstByteTimeout,
-  });
-  return { upstream, agent };
+  const limits = { connectTimeout, firstByteTimeout, clock };
+  return { upstream: createUpstream({ ...apiEndpoint, agent, freshAgent, ...limits }), agent };
 }
 
-/** Adds to `shared` the parts that follow from `config` alone. */
-export function gatewayDeps(
-  config: GatewayOptions & Pick<Config, 'maxBufferedBytes' | 'dumpRequests' | 'workspace'>,
-  { sharedSalt, ...shared }: SharedDeps,
+function corsPolicy(config: Config, cert: string | undefined): CorsPolicy {
+  const names = [...ownNames(config.listenAddress, cert), ...config.allowedHosts];
+  return { allowedOrigins: config.corsAllowedOrigins, ownNames: names };
+}
+
+type TlsContent = NonNullable<ReturnType<typeof readTlsFiles>>;
+
+/** Reads the certificate, its key and the CAs of clients; undefined without TLS. Throws config_invalid. */
+function readTlsFiles({ tlsCertPath: certPath, tlsKeyPath: keyPath, tlsClientCa: caPath }: Config) {
+  if (certPath === undefined || keyPath === undefined) return undefined;
+  const tls = loadTls({ certPath, keyPath });
+  return { certPath, keyPath, caPath, tls, cas: caPath === undefined ? undefined : loadClientCas(caPath) };
+}
+
+function noteExpiries({ certPath, caPath, tls, cas }: TlsContent, { conditions, clock }: GatewayServerDeps) {
+  noteExpiry(conditions, 'tls_certificate_expiry', { path: certPath, ...firstToEnd(tls.cert) }, clock);
+  if (cas === undefined) return;
+  noteExpiry(conditions, 'client_ca_expiry', { path: caPath, ...firstToEnd(cas.join('\n')) }, clock);
+}
+
+/**
+ * Makes the listener use what its files hold whenever they change, and warns before their certificates
+ * expire. A bad file leaves the old content in force, and sets a condition. `certified` is called with each
+ * new certificate.
+ */
+function followTlsFiles(
+  first: TlsContent,
+  listener: Listener,
+  certified: (cert: string) => void,
+  deps: GatewayServerDeps,
 ) {
-  const { workspace, maxBufferedBytes: bytes } = config;
-  const { log } = shared;
-  return {
-    settings: config,
-    memory: {
-      uploads: new MemoryBudget('uploads', bytes, shared.metrics.counters),
-      responses: new MemoryBudget('responses', bytes),
-    },
-    dumper: config.dumpRequests ? createDumper({ workspace, log }) : undefined,
-    ...shared,
-    salt: { shared: sharedSalt },
+  const { conditions, log, clock } = deps;
+  let files = first;
+  const use = (next: TlsContent): void => {
+    files = next;
+    listener.replaceTls(files.tls, files.cas);
+    noteExpiries(files, deps);
   };
-}
-
-/** Makes the listener that `config` names. Returns it with its URL. Throws listen_failed. */
-async function open(
-  { listenAddress, port, listenMode, reusePort }: Config,
-  {
-    front: { tls, clientCertificates },
-    handle,
-    fd,
-    log,
-    clock,
-  }: Pick<GatewayServerDeps, 'fd' | 'log' | 'clock'> & {
-    readonly front: Front;
-    readonly handle: Parameters<typeof listen>[1];
-  },
-) {
-  const path = socketPath(listenAddress);
-  const socketFile = path === undefined ? undefined : { path, mode: listenMode };
-  const onWrongScheme = (advice: string): void => log.warn(advice);
-  const listener = await listen(
-    {
+  const watches = [
+    watchTls(first, first.tls, {
+      changed(tls) {
+        certified(tls.cert);
+        use({ ...files, tls });
+        const { subject, ends } = firstToEnd(tls.cert);
+        log.info({ subject, expires: ends.toISOString() }, 'The TLS certificate was replaced');
+      },
+      ...whileUnusable(conditions, 'tls_pair_unusable'),
       clock,
-      listenAddress,
-      port,
-      reusePort,
-      socketFile,
-      fd,
-      tls,
-      clientCertificates,
-      onWrongScheme,
-      response: AppResponse,
+    }),
+  ];
+  if (first.caPath !== undefined && first.cas !== undefined)
+    watches.push(
+      watchClientCas(first.caPath, first.cas, {
+        changed(cas) {
+          use({ ...files, cas });
+          log.info({ certificates: cas.length }, 'The CAs of client certificates were replaced');
+        },
+        ...whileUnusable(conditions, 'client_cas_unusable'),
+        clock,
+      }),
+    );
+  const endLooks = every(clock, clock.times.expiryLook, () => noteExpiries(files, deps));
+  return {
+    certificateEnds: (): number => firstToEnd(files.tls.cert).ends.getTime(),
+    reload: () => Promise.all(watches.map((watch) => watch.reload())),
+    close(): void {
+      endLooks();
+      for (const watch of watches) watch.close();
     },
-    handle,
-  );
-  const boundTo = fd === undefined ? listenAddress : listener.address;
-  const url =
-    listener.address === ''
-      ? `unix:${path ?? ''}` // an inherited socket does not say where it is
-      : `${tls === undefined ? 'http' : 'https'}://${urlHost(boundTo)}:${listener.port}`;
-  return { listener, url };
+  };
 }

@@ -1,93 +1,129 @@
-/** Opens the listeners for operators, and connects what they show. */
-import type { IncomingMessage } from 'node:http';
-import type { Clock } from './clock.ts';
+/** Opens what operators read: the receipts, and the listeners with status page and metrics. */
+import { resolve } from 'node:path';
+import type { Clients } from './access/clients.ts';
 import type { Config } from './config/config.ts';
+import { PrivatemodeError } from './errors.ts';
+import { diskFailure } from './files/disk-failure.ts';
 import { refuseForeignPage } from './gateway/admission.ts';
 import type { GatewayServer } from './gateway-server.ts';
 import { urlHost } from './network/addresses.ts';
 import { startAdmin } from './observe/admin.ts';
-import type { Conditions } from './observe/conditions.ts';
-import type { Counters } from './observe/counters.ts';
-import type { Logger } from './observe/log.ts';
-import { type StatusReport, statusReport } from './observe/status-report.ts';
-import type { VerificationDocument } from './observe/verification-document.ts';
+import { statusReport } from './observe/status-report.ts';
+import type { createVerification } from './observe/verification-document.ts';
 import { watchRequests } from './observe/watch-requests.ts';
-import type { AttestedSession } from './session/session.ts';
+import type { Shared } from './open-access.ts';
+import { openReceiptLog, type ReceiptLog } from './receipts/receipt-log.ts';
+import type { Session } from './session/session.ts';
 import type { Standing } from './session/standing.ts';
 import { VERSION } from './version.ts';
 
+const DAY_MS = 86_400_000;
+
+/** Opens the receipts of this instance, with their first line on disk. Throws receipts_unavailable. */
+export async function openReceipts(
+  { workspace }: Config,
+  { clock, log, counters, conditions, opened }: Shared,
+): Promise<ReceiptLog> {
+  const receipts = await openReceiptLog({
+    workspace,
+    version: VERSION,
+    clock,
+    counters: counters.receipts,
+    onFailure(error) {
+      const remedy = error instanceof PrivatemodeError ? error.remedy : undefined;
+      conditions.set('receipts_waiting', diskFailure(resolve(workspace), error), { remedy });
+    },
+    onRecovery: (lost) => conditions.clear('receipts_waiting', { fields: { lost } }),
+    onLoss(lost) {
+      const message = `${counters.receipts.lost} since the start`;
+      conditions.set('receipts_lost', message, { lasts: DAY_MS, fields: { lost } });
+    },
+    onUnpruned: ({ message: reason }) =>
+      log.warn(
+        { reason },
+        'Old exchanges beside the receipts could not be removed; the next verification tries again',
+      ),
+    onReplaced: () =>
+      conditions.set('receipts_moved', `${workspace}/receipts lacked the key`, { lasts: DAY_MS }),
+  });
+  opened.defer(() => receipts.close());
+  const { instance, publicKey, isKeyChanged } = receipts;
+  if (isKeyChanged) {
+    const message = `${workspace}/receipts named another public key, or has receipts whose public key is not in its keys`;
+    conditions.set('receipts_key_changed', message, { lasts: DAY_MS });
+  }
+  log.info({ instance, publicKey }, 'Each request gets a receipt, signed with this key');
+  return receipts;
+}
+
 export interface AdminDeps {
-  readonly session: AttestedSession;
+  readonly session: Pick<Session, 'current'>;
   /** The state of the session now, its error as the operator should read it. */
   readonly standing: () => Standing;
-  readonly verification: { readonly document: () => Promise<VerificationDocument> };
-  readonly counters: Counters;
-  readonly conditions: Pick<Conditions, 'list'>;
-  readonly log: Logger;
-  /** The parts to close at the end, in the reverse order. */
-  readonly opened: AsyncDisposableStack;
-  /** Serves the applications; undefined before it listens. */
-  readonly server: () => GatewayServer | undefined;
+  readonly verification: Pick<ReturnType<typeof createVerification>, 'document'>;
+  readonly clients: Pick<Clients, 'sha256'> | undefined;
   /** The instance whose chain has the receipts; undefined without --receipts. */
   readonly instance: string | undefined;
-  readonly clock: Clock;
+  /** Serves the applications; undefined before it listens. */
+  readonly server: () => GatewayServer | undefined;
 }
 
 /**
  * Opens the listeners of --admin-address and --metrics-address. Returns what wants to know of each request
- * that is over; undefined: neither listener is set.
+ * that is over; undefined: neither listener is set. Throws listen_failed.
  */
 export async function openAdmin(
-  config: Config,
-  { session, standing, verification, counters, conditions, log, opened, server, instance, clock }: AdminDeps,
+  { adminAddress, metricsAddress, allowedHosts, apiEndpoint, maxBufferedBytes, protocolVersion }: Config,
+  { clock, log, counters, conditions, opened }: Shared,
+  { session, standing, verification, clients, instance, server }: AdminDeps,
 ) {
-  const { adminAddress, metricsAddress, allowedHosts, apiEndpoint, clients, maxBufferedBytes } = config;
   if (adminAddress === undefined && metricsAddress === undefined) return undefined;
   const startedAt = clock.now();
   const watch = await watchRequests({
     clock,
     counters,
+    standing,
     events: () => server()?.events() ?? 0,
     conditions: conditions.list,
     certificateEnds: () => server()?.certificateEnds(),
     protection: session.current,
-    standing: session.standing,
     serverAddress: apiEndpoint.host,
     maxBufferedBytes,
     clients: clients !== undefined,
   });
   opened.defer(() => watch.traffic.close());
-  const status = (): StatusReport =>
+  const status = () =>
     statusReport({
       version: VERSION,
-      protocol: config.protocolVersion,
+      protocol: protocolVersion,
       now: clock.now(),
       startedAt,
       conditions: conditions.list(),
       traffic: watch.traffic.snapshot(),
-      clientsFile: server()?.clientsFile(),
+      clientsFile: clients?.sha256(),
       session,
       standing: standing(),
       counters,
       instance,
     });
-  const shown = {
-    metrics: watch.metrics,
-    readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
-    status,
-    verification: verification.document,
-  };
-  for (const [flag, address] of [
-    ['admin-address', adminAddress],
-    ['metrics-address', metricsAddress],
-  ] as const) {
-    if (address === undefined) continue;
+  const listen = async (flag: 'admin-address' | 'metrics-address', what: string): Promise<void> => {
+    const address = flag === 'admin-address' ? adminAddress : metricsAddress;
+    if (address === undefined) return;
     const policy = { allowedOrigins: [], ownNames: [address.host, ...allowedHosts] };
-    const admit = (req: IncomingMessage): void => refuseForeignPage(req, policy);
-    const listener = await startAdmin({ flag, ...address, ...shown, admit, clock });
+    const listener = await startAdmin({
+      ...address,
+      flag,
+      clock,
+      admit: (req) => refuseForeignPage(req, policy),
+      metrics: watch.metrics,
+      readiness: () => ({ ...standing(), isServed: server()?.isOpen() ?? false }),
+      status,
+      verification: verification.document,
+    });
     opened.defer(() => listener.close());
-    const what = flag === 'admin-address' ? 'Serving status page and metrics' : 'Serving metrics';
     log.info({ admin: `http://${urlHost(address.host)}:${listener.port}` }, what);
-  }
-  return watch;
+  };
+  await listen('admin-address', 'Serving status page and metrics');
+  await listen('metrics-address', 'Serving metrics');
+  return watch.observe;
 }

@@ -17,10 +17,7 @@ export function printable(text: string, limit = 1000): string {
 
 /** The text with each of its lines made printable; lines may have any length. */
 export const printableLines = (text: string): string =>
-  text
-    .split('\n')
-    .map((line) => printable(line, Number.POSITIVE_INFINITY))
-    .join('\n');
+  text.replace(/[^\n]+/g, (line) => printable(line, Number.POSITIVE_INFINITY));
 
 /** Whether the text has no unprintable character. */
 export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) === -1;
@@ -31,10 +28,8 @@ export const isPrintable = (text: string): boolean => text.search(UNPRINTABLE) =
  */
 export const printableJson = (json: string): string =>
   json.replace(UNPRINTABLE, (character) =>
-    character === '\n' ? character : character.split('').map(unitEscape).join(''),
+    character.replace(/[^\n]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`),
   );
-
-const unitEscape = (unit: string): string => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`;
 
 /** The value as JSON without any character that a terminal obeys. */
 export const safeJson = (value: unknown, indentation?: number): string =>

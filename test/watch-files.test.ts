@@ -2,80 +2,44 @@ import assert from 'node:assert/strict';
 import { it } from 'node:test';
 import { PrivatemodeError } from '../lib/errors.ts';
 import { watchFiles } from '../lib/watch-files.ts';
-import { eventually } from './support/processes/eventually.ts';
 import { createFakeClock, settle } from './support/remote/fake-clock.ts';
 
-/** A watch of which each read takes until it is told what it found. */
-function scene(interval = 3_600_000) {
-  const clock = createFakeClock();
-  const reads: PromiseWithResolvers<string>[] = [];
+function watched(read: () => string | Promise<string>, clock = createFakeClock()) {
   const told: string[] = [];
-  const watch = watchFiles({
-    known: 'first',
-    read() {
-      const read = Promise.withResolvers<string>();
-      reads.push(read);
-      return read.promise;
-    },
-    changed: (next) => told.push(next),
-    failed: ({ message }) => told.push(message),
-    recovered: () => told.push('recovered'),
-    interval,
-    clock,
-  });
-  return { clock, watch, reads, told };
+  const changed = (next: string): unknown => told.push(next);
+  const failed = ({ message }: PrivatemodeError): unknown => told.push(message);
+  const recovered = (): unknown => told.push('recovered');
+  const watch = watchFiles({ known: 'first', read, changed, failed, recovered, interval: 1_000, clock });
+  return { ...watch, told };
 }
 
-it('a watched file: a reload during a read takes effect after it, once for several', async (t) => {
-  const { watch, reads, told } = scene();
-  t.after(watch.close);
-  const slow = watch.reload();
-  const [next, same] = [watch.reload(), watch.reload()];
+it('a watched file that is read slowly: no other read begins, and one follows for all that was asked for meanwhile', async () => {
+  const clock = createFakeClock();
+  const reads: PromiseWithResolvers<string>[] = [];
+  const { reload, told } = watched(() => {
+    reads.push(Promise.withResolvers<string>());
+    return reads.at(-1)!.promise;
+  }, clock);
+  await clock.advance(60_000);
+  const both = [reload(), reload()];
   assert.equal(reads.length, 1);
   reads[0]?.resolve('first');
-  await slow;
-  await eventually('the next read', () => reads.length === 2);
+  await settle();
   reads[1]?.resolve('second');
-  await Promise.all([next, same]);
+  await Promise.all(both);
   assert.deepEqual([reads.length, told], [2, ['second']]);
 });
 
-it('a watched file: a read that fails does not keep the reload behind it from its turn', async (t) => {
-  const { watch, reads, told } = scene();
-  t.after(watch.close);
-  const both = [watch.reload(), watch.reload()];
-  reads[0]?.reject(new PrivatemodeError('config_invalid', 'half written'));
-  await eventually('the next read', () => reads.length === 2);
-  reads[1]?.resolve('second');
-  await Promise.all(both);
-  assert.deepEqual(told, ['half written', 'recovered', 'second']);
-});
-
-it('a watched file: a read that does not return is a failure after 10 s, and no other read begins', async (t) => {
-  const { clock, watch, reads, told } = scene(1_000);
-  t.after(watch.close);
-  await clock.advance(1_000);
-  await clock.advance(9_999);
-  assert.deepEqual([reads.length, told], [1, []]);
-  await clock.advance(1);
-  assert.deepEqual(told, ['the file was not read within 10 s: its disk does not answer']);
-  await clock.advance(60_000);
-  assert.deepEqual([reads.length, told.length], [1, 1]);
-  reads[0]?.resolve('second');
-  await settle();
-  assert.deepEqual(told.slice(1), ['recovered', 'second']);
-  await clock.advance(1_000);
-  assert.equal(reads.length, 2);
-});
-
-it('a watched file: a good read after failures reports the recovery once, before the changed content', async (t) => {
-  const { watch, reads, told } = scene();
-  t.after(watch.close);
-  for (const outcome of ['first', undefined, undefined, 'first', undefined, 'second', 'second']) {
-    const read = watch.reload();
-    if (outcome === undefined) reads.at(-1)?.reject(new PrivatemodeError('config_invalid', 'gone'));
-    else reads.at(-1)?.resolve(outcome);
-    await read;
-  }
+it('a watched file: a failure is told once, its end before the changed content, and nothing after the close', async () => {
+  const found = ['first', undefined, undefined, 'first', undefined, 'second', 'second', 'after the close'];
+  const { reload, close, told } = watched(() => {
+    const next = found.shift();
+    if (next === undefined) throw new PrivatemodeError('config_invalid', 'gone');
+    return next;
+  });
+  while (found.length > 1) await reload();
+  const last = reload();
+  close();
+  await last;
   assert.deepEqual(told, ['gone', 'recovered', 'gone', 'recovered', 'second']);
 });

@@ -1,11 +1,11 @@
 /** The current clients: reads the file and the keys that it names, and follows the changes of both. */
 import { createHash, hkdfSync } from 'node:crypto';
 import { dirname, resolve } from 'node:path';
-import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../clock.ts';
 import { readKeyFile } from '../config/api-key.ts';
-import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
+import { asPrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
+import { type ConditionSink, whileUnusable } from '../observe/conditions.ts';
 import { watchFiles } from '../watch-files.ts';
 import { authenticate, type Client, type ClientTable, type Credentials, tableOf } from './authenticate.ts';
 import type { ClientCertificate } from './certificates.ts';
@@ -18,8 +18,13 @@ export interface ClientsOptions {
   readonly needsKeys: boolean;
   /** Clients may be known by certificates (--tls-client-ca), so they need no tokens. */
   readonly tokensOptional?: boolean | undefined;
+  /** Returns the certificate that the client of a connection showed. */
+  readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
   /** The salt of the shared prompt cache, if there is one. */
   readonly sharedSalt: string | undefined;
+  /** Called with the number of clients after each change. */
+  readonly changed: (clients: number) => void;
+  readonly conditions: ConditionSink;
   readonly clock: Clock;
 }
 
@@ -34,60 +39,25 @@ interface State {
 
 export type Clients = Awaited<ReturnType<typeof openClients>>;
 
-/** Reads the files, to find the errors in them. Throws config_invalid. */
-export async function checkClients(options: Omit<ClientsOptions, 'sharedSalt'>): Promise<void> {
-  await readState(options);
-}
-
 /**
- * Reads the clients and follows their files. `changed` is called with the number of clients after each
- * change, and when the old content is back after a failure. A bad clients file changes nothing: `failed` gets
- * the reason, once per reason, and `recovered` is called once the file is good. A bad key file leaves its key
- * as it was: `keyFailed` gets the path and the reason, once per reason. It gets no reason once the key file
- * is good, or no client names it any more. Throws config_invalid.
+ * Reads the clients and follows their files. A bad clients file changes nothing, and a bad key file leaves
+ * its key as it was; each sets its condition until it is good again. Throws config_invalid.
  */
-export async function openClients(
-  options: ClientsOptions & {
-    /** Returns the certificate that the client of a connection showed. */
-    readonly certificateOf?: ((connection: object) => ClientCertificate | undefined) | undefined;
-    readonly changed: (clients: number) => void;
-    readonly failed: (error: PrivatemodeError) => void;
-    readonly recovered?: (() => void) | undefined;
-    readonly keyFailed?: ((path: string, error: PrivatemodeError | undefined) => void) | undefined;
-  },
-) {
-  const { clock } = options;
+export async function openClients(options: ClientsOptions) {
+  const { conditions, clock } = options;
   let state = await readState(options);
   let clients = clientsOf(state, options);
-  const reported = new Map<string, string>();
-  const keyFailed = (path: string, error: PrivatemodeError | undefined): void => {
-    if (reported.get(path) === error?.message) return;
-    if (error === undefined) reported.delete(path);
-    else reported.set(path, error.message);
-    options.keyFailed?.(path, error);
-  };
-  let isBroken = false;
   const watch = watchFiles({
     known: state,
-    async read() {
-      const next = await readState(options, { before: state, keyFailed });
-      // The old content is back after an error. Nothing changes, but the person who repaired the file waits
-      // for the log line that says so.
-      if (isBroken && isDeepStrictEqual(next, state)) options.changed(clients.byName.size);
-      isBroken = false;
-      for (const path of reported.keys()) if (!next.keys.has(path)) keyFailed(path, undefined);
-      return next;
-    },
+    read: () => readState(options, state),
     changed(next) {
+      for (const of of state.keys.keys())
+        if (!next.keys.has(of)) conditions.clear('client_key_unusable', { of });
       state = next;
       clients = clientsOf(next, options);
       options.changed(clients.byName.size);
     },
-    failed(error) {
-      isBroken = true;
-      options.failed(error);
-    },
-    recovered: options.recovered,
+    ...whileUnusable(conditions, 'clients_file_unusable'),
     interval: clock.times.clientsFileLook,
     clock,
   });
@@ -120,31 +90,27 @@ export async function openClients(
  * parsed anew.
  */
 async function readState(
-  { path, needsKeys, tokensOptional, clock }: Omit<ClientsOptions, 'sharedSalt'>,
-  known?: {
-    readonly before: State;
-    readonly keyFailed: (path: string, error: PrivatemodeError | undefined) => void;
-  },
+  { path, needsKeys, tokensOptional, conditions, clock }: ClientsOptions,
+  before?: State,
 ): Promise<State> {
-  const bytes = await readSettled(path, known?.before.bytes, clock).catch((thrown: unknown) => {
+  const bytes = await readSettled(path, before?.bytes, clock).catch((thrown: unknown) => {
     throw fileUnreadable(`the file ${JSON.stringify(path)} of --clients`, path, thrown);
   });
-  const before = known?.before;
   const entries =
     before !== undefined && bytes.equals(before.bytes)
       ? before.entries
       : parseClientsFile(bytes, { needsKeys, tokensOptional });
   const keys = new Map<string, string>();
-  for (const { apiKeyFile } of entries) {
-    if (apiKeyFile === undefined || keys.has(apiKeyFile)) continue;
+  for (const { apiKeyFile: of } of entries) {
+    if (of === undefined || keys.has(of)) continue;
     try {
-      keys.set(apiKeyFile, await readKeyFile(resolve(dirname(path), apiKeyFile), 'a client'));
-      known?.keyFailed(apiKeyFile, undefined);
+      keys.set(of, await readKeyFile(resolve(dirname(path), of), 'a client'));
+      conditions.clear('client_key_unusable', { of });
     } catch (thrown) {
-      const old = before?.keys.get(apiKeyFile);
+      const old = before?.keys.get(of);
       if (old === undefined) throw thrown;
-      keys.set(apiKeyFile, old);
-      known?.keyFailed(apiKeyFile, asPrivatemodeError(thrown));
+      keys.set(of, old);
+      conditions.set('client_key_unusable', asPrivatemodeError(thrown).message, { of });
     }
   }
   return { bytes: entries === before?.entries ? before.bytes : bytes, entries, keys };

@@ -3,10 +3,9 @@
  * file checks the key, reads it, and watches the file for changes.
  */
 import { existsSync } from 'node:fs';
-import type { Clock } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
-import { type FileWatch, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
+import { type FileWatch, type Follower, readSmall, readSmallSync, watchFiles } from '../watch-files.ts';
 import { type ReadFile, readIfThere, readNamedFile } from './files.ts';
 import { invalid } from './values.ts';
 
@@ -77,24 +76,6 @@ export function keyOrigin(
     : literal;
 }
 
-/**
- * Watches the key file. `onKey` gets each new key. `onError` gets the reason why the old key stays in use,
- * once per reason, until `onUsable` reports that the file is usable again. `reload` reads the file now
- * (SIGHUP) and resolves when it is done.
- */
-export function watchApiKey(options: {
-  readonly path: string;
-  readonly current: string;
-  readonly onKey: (key: string) => void;
-  readonly onError: (error: PrivatemodeError) => void;
-  readonly onUsable?: (() => void) | undefined;
-  readonly clock: Clock;
-}): FileWatch {
-  const { path, current: known, onKey: changed, onError: failed, onUsable: recovered, clock } = options;
-  const interval = clock.times.keyFileLook;
-  return watchFiles({ known, read: () => readKeyFile(path), changed, failed, recovered, interval, clock });
-}
-
 export type ConfiguredKey = ReturnType<typeof configuredKey>;
 
 /**
@@ -123,25 +104,19 @@ export function configuredKey({
       if (code !== 'api_key_rejected' || value === undefined) return error;
       return new PrivatemodeError(code, `${message} (the key of ${origin()})`, { cause: error, remedy });
     },
-    /** Watches the file of the key; undefined if the key has none. */
-    watch({
-      onKey,
-      onError,
-      onUsable,
-      clock,
-    }: Pick<Parameters<typeof watchApiKey>[0], 'onKey' | 'onError' | 'onUsable' | 'clock'>) {
+    /** Follows the file of the key; undefined if the key has none. A bad file leaves the old key. */
+    watch(follower: Follower<string>): FileWatch | undefined {
       if (source?.kind !== 'file' || first === undefined) return undefined;
-      return watchApiKey({
-        path: source.path,
-        current: first,
-        onError,
-        onUsable,
-        clock,
-        onKey(next) {
+      return watchFiles({
+        ...follower,
+        known: first,
+        read: () => readKeyFile(source.path),
+        changed(next) {
           value = next;
           readAt = new Date();
-          onKey(next);
+          follower.changed(next);
         },
+        interval: follower.clock.times.keyFileLook,
       });
     },
   };

@@ -329,16 +329,12 @@ export const PROGRAM: readonly Mutation[] = [
   {
     defence: 'a file that is read slowly: other reads of it begin meanwhile, and its old content comes back',
     file: 'lib/watch-files.ts',
-    edits: [
-      { find: 'if (reading === undefined) return begin();', replace: 'if (begin) return begin();' },
-      { find: 'if (reading === undefined) void begin();', replace: 'void begin();' },
-    ],
+    edits: [{ find: 'reading ??= look();', replace: 'reading = look();' }],
     tests: [
       {
         file: 'test/watch-files.test.ts',
         names: [
-          'a watched file: a reload during a read takes effect after it, once for several',
-          'a watched file: a read that does not return is a failure after 10 s, and no other read begins',
+          'a watched file that is read slowly: no other read begins, and one follows for all that was asked for meanwhile',
         ],
       },
     ],

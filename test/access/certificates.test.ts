@@ -23,6 +23,7 @@ import { createOutbound } from '../../lib/network/outbound.ts';
 import { createConditions } from '../../lib/observe/conditions.ts';
 import { createCounters } from '../../lib/observe/counters.ts';
 import { createLogger } from '../../lib/observe/log.ts';
+import { openAccess } from '../../lib/open-access.ts';
 import { issueCertificate, type Name, toPem } from '../../simulator/pki/certificate.ts';
 import { element, sequence } from '../../simulator/pki/der.ts';
 import {
@@ -137,17 +138,23 @@ async function gateway(t: Pick<TestContext, 'after'>, { clients = TEAM_FILE, cas
   const lines: string[] = [];
   const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
   const log = createLogger({ format: 'json', level: 20, output: { write: (line) => lines.push(line) } });
-  const service = await startGatewayServer(config, {
-    clock: systemClock,
-    ...{ session: fakeSession(), outbound, metrics: { counters: createCounters(), observe: () => {} } },
-    ...{ log, conditions: createConditions({ log, clock: systemClock }) },
-    key: { value: () => 'key of the gateway' },
-    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
+  const counters = createCounters();
+  const conditions = createConditions({ log, clock: systemClock });
+  const opened = new AsyncDisposableStack();
+  opened.defer(() => outbound.close());
+  const shared = { clock: systemClock, log, counters, conditions };
+  const key = { value: () => 'key of the gateway', origin: () => undefined };
+  const access = await openAccess(config, { ...shared, opened }, { key, salt: undefined, authorities: [] });
+  const started = await startGatewayServer(config, {
+    ...{ ...shared, ...access, key, salt: { shared: undefined }, session: fakeSession(), outbound },
+    ...{ metrics: { counters, observe: () => {} }, fd: undefined, onPermanent: assert.fail },
   });
-  t.after(async () => {
-    await service.close();
-    await outbound.close();
-  });
+  opened.defer(started.close);
+  t.after(() => opened.disposeAsync());
+  const service = {
+    ...started,
+    reload: () => Promise.all([started.reload(), access.clients?.reload()]),
+  };
   const connection = (identity: ConnectionOptions = {}) => {
     const opened = rawClient(service.port, {
       servername: 'localhost',
@@ -354,7 +361,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     open.send(estimate());
     await open.until(/200 OK/);
     writeClients([{ name: 'bob' }]);
-    service.reload();
+    await service.reload();
     await eventually('the file to be read', () => /The clients file.*was read again/.test(log()));
     const before = open.received().length;
     open.send(estimate());
@@ -386,7 +393,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
       await each.until(/200 OK[\s\S]*ok\n$/);
     }
     write('ca.pem', OTHERS.pem);
-    service.reload();
+    await service.reload();
     await open.ended;
     plain.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await plain.until(/200 OK[\s\S]*200 OK/);
@@ -402,7 +409,7 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     probe.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'); // comes after it
     await probe.until(/200 OK/);
     write('ca.pem', OTHERS.pem);
-    service.reload();
+    await service.reload();
     open.send(whole.slice(-10) + estimate());
     await open.ended;
     assert.match(open.received(), /^HTTP\/1\.1 200 OK[\s\S]*Connection: close/i);
@@ -477,7 +484,7 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
   it('still decides which client certificates are accepted after the server certificate is renewed', async (t) => {
     const { ask, write, service, log } = await gateway(t);
     write('cert.pem', `${server.cert}\n`);
-    service.reload();
+    await service.reload();
     assert.match(log(), /The TLS certificate was replaced/);
     assert.equal(await ask(ANN), 'in');
     assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);
@@ -513,8 +520,8 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
   it('leaves the old CAs in force if it is refused on a reload, which is told once', async (t) => {
     const { ask, write, service, log } = await gateway(t);
     write('ca.pem', TEAM.pem.slice(0, 200));
-    service.reload();
-    service.reload();
+    await service.reload();
+    await service.reload();
     assert.equal(log().match(/The new CAs of client certificates cannot be used/g)?.length, 1);
     assert.equal(await ask(ANN), 'in');
     assert.match(await ask(issue(named('ann'), OTHERS)), FOREIGN);
@@ -540,7 +547,7 @@ describe('the TLS session of a client', { concurrency: true }, () => {
       await once(again, 'secureConnect');
       assert.equal(again.isSessionReused(), false);
       write('ca.pem', OTHERS.pem);
-      service.reload();
+      await service.reload();
       assert.match(await ask({ ...options, session }), FOREIGN);
     });
   }

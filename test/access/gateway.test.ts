@@ -20,6 +20,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { type Clients, type ClientsOptions, openClients } from '../../lib/access/clients.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { GatewayDeps } from '../../lib/gateway/deps.ts';
+import { createConditions } from '../../lib/observe/conditions.ts';
+import type { Logger } from '../../lib/observe/log.ts';
 import type { RequestReceipt } from '../../lib/receipts/receipt.ts';
 import { CANARY_KEY, KEY_MARK } from '../support/doors/canaries.ts';
 import { fakeSession, type TestGatewayOptions } from '../support/doors/gateway.ts';
@@ -77,11 +79,12 @@ async function team(
   writeFileSync(join(directory, 'bob.key'), `${KEY_OF_BOB}\n`);
   writeFileSync(file, fileOf({ ann, bob }));
   const changes: (number | string)[] = [];
+  const note = ({ reason = 'good' }: { readonly reason?: string }): unknown => changes.push(reason);
+  const log = { info: note, warn: note, error: note } as unknown as Logger;
   const clients = await openClients({
     ...{ path: file, needsKeys: false, sharedSalt: undefined, clock: systemClock, ...options },
     changed: (count) => changes.push(count),
-    failed: ({ message }) => changes.push(message),
-    keyFailed: (_path, error) => changes.push(error?.message ?? 'good'),
+    conditions: createConditions({ clock: systemClock, log }),
   });
   const receipts: RequestReceipt[] = [];
   const fixture = await gatewayFixture(t, {
@@ -610,7 +613,7 @@ describe('the file of clients, while the gateway runs', () => {
     assert.equal(await statusOf(gateway, ANN), 401);
   });
 
-  it('is reported as read again when the old content is back after an error', async (t) => {
+  it('is reported as good again when the old content is back after an error', async (t) => {
     const gateway = await team(t);
     const good = readFileSync(gateway.file);
     await gateway.clients.reload();
@@ -622,7 +625,7 @@ describe('the file of clients, while the gateway runs', () => {
     await gateway.clients.reload();
     assert.deepEqual(gateway.changes, [
       '--clients: not JSON at character 1, in line 1 (JSON has no comments, and no comma behind the last item)',
-      2,
+      'good',
     ]);
   });
 

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { checkClients } from '../../lib/access/clients.ts';
+import { openClients } from '../../lib/access/clients.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { StatusReport } from '../../lib/observe/status-report.ts';
 import { askChat } from '../support/doors/ask-chat.ts';
@@ -175,8 +175,9 @@ describe('a file of clients that is bad at the start', { timeout: 600_000 }, () 
     it(`is refused: ${what}`, async () => {
       const path = join(temporaryDirectory('clients-'), 'clients.json');
       if (text !== undefined) writeFileSync(path, text);
-      const checked = checkClients({ path, needsKeys: false, tokensOptional: false, clock: systemClock });
-      await assert.rejects(checked, { code: 'config_invalid', message });
+      const conditions = { set() {}, clear() {} };
+      const how = { needsKeys: false, sharedSalt: undefined, clock: systemClock, conditions, changed() {} };
+      await assert.rejects(openClients({ path, ...how }), { code: 'config_invalid', message });
     });
   }
 });

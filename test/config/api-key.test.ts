@@ -4,7 +4,7 @@ import { mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { keyOrigin, readApiKey, watchApiKey } from '../../lib/config/api-key.ts';
+import { configuredKey, keyOrigin, readApiKey } from '../../lib/config/api-key.ts';
 import { parseConfig } from '../../lib/config/config.ts';
 import type { FileWatch } from '../../lib/watch-files.ts';
 import { parsed, refused } from '../support/doors/config.ts';
@@ -109,13 +109,12 @@ describe('the watch of the key file', () => {
     keys = [];
     errors = [];
     await writeFile(path, 'first\n');
-    watch = watchApiKey({
-      path,
-      current: 'first',
-      onKey: (key) => keys.push(key),
-      onError: (error) => errors.push(error.message),
+    const key = configuredKey({ apiKey: { kind: 'file', path }, apiKeySetting: '--api-key' });
+    watch = key.watch({
+      changed: (next) => keys.push(next),
+      failed: (error) => errors.push(error.message),
       clock: clockOf({ keyFileLook: 5 }),
-    });
+    })!;
   });
   afterEach(async () => {
     watch.close();

@@ -77,7 +77,7 @@ async function serve(t: TestContext, pair: Pair | undefined): Promise<TlsService
     metrics: { counters: createCounters(), observe: () => {} },
     ...{ log, conditions: createConditions({ log, clock: systemClock }) },
     key: { value: () => undefined },
-    ...{ sharedSalt: undefined, fd: undefined, onPermanent: assert.fail },
+    ...{ salt: { shared: undefined }, fd: undefined, onPermanent: assert.fail },
   });
   t.after(async () => {
     await service.close();
@@ -273,7 +273,7 @@ describe('certificate and key files', { concurrency: true }, () => {
     pair.write(first);
     const service = await serve(t, pair);
     pair.write({ cert: `${first.cert}\n` }); // other bytes, the same key
-    service.reload();
+    await service.reload();
     assert.match(service.log(), /The TLS certificate was replaced/);
   });
 

@@ -8,7 +8,8 @@ import type { CorsPolicy } from '../../../lib/gateway/cors.ts';
 import type { GatewayDeps, GatewayOptions } from '../../../lib/gateway/deps.ts';
 import { createGateway, type Gateway } from '../../../lib/gateway/gateway.ts';
 import { MemoryBudget } from '../../../lib/gateway/memory.ts';
-import { connectUpstream, gatewayDeps } from '../../../lib/gateway-server.ts';
+import { createDumper } from '../../../lib/gateway/request-dump.ts';
+import { connectUpstream } from '../../../lib/gateway-server.ts';
 import { drain } from '../../../lib/listener/drain.ts';
 import { listen } from '../../../lib/listener/listen.ts';
 import { createOutbound } from '../../../lib/network/outbound.ts';
@@ -157,14 +158,14 @@ export async function startGateway(options: TestGatewayOptions): Promise<TestGat
   agent.keep(true);
   const { wrapUpstream = (unchanged: Upstream) => unchanged } = options;
   const gateway = createGateway({
-    ...gatewayDeps(config, {
-      session,
-      key: { value: () => CANARY_KEY },
-      sharedSalt: undefined,
-      clock,
-      metrics: { counters, observe: (observation) => observations.push(observation) },
-      log,
-    }),
+    settings: config,
+    session,
+    key: { value: () => CANARY_KEY },
+    salt: { shared: undefined },
+    clock,
+    metrics: { counters, observe: (observation) => observations.push(observation) },
+    log,
+    dumper: config.dumpRequests ? createDumper({ workspace: directory, log }) : undefined,
     upstream: wrapUpstream(upstream),
     cors: () => options.cors ?? { allowedOrigins: [], ownNames: [] },
     memory: {

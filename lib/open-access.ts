@@ -1,0 +1,122 @@
+/** Opens what decides who may use the gateway, and how much: the clients, and the counts of their limits. */
+import { resolve } from 'node:path';
+import { createCertificates } from './access/certificates.ts';
+import { openClients } from './access/clients.ts';
+import type { Clock } from './clock.ts';
+import type { ConfiguredKey } from './config/api-key.ts';
+import type { Config } from './config/config.ts';
+import { parseStoreUrl } from './config/limits-store.ts';
+import { diskFailure } from './files/disk-failure.ts';
+import { openCountLog } from './limits/count-log.ts';
+import { createRequestCounts } from './limits/count-requests.ts';
+import { createFairQueue } from './limits/fair-queue.ts';
+import type { RequestCounts } from './limits/limits.ts';
+import { openRedisCounts } from './limits/redis-counts.ts';
+import { createRequestGate } from './limits/request-gate.ts';
+import { urlHost } from './network/addresses.ts';
+import type { Conditions } from './observe/conditions.ts';
+import type { Counters } from './observe/counters.ts';
+import type { Logger } from './observe/log.ts';
+import { watchOwnKeys } from './observe/own-key.ts';
+
+/** What all parts of the proxy are given. */
+export interface Shared {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly counters: Counters;
+  readonly conditions: Conditions;
+  /** Each part adds how it ends; they end in the reverse order. */
+  readonly opened: AsyncDisposableStack;
+}
+
+interface AccessDeps {
+  readonly key: Pick<ConfiguredKey, 'value' | 'origin'>;
+  /** The salt of the shared prompt cache; undefined: there is none. */
+  readonly salt: string | undefined;
+  /** The certificates, in PEM, that outbound connections trust. */
+  readonly authorities: readonly string[];
+}
+
+/**
+ * Opens the table of clients (undefined without --clients), what remembers their certificates (undefined
+ * without --tls-client-ca), the watch over the operator's keys, and the gate that gives requests their
+ * permits (undefined without --clients and --max-in-flight). Throws config_invalid.
+ */
+export async function openAccess(config: Config, shared: Shared, { key, salt, authorities }: AccessDeps) {
+  const { clock, log, conditions, opened } = shared;
+  const { clients: path, maxInFlight, tlsClientCa } = config;
+  const certificates = tlsClientCa === undefined ? undefined : createCertificates();
+  const ownKeys = watchOwnKeys({
+    conditions,
+    keyOf: (client) => (client === undefined ? key.value() : clients?.keyOf(client)),
+    origin: key.origin,
+  });
+  const clients =
+    path === undefined
+      ? undefined
+      : await openClients({
+          path,
+          clock,
+          // The key, once configured, never goes away: a bad key file leaves the old one.
+          needsKeys: key.value() === undefined,
+          tokensOptional: certificates !== undefined,
+          certificateOf: certificates?.of,
+          sharedSalt: salt,
+          changed(count) {
+            log.info({ clients: count }, 'The clients file, or a key in it, was read again');
+            ownKeys.replaced();
+          },
+          conditions,
+        });
+  opened.defer(() => clients?.close());
+  const counts = clients && (await openCounts(config, shared, authorities));
+  opened.defer(() => counts?.close());
+  const queue = maxInFlight === undefined ? undefined : createFairQueue(maxInFlight, clock);
+  const isLimited = counts !== undefined || queue !== undefined;
+  return {
+    certificates,
+    clients,
+    ownKeys,
+    gate: isLimited ? createRequestGate({ counts, queue }) : undefined,
+  };
+}
+
+/**
+ * Opens the counts of the clients' requests and tokens. They are kept in a Redis, or in the memory of this
+ * process, which begins with the counts that were stored in the workspace.
+ */
+async function openCounts(
+  { workspace, limitsStore, limitsStoreFailure }: Config,
+  { clock, log, counters, conditions }: Shared,
+  authorities: readonly string[],
+): Promise<RequestCounts> {
+  if (limitsStore !== undefined) {
+    const { host, port } = parseStoreUrl(limitsStore, '--limits-store');
+    const store = `${urlHost(host)}:${port}`;
+    return openRedisCounts({
+      url: limitsStore,
+      onFailure: limitsStoreFailure,
+      ca: authorities,
+      clock,
+      connected: () => log.info({ store }, 'Connected to the store of the limits'),
+      failed: (_error, reason) => conditions.set('limits_store_away', `${store}: ${reason}`),
+      recovered: () => conditions.clear('limits_store_away'),
+      unusable: (client, reason) =>
+        conditions.set('client_counts_unusable', `${client}: ${reason}`, { of: client, fields: { client } }),
+      usable: (client) => conditions.clear('client_counts_unusable', { of: client }),
+      uncounted() {
+        counters.uncounted += 1;
+      },
+    });
+  }
+  const stored = await openCountLog({
+    workspace,
+    clock,
+    onFailure: (error) => conditions.set('counts_waiting', diskFailure(resolve(workspace), error)),
+    onRecovery: (lost) => conditions.clear('counts_waiting', { fields: { lost } }),
+  });
+  const { before, unreadable: lines } = stored;
+  if (lines > 0)
+    log.warn({ lines }, 'Some lines of the counts of the limits cannot be read, and are left out');
+  return { ...createRequestCounts({ clock, before, record: stored.add }), close: stored.close };
+}
