@@ -17,8 +17,10 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the size of a body that does not announce it: there is no limit',
-    file: 'lib/gateway/receive-body.ts',
-    edits: [{ find: 'if (bytes.fromClient > maxBodyBytes) throw', replace: 'if (Date.now() < 0) throw' }],
+    file: 'lib/gateway/receive.ts',
+    edits: [
+      { find: 'if (stats.bytes.fromClient > maxBodyBytes) throw', replace: 'if (Date.now() < 0) throw' },
+    ],
     tests: [
       {
         file: 'test/gateway/early-refusals.test.ts',
@@ -30,7 +32,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the encoding of a body: compressed bytes are taken for JSON',
-    file: 'lib/gateway/receive-body.ts',
+    file: 'lib/gateway/receive.ts',
     edits: [
       {
         find: "if (encoding.toLowerCase() !== 'identity' || transfer.toLowerCase() !== 'chunked') {",
@@ -49,14 +51,12 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the memory of uploads: large ones may take all of it',
-    file: 'lib/gateway/memory-budget.ts',
-    edits: [{ find: 'limit * FOR_LARGE', replace: 'limit' }],
+    file: 'lib/gateway/memory.ts',
+    edits: [{ find: 'this.#limit * FOR_LARGE', replace: 'this.#limit' }],
     tests: [
       {
-        file: 'test/gateway/memory-budget.test.ts',
-        names: [
-          'the memory of uploads has an eighth reserved for small bodies, which do not wait behind large ones',
-        ],
+        file: 'test/gateway/memory.test.ts',
+        names: ['the memory of bodies has an eighth reserved for small bodies'],
       },
     ],
   },
@@ -128,8 +128,8 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'an error of a gateway without the mark of a plain error: it counts as tampering',
-    file: 'lib/gateway/accounts.ts',
-    edits: [{ find: ' || error instanceof ForeignError', replace: '' }],
+    file: 'lib/gateway/exchange.ts',
+    edits: [{ find: ' || (error instanceof ForeignError && !error.opened)', replace: '' }],
     tests: [
       {
         file: 'test/gateway/errors.test.ts',
@@ -141,7 +141,7 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: after an error of the service the connection ends as after a whole response',
-    file: 'lib/gateway/respond.ts',
+    file: 'lib/gateway/respond-stream.ts',
     edits: [{ find: '(translator === undefined || !decrypter.modelError)', replace: 'Date.now() > 0' }],
     tests: [
       {
@@ -154,8 +154,8 @@ export const GATEWAY: readonly Mutation[] = [
   },
   {
     defence: 'the Responses API: what a response repeats takes memory that nobody reserved',
-    file: 'lib/gateway/open-response.ts',
-    edits: [{ find: 'await reservation?.reserve(bytes, exchange.life.signal);', replace: '' }],
+    file: 'lib/gateway/forward.ts',
+    edits: [{ find: 'exchange.responseRoom.growTo(translator.held());', replace: '' }],
     tests: [
       {
         file: 'test/gateway/response-memory.test.ts',
@@ -166,17 +166,29 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
-    defence: 'a body that was refused keeps its memory although its reservation is gone',
-    file: 'lib/gateway/receive-body.ts',
+    defence:
+      'the memory of a body: what is announced is taken before it comes, and a few slow uploads shut out all',
+    file: 'lib/gateway/memory.ts',
     edits: [
-      { find: '    settle();\n    release();\n', replace: '    settle();\n    reservation.release();\n' },
+      { find: 'Math.min(Math.max(2 * outgrown.length, FIRST_BYTES), this.#most)', replace: 'this.#most' },
     ],
     tests: [
       {
-        file: 'test/gateway/receive-body.test.ts',
+        file: 'test/gateway/memory.test.ts',
         names: [
-          'a body that is taken in is released when it is refused, either while it arrives or once it is complete, and when its time has come',
+          'a body that is collected takes memory as it arrives, twice its bytes at most and never more than was announced',
         ],
+      },
+    ],
+  },
+  {
+    defence: 'a body that was refused: its memory is never given back',
+    file: 'lib/gateway/receive.ts',
+    edits: [{ find: '    body.release();\n    throw thrown;', replace: '    throw thrown;' }],
+    tests: [
+      {
+        file: 'test/gateway/receive.test.ts',
+        names: ['a body that is received gives its memory back when it is refused'],
       },
     ],
   },
