@@ -1,7 +1,9 @@
 /** When the certificates and CAs of the listener expire, and the conditions that warn of it. */
 import { X509Certificate } from 'node:crypto';
 import type { Clock } from '../clock.ts';
-import type { ConditionId, ConditionSink } from '../observe/conditions.ts';
+import { CERTIFICATES } from './tls.ts';
+
+type ExpiryId = 'tls_certificate_expiry' | 'client_ca_expiry';
 
 /** The certificate of a PEM text that expires first: its subject and its end. */
 export interface Expiry {
@@ -14,12 +16,10 @@ export interface Expiry {
  * loaded it before, so each certificate in it can be read.
  */
 export function firstToEnd(pem: string): Expiry {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
-  const all = blocks.map((block) => {
-    const { subject, subjectAltName, validToDate } = new X509Certificate(block);
-    return { subject: (subject || subjectAltName || '').replaceAll('\n', ', '), ends: validToDate };
-  });
-  return all.reduce((first, next) => (next.ends < first.ends ? next : first));
+  const all = (pem.match(CERTIFICATES) ?? [pem]).map((block) => new X509Certificate(block));
+  const first = all.reduce((first, next) => (next.validToDate < first.validToDate ? next : first));
+  const name = first.subject || first.subjectAltName || '';
+  return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
 /**
@@ -27,19 +27,18 @@ export function firstToEnd(pem: string): Expiry {
  * once one has expired.
  */
 export function noteExpiry(
-  conditions: ConditionSink,
-  id: Extract<ConditionId, 'tls_certificate_expiry' | 'client_ca_expiry'>,
+  conditions: {
+    set(id: ExpiryId, message: string, options: { readonly severity: 'warning' | 'critical' }): void;
+    clear(id: ExpiryId): void;
+  },
+  id: ExpiryId,
   { path, subject, ends }: Expiry & { readonly path: string | undefined },
   { now, times }: Pick<Clock, 'now' | 'times'>,
 ): void {
   const left = ends.getTime() - now();
-  if (left > times.expirySoon) {
-    conditions.clear(id);
-    return;
-  }
-  const [verb, severity] = left <= 0 ? (['expired', 'critical'] as const) : (['expires', 'warning'] as const);
   const at = `${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
-  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} on ${at}`, {
-    severity,
-  });
+  const of = `the certificate of ${subject} in ${path}`;
+  if (left > times.expirySoon) conditions.clear(id);
+  else if (left > 0) conditions.set(id, `${of} expires on ${at}`, { severity: 'warning' });
+  else conditions.set(id, `${of} expired on ${at}`, { severity: 'critical' });
 }

@@ -322,7 +322,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the CAs of clients: the certificate of a client may be one',
     file: 'lib/listener/tls.ts',
-    edits: [{ find: 'if (!certificates.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'cas.every(({ ca }) => ca),', replace: 'true,' }],
     tests: [
       {
         file: 'test/access/certificates.test.ts',
@@ -333,7 +333,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: '  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);\n', replace: '' }],
+    edits: [{ find: 'if (port === 0 ? tls : socketFile) {', replace: 'if (port === 0 && tls) {' }],
     tests: [
       {
         file: 'test/config/inherited-socket.test.ts',
@@ -346,7 +346,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a response that breaks off over HTTP/1.0 and TLS: it ends like a whole one',
     file: 'lib/listener/connections.ts',
-    edits: [{ find: 'else raw.resetAndDestroy();', replace: 'else socket.destroy();' }],
+    edits: [{ find: 'accepted.resetAndDestroy()', replace: 'socket.destroy()' }],
     tests: [
       {
         file: 'test/listener/tls.test.ts',
@@ -359,7 +359,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the connection of a CONNECT: its reset ends the process',
     file: 'lib/listener/connections.ts',
-    edits: [{ find: "    socket.on('error', ignore);\n", replace: '' }],
+    edits: [{ find: "    socket.on('error', () => {});\n", replace: '' }],
     tests: [
       {
         file: 'test/gateway/hostile-framing.test.ts',
@@ -372,7 +372,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'process.umask(0o777 & ~file.mode)', replace: 'process.umask(0o022)' }],
+    edits: [{ find: 'process.umask(0o777 & ~socketFile.mode)', replace: 'process.umask(0o022)' }],
     tests: [
       {
         file: 'test/listener/socket-file.test.ts',

@@ -378,18 +378,14 @@ describe('a connection with a client certificate', { concurrency: true }, () => 
     }
   });
 
-  it('ends when the CAs change, while a connection without a certificate stays open', async (t) => {
+  it('ends when the CAs change', async (t) => {
     const { connection, write, service } = await gateway(t);
-    const [open, plain] = [connection(ANN), connection()];
-    for (const each of [open, plain]) {
-      each.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
-      await each.until(/200 OK[\s\S]*ok\n$/);
-    }
+    const open = connection(ANN);
+    open.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+    await open.until(/200 OK[\s\S]*ok\n$/);
     write('ca.pem', OTHERS.pem);
     service.reload();
     await open.ended;
-    plain.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
-    await plain.until(/200 OK[\s\S]*200 OK/);
   });
 
   it('finishes its current request when the CAs change, and ends without taking another request', async (t) => {
@@ -453,8 +449,8 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     assert.match(open.received(), /whole/);
   });
 
-  it('ends a connection whose handshake began before the replacement', async (t) => {
-    const { withdrawn, listener } = await scene(t);
+  it('cuts a handshake that began before the replacement', async (t) => {
+    const { listener } = await scene(t);
     const accepted = Promise.withResolvers<void>();
     const seen = (message: unknown): void => {
       if ((message as { readonly socket: Socket }).socket.localPort === listener.port) accepted.resolve();
@@ -467,9 +463,8 @@ describe('a listener whose CAs are replaced', { concurrency: true }, () => {
     const late = connect({ socket: tcp, rejectUnauthorized: false, ...ANN });
     t.after(() => late.destroy());
     const closed = new Promise((resolve) => late.on('error', () => {}).once('close', resolve));
-    late.resume();
+    late.once('secureConnect', () => assert.fail('the handshake was completed'));
     await closed;
-    assert.deepEqual(withdrawn, ['withdrawn']);
   });
 });
 
@@ -485,15 +480,11 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
 
   const second = authority('second', TEAM);
   const bad: [what: string, text: string, message: RegExp][] = [
-    [
-      'no content',
-      '',
-      /holds no certificate in PEM; openssl x509 -inform der -in FILE -out NEW converts one from DER/,
-    ],
-    ['a key', ANN.key as string, /holds no certificate/],
-    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /something other than complete certificates/],
-    ['half a certificate', TEAM.pem.slice(0, 200), /holds no certificate/],
-    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /something other than complete/],
+    ['no content', '', /complete certificates in PEM/],
+    ['a key', ANN.key as string, /complete certificates in PEM/],
+    ['a CA and a key', `${TEAM.pem}${ANN.key}`, /complete certificates in PEM/],
+    ['half a certificate', TEAM.pem.slice(0, 200), /complete certificates in PEM/],
+    ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /complete certificates in PEM/],
     ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be read/],
     [
       'the certificate of a client',

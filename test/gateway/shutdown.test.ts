@@ -5,7 +5,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
-import { once } from 'node:events';
 import { closeSync, constants, mkdirSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { type AddressInfo, createServer, type Socket } from 'node:net';
 import { dirname, join } from 'node:path';
@@ -41,7 +40,6 @@ import {
   STREAM_HEAD,
   sealedAnswers,
 } from '../support/remote/sealed-answers.ts';
-import { createTestAuthority, type ServerCertificate } from '../support/remote/tls-authority.ts';
 
 const STREAMING = chatBody({ stream: true });
 
@@ -283,12 +281,9 @@ it('shutdown waits for the receipt of a request whose client left while the resp
 const REQUEST = get('/');
 
 /** A listener without a gateway, and connections that it has accepted. */
-async function listening(t: TestContext, tls?: ServerCertificate, ready?: Promise<void>) {
-  const options = { listenAddress: '127.0.0.1', port: 0, tls, fd: undefined, clock: systemClock };
-  const listener = await listen(options, async (_, res) => {
-    await ready;
-    res.end('answered');
-  });
+async function listening(t: TestContext) {
+  const options = { listenAddress: '127.0.0.1', port: 0, tls: undefined, fd: undefined, clock: systemClock };
+  const listener = await listen(options, (_, res) => res.end('answered'));
   t.after(() => listener.destroy());
   const accepted = new Set<unknown>();
   const seen = (message: unknown): void => {
@@ -342,61 +337,6 @@ describe('a listener that is drained', { timeout: 600_000 }, () => {
     await listener.drain();
     await ended;
     assert.deepEqual(ends, ['after a response', 'without a request']);
-  });
-});
-
-describe('a listener that is drained during a TLS handshake', { timeout: 600_000 }, () => {
-  const authority = createTestAuthority('application side');
-  const certificate = authority.issue(['localhost']);
-
-  /** A drain that began before the handshake of its connection, which `handshake` makes. */
-  async function draining(t: TestContext, ready?: Promise<void>) {
-    const { listener, client } = await listening(t, certificate, ready);
-    const { socket } = await client();
-    const begun = performance.now();
-    const drained = listener.drain().then(() => performance.now() - begun);
-    await new Promise((turn) => setImmediate(turn));
-    const handshake = async (): Promise<RawClient> => {
-      const client = rawClient(listener.port, { socket, servername: 'localhost', ca: authority.pem });
-      await once(client.socket, 'secureConnect');
-      return client;
-    };
-    return { drained, handshake };
-  }
-
-  it('answers the first request after the handshake, and ends that connection', async (t) => {
-    const { drained, handshake } = await draining(t);
-    const asking = await handshake();
-    asking.send(REQUEST);
-    await asking.ended;
-    assert.match(asking.received(), /200 OK[\s\S]*connection: close[\s\S]*answered$/i);
-    await drained;
-  });
-
-  it('waits about a second for the first request after the handshake', async (t) => {
-    const { drained, handshake } = await draining(t);
-    await delay(500);
-    await handshake();
-    const waited = await drained;
-    assert.ok(waited >= 1_400 && waited < 10_000, `${waited} ms`);
-  });
-
-  it('waits about a second for the end of the handshake', async (t) => {
-    const { drained } = await draining(t);
-    const waited = await drained;
-    assert.ok(waited >= 900 && waited < 10_000, `${waited} ms`);
-  });
-
-  it('lets a response finish whose request came meanwhile', async (t) => {
-    const answer = Promise.withResolvers<void>();
-    const { drained, handshake } = await draining(t, answer.promise);
-    const asking = await handshake();
-    asking.send(REQUEST);
-    await delay(1_500); // what is ended would be cut off meanwhile
-    answer.resolve();
-    await asking.ended;
-    assert.match(asking.received(), /answered$/i);
-    await drained;
   });
 });
 
