@@ -66,8 +66,6 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
   });
 
   return {
-    /** Those whose TLS handshake is done; without TLS, all of them. */
-    established: (): Iterable<Socket> => connections.keys(),
     /** Whether the head of an unfinished response has left on this connection. */
     hasBegunResponse: (socket: Socket): boolean =>
       [...(connections.get(socket) ?? [])].some(({ headersSent }) => headersSent),
@@ -78,10 +76,12 @@ export function trackConnections(server: Server, { tls }: { readonly tls: boolea
     },
     /**
      * Ends each open connection after the responses that are under way on it: at once if there are none, but
-     * a second later if it has had no request yet, since one may be on its way. Cuts TLS handshakes.
+     * a second later if it has had no request yet, since one may be on its way. Cuts TLS handshakes. `each`
+     * gets each connection.
      */
-    endOpen(): void {
+    endOpen(each?: (socket: Socket) => void): void {
       for (const [socket, responses] of connections) {
+        each?.(socket);
         ending.add(socket);
         responses.forEach(sayClose);
         const endIfIdle = (): void => {

@@ -130,15 +130,16 @@ export const WHO_LISTENS = (port: number): string =>
  * another program has it, the message says how to find out which.
  */
 export function listenFailed(where: string, at: number | string, cause: Error): PrivatemodeError {
-  const { code = '', message } = cause as NodeJS.ErrnoException;
-  const hints: Readonly<Record<string, string>> =
+  const { code, message } = cause as NodeJS.ErrnoException;
+  // libuv says EACCES of a directory that is missing, too.
+  const [what, who, hint] =
     typeof at === 'number'
-      ? { EADDRINUSE: `another program has the port, and this shows which: ${WHO_LISTENS(at)}` }
-      : {
-          EADDRINUSE: `another file has that name, or a program answers there, and this shows which: lsof ${at}`,
-          EACCES: 'that directory does not exist, or this user may not use it', // libuv has one code for both
-        };
-  const why = hints[code] === undefined ? message : `${code}; ${hints[code]}`;
+      ? ['the port', WHO_LISTENS(at), '']
+      : ['that name', `lsof ${at}`, '; does its directory exist?'];
+  const why =
+    code === 'EADDRINUSE'
+      ? `${code}; another program has ${what}, and this shows which: ${who}`
+      : `${message}${hint}`;
   return new PrivatemodeError('listen_failed', `listening on ${where}: ${why}`, { cause });
 }
 
@@ -210,8 +211,7 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       (server as HttpsServer).setSecureContext(contextOptions(next, nextCas));
       if (nextCas === cas) return;
       cas = nextCas;
-      for (const socket of connections.established()) clientCertificates?.withdraw(socket);
-      connections.endOpen();
+      connections.endOpen(clientCertificates?.withdraw);
     },
     /**
      * Still accepts connections, but tells clients by `Connection: close` in each response that the proxy

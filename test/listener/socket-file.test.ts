@@ -112,8 +112,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     const [file, link] = [`${path}.file`, `${path}.link`];
     writeFileSync(file, 'notes');
     symlinkSync(file, link);
-    const taken =
-      'EADDRINUSE; another file has that name, or a program answers there, and this shows which: lsof';
+    const taken = 'EADDRINUSE; another program has that name, and this shows which: lsof';
     for (const at of [path, file, link]) {
       await claimSocket(at);
       await assert.rejects(opening(at), {
@@ -123,7 +122,7 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
       assert.ok(existsSync(at));
     }
     await assert.rejects(opening(`${path}.nowhere/x`), {
-      message: /: EACCES; that directory does not exist, or this user may not use it$/,
+      message: /: listen EACCES: permission denied \S+; does its directory exist\?$/,
     });
   });
 });
