@@ -30,16 +30,13 @@ export const CERTIFICATES = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICAT
 export function loadTls({ certPath, keyPath }: TlsFiles): TlsMaterial {
   const cert = read(certPath, '--tls-cert-path');
   const key = read(keyPath, '--tls-key-path');
-  try {
+  const what = `the certificate in ${certPath} and its key in ${keyPath} (in PEM, and without a passphrase)`;
+  demandUsable(what, () => {
     // createSecureContext would accept an empty text, as of a file that is just being written.
-    if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key))) throw new Error('no pair');
+    if (!new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)))
+      throw new Error('the key belongs to another certificate');
     createSecureContext({ cert, key });
-  } catch (cause) {
-    const message =
-      `the certificate in ${certPath} and the key in ${keyPath} cannot be used together: the first has to hold a certificate ` +
-      'in PEM, and the second the key that belongs to it, in PEM and without a passphrase';
-    throw new PrivatemodeError('config_invalid', message, { cause });
-  }
+  });
   return { cert, key };
 }
 
@@ -50,33 +47,34 @@ export function loadTls({ certPath, keyPath }: TlsFiles): TlsMaterial {
  */
 export function loadClientCas(path: string): ClientCas {
   const text = read(path, '--tls-client-ca');
-  const demand = (holds: boolean, what: string, cause?: unknown): void => {
-    if (!holds) throw new PrivatemodeError('config_invalid', `--tls-client-ca ${path} ${what}`, { cause });
-  };
   const blocks = text.match(CERTIFICATES) ?? [];
-  let cas: readonly X509Certificate[] = [];
-  try {
-    cas = blocks.map((block) => new X509Certificate(block));
+  demandUsable(`--tls-client-ca ${path}`, () => {
+    // OpenSSL would stop at the first block that it cannot read, without an error.
+    if (blocks.length === 0 || blocks.length !== text.match(/-----BEGIN /g)?.length)
+      throw new Error('it has to hold complete certificates in PEM, those of CAs, and nothing else in PEM');
+    const cas = blocks.map((block) => new X509Certificate(block));
     createSecureContext({ ca: blocks });
-  } catch (cause) {
-    demand(false, 'holds a certificate that cannot be read', cause);
-  }
-  // OpenSSL would stop at the first block that it cannot read, without an error.
-  const isComplete = blocks.length > 0 && blocks.length === text.match(/-----BEGIN /g)?.length;
-  demand(isComplete, 'has to hold complete certificates in PEM, those of the CAs, and nothing else in PEM');
-  // If the certificate of a client were trusted as a CA, it would vouch for itself.
-  demand(
-    cas.every(({ ca }) => ca),
-    'holds a certificate that does not belong to a CA; name those of the CAs that sign for clients',
-  );
-  // OpenSSL follows each chain up to a root, so each issuer must be in the file.
-  const hasIssuer = (each: X509Certificate): boolean =>
-    cas.some((issuer) => each.checkIssued(issuer) && each.verify(issuer.publicKey));
-  demand(
-    cas.every(hasIssuer),
-    'holds a CA without its issuer: add the certificates above it, up to the root',
-  );
+    // If the certificate of a client were trusted as a CA, it would vouch for itself.
+    if (!cas.every(({ ca }) => ca))
+      throw new Error(
+        'it holds a certificate that does not belong to a CA; name those that sign for clients',
+      );
+    // OpenSSL follows each chain up to a root, so each issuer must be in the file.
+    const hasIssuer = (each: X509Certificate): boolean =>
+      cas.some((issuer) => each.checkIssued(issuer) && each.verify(issuer.publicKey));
+    if (!cas.every(hasIssuer))
+      throw new Error('it holds a CA without its issuer: add the certificates above it, up to the root');
+  });
   return blocks;
+}
+
+function demandUsable(what: string, check: () => void): void {
+  try {
+    check();
+  } catch (cause) {
+    const message = `${what} cannot be used: ${(cause as Error).message}`;
+    throw new PrivatemodeError('config_invalid', message, { cause });
+  }
 }
 
 /**

@@ -322,7 +322,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the CAs of clients: the certificate of a client may be one',
     file: 'lib/listener/tls.ts',
-    edits: [{ find: 'cas.every(({ ca }) => ca),', replace: 'true,' }],
+    edits: [{ find: 'if (!cas.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/access/certificates.test.ts',

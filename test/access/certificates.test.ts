@@ -485,11 +485,11 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
     ['a CA and a key', `${TEAM.pem}${ANN.key}`, /complete certificates in PEM/],
     ['half a certificate', TEAM.pem.slice(0, 200), /complete certificates in PEM/],
     ['a CA and half of another', `${TEAM.pem}${OTHERS.pem.slice(0, 200)}`, /complete certificates in PEM/],
-    ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be read/],
+    ['no DER', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n', /cannot be used: error:/],
     [
       'the certificate of a client',
       ANN.cert as string,
-      /does not belong to a CA; name those of the CAs that sign for clients/,
+      /does not belong to a CA; name those that sign for clients/,
     ],
     ['a CA without its root', second.pem, /without its issuer/],
   ];
