@@ -5,7 +5,7 @@ import type { Clock } from '../clock.ts';
 
 export type ConnectionTable = ReturnType<typeof trackConnections>;
 
-/** Both sockets of a TLS connection have these, and nothing else of Node's shows that they belong together. */
+/** Both sockets of a TLS connection have these, and nothing else shows that they belong together. */
 const addressesOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 

@@ -126,20 +126,14 @@ export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
 /**
- * The error listen_failed for `where`, as `127.0.0.1 port 8080`. `at`: the port, or the path of a socket. If
- * another program has it, the message says how to find out which.
+ * The error listen_failed for `where`, as `127.0.0.1 port 8080`. If another program has `port`, the message
+ * says how to find out which; undefined: a socket.
  */
-export function listenFailed(where: string, at: number | string, cause: Error): PrivatemodeError {
-  const { code, message } = cause as NodeJS.ErrnoException;
-  // libuv says EACCES of a directory that is missing, too.
-  const [what, who, hint] =
-    typeof at === 'number'
-      ? ['the port', WHO_LISTENS(at), '']
-      : ['that name', `lsof ${at}`, '; does its directory exist?'];
-  const why =
-    code === 'EADDRINUSE'
-      ? `${code}; another program has ${what}, and this shows which: ${who}`
-      : `${message}${hint}`;
+export function listenFailed(where: string, port: number | undefined, cause: Error): PrivatemodeError {
+  const isTaken = port !== undefined && 'code' in cause && cause.code === 'EADDRINUSE';
+  const why = isTaken
+    ? `EADDRINUSE; another program has the port, and this shows which: ${WHO_LISTENS(port)}`
+    : cause.message;
   return new PrivatemodeError('listen_failed', `listening on ${where}: ${why}`, { cause });
 }
 
@@ -179,8 +173,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       process.umask(umask);
     }
     await once(server, 'listening').catch((cause) => {
-      const where = socketFile?.path ?? `${host} port ${wanted}`;
-      throw listenFailed(fd === undefined ? where : 'the socket unit', socketFile?.path ?? wanted, cause);
+      if (fd !== undefined) throw listenFailed('the socket of systemd', undefined, cause);
+      if (socketFile !== undefined) throw listenFailed(socketFile.path, undefined, cause);
+      throw listenFailed(`${host} port ${wanted}`, wanted, cause);
     });
   }
   if (!reusePort) await open();

@@ -32,7 +32,8 @@ export function refuseMalformed(
   const { strangerLinger, wrongSchemePause } = clock.times;
   let reportedAt = Number.NEGATIVE_INFINITY;
   const report = (advice: string): void => {
-    if (clock.monotonic() - reportedAt < wrongSchemePause) return; // a client that retries must not fill the log
+    // A client that retries must not fill the log.
+    if (clock.monotonic() - reportedAt < wrongSchemePause) return;
     reportedAt = clock.monotonic();
     onWrongScheme(advice);
   };

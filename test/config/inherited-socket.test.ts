@@ -103,12 +103,12 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     assert.doesNotMatch(log, /Starting HTTP/);
   });
 
-  it('names the socket unit if it cannot listen on what it inherited', async () => {
+  it('names the socket of systemd if it cannot listen on what it inherited', async () => {
     const options = { listenAddress: '127.0.0.1', port: 1, tls: undefined, clock: systemClock };
     const listening = listen({ ...options, fd: openSync('/dev/null', 'r') }, () => {});
     await assert.rejects(listening, {
       code: 'listen_failed',
-      message: /^listening on the socket unit: .*EINVAL/,
+      message: /^listening on the socket of systemd: .*EINVAL/,
     });
   });
 });

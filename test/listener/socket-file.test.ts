@@ -105,24 +105,20 @@ describe('a proxy that listens on a socket file', { timeout: 600_000 }, () => {
     rmSync(path); // the next test begins without it
   });
 
-  it('is refused a path on which another program answers, of another file, of a link or in no directory, and keeps what is there', async (t) => {
+  it('is refused a path on which another program answers, of another file or of a link, and keeps what is there', async (t) => {
     const other = createServer((socket) => socket.end()).listen(path);
     await once(other, 'listening');
     t.after(() => other.close());
     const [file, link] = [`${path}.file`, `${path}.link`];
     writeFileSync(file, 'notes');
     symlinkSync(file, link);
-    const taken = 'EADDRINUSE; another program has that name, and this shows which: lsof';
     for (const at of [path, file, link]) {
       await claimSocket(at);
       await assert.rejects(opening(at), {
         code: 'listen_failed',
-        message: `listening on ${at}: ${taken} ${at}`,
+        message: `listening on ${at}: listen EADDRINUSE: address already in use ${at}`,
       });
       assert.ok(existsSync(at));
     }
-    await assert.rejects(opening(`${path}.nowhere/x`), {
-      message: /: listen EACCES: permission denied \S+; does its directory exist\?$/,
-    });
   });
 });
