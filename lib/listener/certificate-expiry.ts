@@ -5,16 +5,12 @@ import { CERTIFICATES } from './tls.ts';
 
 type ExpiryId = 'tls_certificate_expiry' | 'client_ca_expiry';
 
-/** The certificate of a PEM text that expires first: its subject and its end. */
 export interface Expiry {
   readonly subject: string;
   readonly ends: Date;
 }
 
-/**
- * Finds the certificate that expires first. `pem`: a certificate with its chain, or CAs. The caller has
- * loaded it before, so each certificate in it can be read.
- */
+/** Finds the certificate that expires first in a PEM text that has been loaded before. */
 export function firstToEnd(pem: string): Expiry {
   const all = (pem.match(CERTIFICATES) ?? [pem]).map((block) => new X509Certificate(block));
   const first = all.reduce((first, next) => (next.validToDate < first.validToDate ? next : first));
@@ -22,10 +18,7 @@ export function firstToEnd(pem: string): Expiry {
   return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/**
- * Sets or clears the condition `id` of the certificates in `path`: a warning for the last 14 days, critical
- * once one has expired.
- */
+/** Sets or clears the condition `id`: a warning for the last 14 days, critical once `ends` is over. */
 export function noteExpiry(
   conditions: {
     set(id: ExpiryId, message: string, options: { readonly severity: 'warning' | 'critical' }): void;

@@ -1,6 +1,4 @@
-/**
- * Ends a listener: responses under way may finish in time; the others get an error and lose their connection.
- */
+/** Ends a listener: responses under way may finish in time, the others end with an error. */
 import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
 import type { Listener } from './listen.ts';
@@ -32,19 +30,17 @@ export async function drain(
   const { active, settled, grace, hurry, terminate, log, clock } = options;
   const { farewell } = clock.times;
   const unfinished = active();
-  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
-  else {
-    const graceSeconds = grace / 1000;
-    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
-  }
+  const waiting = 'Waiting for responses to end; a second signal ends them now';
+  const message = unfinished === 0 ? 'No response is under way' : waiting;
+  log.info({ unfinished, graceSeconds: grace / 1000 }, message);
   const drained = new AbortController();
   const gone = listener.drain().then(() => drained.abort());
   const enough = AbortSignal.any(hurry === undefined ? [drained.signal] : [drained.signal, hurry]);
   await pause(clock, grace, enough, 'waiting').catch(() => {});
   if (!drained.signal.aborted) {
     log.warn({ unfinished: active() }, 'Ending the responses that are left');
-    const message = 'the proxy was shut down before the response was complete';
-    terminate.abort(new PrivatemodeError('shutting_down', message));
+    const why = 'the proxy was shut down before the response was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', why));
     await pause(clock, farewell, drained.signal, 'waiting').catch(() => {});
     listener.destroy();
     await gone;

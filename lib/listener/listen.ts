@@ -1,7 +1,4 @@
-/**
- * Opens the listener for applications: on a port, a socket file or an inherited socket, with or without TLS
- * and client certificates.
- */
+/** Opens the listener for applications: on a port, a socket file or an inherited socket. */
 import { constants } from 'node:crypto';
 import { once } from 'node:events';
 import { lstat, rm } from 'node:fs/promises';
@@ -18,17 +15,14 @@ import type { ClientCas, TlsMaterial } from './tls.ts';
 export interface ListenerOptions {
   readonly listenAddress: string;
   readonly port: number;
-  /**
-   * Other processes may listen on the same address and port (SO_REUSEPORT; Linux alone). The listener then
-   * begins with its port closed, and `open` and `shut` change that.
-   */
+  /** Other processes may have the same port (SO_REUSEPORT; Linux alone), which begins closed: see `open`. */
   readonly reusePort?: boolean | undefined;
   /** Used in place of address and port, on a path that `claimSocket` has made free. `mode`: as for chmod. */
   readonly socketFile?: { readonly path: string; readonly mode: number } | undefined;
   readonly tls: TlsMaterial | undefined;
   /**
-   * Asks clients for certificates; needs `tls`. No handshake fails for want of a valid one. `take` is called
-   * after each handshake, `withdraw` for each connection when the CAs for its certificate were replaced.
+   * Asks clients for certificates, and lets those without a valid one in, too; needs `tls`. `take` is called
+   * after each handshake, `withdraw` for each connection when the CAs have been replaced.
    */
   readonly clientCertificates?:
     | {
@@ -39,7 +33,6 @@ export interface ListenerOptions {
     | undefined;
   /** A socket that listens already (socket activation), and whose address and port count then. */
   readonly fd: number | undefined;
-  /** The class of responses; Node's own by default. */
   readonly response?: typeof ServerResponse | undefined;
   /** Called with advice for the log if a client speaks TLS to a plain port, or plain HTTP to one with TLS. */
   readonly onWrongScheme?: (advice: string) => void;
@@ -105,10 +98,7 @@ function createServer({ tls, clientCertificates, response = ServerResponse, cloc
   return server;
 }
 
-/**
- * Removes the socket file at `path` if nobody answers there, as a killed process leaves it behind. Whatever
- * else is there stays, so that listening fails.
- */
+/** Removes a socket file that a killed process left behind. If anything else is there, listening fails. */
 export async function claimSocket(path: string): Promise<void> {
   const found = await lstat(path).catch(() => undefined);
   if (!found?.isSocket()) return;
@@ -125,10 +115,7 @@ export async function claimSocket(path: string): Promise<void> {
 export const WHO_LISTENS = (port: number): string =>
   process.platform === 'win32' ? `netstat -ano | findstr :${port}` : `lsof -nP -iTCP:${port} -sTCP:LISTEN`;
 
-/**
- * The error listen_failed for `where`, as `127.0.0.1 port 8080`. If another program has `port`, the message
- * says how to find out which; undefined: a socket.
- */
+/** The error listen_failed for `where`, as `127.0.0.1 port 8080`. `port`: undefined for a socket file. */
 export function listenFailed(where: string, port: number | undefined, cause: Error): PrivatemodeError {
   const isTaken = port !== undefined && 'code' in cause && cause.code === 'EADDRINUSE';
   const why = isTaken
@@ -197,10 +184,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
     /** Closes that port until the next `open`. Its connections stay. */
     shut: (): unknown => server.close(),
     /**
-     * Replaces certificate and key for new connections. `nextCas`: the CAs of client certificates, if the
-     * listener asks for some. OpenSSL checks a certificate once, against the CAs with which the handshake
-     * began. So if they are not the same as before, no certificate shown so far counts any more, and each
-     * connection ends after its responses.
+     * Replaces certificate and key for new connections. OpenSSL checks the certificate of a client once,
+     * against the CAs with which the handshake began. So if `nextCas` are not the same as before, no such
+     * certificate counts any more, and each connection ends after its responses.
      */
     replaceTls(next: TlsMaterial, nextCas?: ClientCas): void {
       (server as HttpsServer).setSecureContext(contextOptions(next, nextCas));
@@ -208,15 +194,9 @@ export async function listen(options: ListenerOptions, handle: RequestListener) 
       cas = nextCas;
       connections.endOpen(clientCertificates?.withdraw);
     },
-    /**
-     * Still accepts connections, but tells clients by `Connection: close` in each response that the proxy
-     * will not keep them.
-     */
+    /** Still accepts connections, but ends each of them after its next response. */
     announceEnd: connections.announceEnd,
-    /**
-     * Refuses new connections, and ends each open one after its responses. Resolves when the last one has
-     * gone.
-     */
+    /** Refuses connections, and ends each open one after its responses. Resolves when the last has gone. */
     async drain(): Promise<void> {
       const closed = new Promise<void>((resolve) => server.close(() => resolve()));
       connections.endOpen();

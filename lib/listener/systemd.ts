@@ -6,11 +6,9 @@ import { type Clock, every } from '../clock.ts';
 const run = promisify(execFile);
 
 /**
- * Tells the service manager what it wants to know of a running service, if NOTIFY_SOCKET names one. Node
- * cannot open a datagram socket in the file system, so systemd's own `systemd-notify` sends the messages, for
- * which the unit needs NotifyAccess=all. If that fails, `onFailure` gets the reason, once until a message has
- * arrived again. The functions never reject: a service that runs need not end because its manager cannot be
- * reached.
+ * Tells the service manager that NOTIFY_SOCKET names, by `systemd-notify`, because Node cannot open a datagram
+ * socket in the file system; the unit needs NotifyAccess=all for it. If that fails, `onFailure` gets the
+ * reason, once until a message has arrived again, and the service goes on.
  */
 export function serviceManager(
   env: NodeJS.ProcessEnv,

@@ -1,7 +1,4 @@
-/**
- * Reads the TLS certificate of the listener, its key and the CAs of client certificates, checks them, and
- * follows their files.
- */
+/** The files of TLS: reads and follows the certificate, its key and the CAs of client certificates. */
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { createSecureContext } from 'node:tls';
 import { PrivatemodeError } from '../errors.ts';
@@ -41,9 +38,8 @@ export function loadTls({ certPath, keyPath }: TlsFiles): TlsMaterial {
 }
 
 /**
- * Reads the CAs that certificates of clients must come from (--tls-client-ca): one or more CA certificates,
- * each with its issuers up to a root. The file holds nothing else in PEM. Throws config_invalid naming the
- * file.
+ * Reads the CAs that certificates of clients must come from: one or more, each with its issuers up to a root.
+ * Throws config_invalid naming the file.
  */
 export function loadClientCas(path: string): ClientCas {
   const text = read(path, '--tls-client-ca');
@@ -77,14 +73,11 @@ function demandUsable(what: string, check: () => void): void {
   }
 }
 
-/**
- * Reads the pair every 10 s. `changed` gets a new pair that can be used, `failed` the reason why one cannot
- * be. `recovered` is called when a pair can be used again.
- */
+/** Reads the pair again and again, with the callbacks of `watchFiles`. */
 export const watchTls = (files: TlsFiles, known: TlsMaterial, on: Follower<TlsMaterial>): FileWatch =>
   watchFiles({ known, read: () => loadTls(files), interval: on.clock.times.certificateLook, ...on });
 
-/** Reads the CAs every 10 s, with the same callbacks as `watchTls`. */
+/** The same for the CAs. */
 export const watchClientCas = (path: string, known: ClientCas, on: Follower<ClientCas>): FileWatch =>
   watchFiles({ known, read: () => loadClientCas(path), interval: on.clock.times.certificateLook, ...on });
 
