@@ -6,7 +6,7 @@ import { type Clock, every } from '../clock.ts';
 const run = promisify(execFile);
 
 /**
- * Tells the service manager that NOTIFY_SOCKET names, by `systemd-notify`, because Node cannot open a datagram
+ * Tells the service manager that NOTIFY_SOCKET names, by `systemd-notify`, because Node opens no datagram
  * socket in the file system; the unit needs NotifyAccess=all for it. If that fails, `onFailure` gets the
  * reason, once until a message has arrived again, and the service goes on.
  */

@@ -512,6 +512,32 @@ describe('the file of --tls-client-ca', { concurrency: true }, () => {
   });
 });
 
+it('the TLS pair of a gateway: a bad one is told once and the old one stays; a new one names allowed hosts', async (t) => {
+  const { connection, write, service, log } = await gateway(t);
+  const next = createTestAuthority('servers').issue(['next']);
+  const open = connection();
+  /** The status for a page under the name `next`. */
+  const asked = async (): Promise<string> => {
+    const before = open.received().length;
+    open.send('GET /healthz HTTP/1.1\r\nHost: next\r\nOrigin: https://next\r\n\r\n');
+    await eventually('an answer', () => open.received().length > before);
+    return open.received().slice(before + 9, before + 12);
+  };
+  assert.equal(await asked(), '403');
+  write('key.pem', next.key);
+  service.reload();
+  service.reload();
+  assert.equal(log().match(/The new TLS certificate cannot be used, the old one stays/g)?.length, 1);
+  assert.equal(await asked(), '403');
+  const fresh = connection();
+  fresh.send('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  assert.equal((await answerTo(fresh)).status, 200);
+  write('cert.pem', next.cert);
+  service.reload();
+  assert.equal(await asked(), '200');
+  assert.ok(!log().includes('PRIVATE KEY'));
+});
+
 describe('the TLS session of a client', { concurrency: true }, () => {
   for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
     it(`is not resumed with ${version}, so a client is refused once its CA is no longer in the file`, async (t) => {

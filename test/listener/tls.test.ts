@@ -9,17 +9,10 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { systemClock } from '../../lib/clock.ts';
-import { parseConfig } from '../../lib/config/config.ts';
 import { breakConnection } from '../../lib/gateway/own-response.ts';
-import { startGatewayServer } from '../../lib/gateway-server.ts';
 import { type ListenerOptions, listen } from '../../lib/listener/listen.ts';
 import { loadTls, watchTls } from '../../lib/listener/tls.ts';
-import { createOutbound } from '../../lib/network/outbound.ts';
-import { createConditions } from '../../lib/observe/conditions.ts';
-import { createCounters } from '../../lib/observe/counters.ts';
-import { fakeSession } from '../support/doors/gateway.ts';
 import { get } from '../support/doors/gateway-fixture.ts';
-import { recordingLogger } from '../support/doors/logger.ts';
 import { rawClient } from '../support/doors/raw-client.ts';
 import { eventually } from '../support/processes/eventually.ts';
 import { temporaryDirectory } from '../support/processes/temporary-directory.ts';
@@ -63,8 +56,9 @@ async function shown(t: TestContext, port: number): Promise<unknown> {
 }
 
 describe('TLS', { concurrency: true }, () => {
-  it('serves HTTP/1.1 at TLS 1.2 and 1.3 and nothing else, also with a replaced certificate', async (t) => {
+  it('serves HTTP/1.1 at TLS 1.2 and 1.3 and nothing else, also with a replaced certificate, which ends no connection', async (t) => {
     const listener = await listening(t);
+    const before = await shakeHands(t, listener.port);
     for (const name of ['first', 'second']) {
       listener.replaceTls(issue(name));
       for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
@@ -80,6 +74,8 @@ describe('TLS', { concurrency: true }, () => {
         await assert.rejects(shakeHands(t, listener.port, options), refused);
       assert.equal(await shown(t, listener.port), name);
     }
+    before.write(get('/'));
+    assert.match(String(await once(before, 'data')), /keep-alive/i);
   });
 
   it('ends a response that breaks off with a reset over HTTP/1.0, where a close would look like its end', async (t) => {
@@ -212,56 +208,5 @@ describe('certificate and key files', { concurrency: true }, () => {
     pair.write({ key: second.key });
     await clock.advance(10_000);
     assert.deepEqual(changed, [second.cert]);
-  });
-
-  it('serve new connections and name allowed hosts once they are replaced; a bad pair is told once, and the old one stays', async (t) => {
-    const pair = pairIn();
-    const { config } = parseConfig(
-      [
-        ...[`--tls-cert-path=${pair.certPath}`, `--tls-key-path=${pair.keyPath}`, '--shutdown-grace=100ms'],
-        ...['--listen-address=127.0.0.1', '--port=0', '--api-endpoint=localhost:1'],
-      ],
-      {},
-    );
-    const outbound = createOutbound({}, { connectTimeout: 10_000, clock: systemClock });
-    const { log, lines } = recordingLogger();
-    const service = await startGatewayServer(config, {
-      clock: systemClock,
-      session: fakeSession(),
-      outbound,
-      metrics: { counters: createCounters(), observe: () => {} },
-      log,
-      conditions: createConditions({ log, clock: systemClock }),
-      key: { value: () => undefined },
-      sharedSalt: undefined,
-      fd: undefined,
-      onPermanent: assert.fail,
-    });
-    t.after(async () => {
-      await service.close();
-      await outbound.close();
-    });
-    /** The status for a page under the name `second`. */
-    const asked = async (socket: TLSSocket): Promise<string> => {
-      socket.write('GET /healthz HTTP/1.1\r\nHost: second\r\nOrigin: https://second\r\n\r\n');
-      return String(await once(socket, 'data')).slice(9, 12);
-    };
-    const before = await shakeHands(t, service.port);
-    assert.equal(await asked(before), '403');
-    pair.write({ key: issue('other').key });
-    service.reload();
-    service.reload();
-    assert.equal(await shown(t, service.port), 'first');
-    pair.write(issue('second'));
-    service.reload();
-    assert.equal(await shown(t, service.port), 'second');
-    assert.equal(await asked(before), '200');
-    const told = lines.map(({ msg }) => msg).filter((msg) => /The (new )?TLS certificate/.test(String(msg)));
-    assert.deepEqual(told, [
-      'The new TLS certificate cannot be used, the old one stays',
-      'The TLS certificate and its key can be used again',
-      'The TLS certificate was replaced',
-    ]);
-    assert.ok(!JSON.stringify(lines).includes('PRIVATE KEY'));
   });
 });
