@@ -331,6 +331,17 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the CAs of clients are replaced: a handshake that began before still counts',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: '      for (const accepted of handshakes.values()) accepted.destroy();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/access/certificates.test.ts',
+        names: ['a listener whose CAs are replaced cuts a handshake that began before the replacement'],
+      },
+    ],
+  },
+  {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
     edits: [{ find: 'if (port === 0 ? tls : socketFile) {', replace: 'if (port === 0 && tls) {' }],
