@@ -45,9 +45,9 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ],
   receipts: ['clock', 'errors', 'files', 'verdict', 'manifest-log', 'session'],
   'http-rules': ['clock', 'errors', 'api', 'envelope', 'network'],
+  listener: ['clock', 'errors', 'files', 'watch-files'],
   observe: ['clock', 'errors', 'listener', 'text', 'version', 'session', 'manifest-log', 'verdict'],
   config: ['clock', 'errors', 'files', 'text', 'api', 'network', 'attestation', 'watch-files'],
-  listener: ['clock', 'errors', 'files', 'watch-files'],
   access: [
     'clock',
     'errors',

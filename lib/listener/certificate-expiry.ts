@@ -5,7 +5,7 @@ import { CERTIFICATES } from './tls.ts';
 
 type ExpiryId = 'tls_certificate_expiry' | 'client_ca_expiry';
 
-export interface Expiry {
+interface Expiry {
   readonly subject: string;
   readonly ends: Date;
 }

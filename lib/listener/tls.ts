@@ -5,7 +5,7 @@ import { PrivatemodeError } from '../errors.ts';
 import { fileUnreadable } from '../files/path-refusal.ts';
 import { type FileWatch, readSmallSync, watchFiles } from '../watch-files.ts';
 
-export interface TlsFiles {
+interface TlsFiles {
   readonly certPath: string;
   readonly keyPath: string;
 }
