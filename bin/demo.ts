@@ -16,7 +16,7 @@ import { systemClock } from '../lib/clock.ts';
 import { demandInstalled } from '../lib/commands/agents.ts';
 import { parseConfig } from '../lib/config/config.ts';
 import { asPrivatemodeError } from '../lib/errors.ts';
-import { WHO_LISTENS } from '../lib/listen-failed.ts';
+import { WHO_LISTENS } from '../lib/listener/listen.ts';
 import { createLogger } from '../lib/observe/log.ts';
 import { type RunningProxy, startProxy } from '../lib/proxy.ts';
 import { painter, shellWord } from '../lib/text.ts';

@@ -57,7 +57,7 @@ export async function startProxy(config: Config, environment: ProxyEnvironment) 
   await using opened = new AsyncDisposableStack(); // if the start fails, no half of a proxy goes on serving
   const fd = inheritedSocket(env);
   const socket = socketPath(config.listenAddress);
-  if (fd === undefined && socket !== undefined) await claimSocket(socket, clock);
+  if (fd === undefined && socket !== undefined) await claimSocket(socket);
   const note = endpointNote(env, config);
   if (note !== undefined) log.info(note);
   prepareWorkspace(config.workspace);

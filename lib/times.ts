@@ -110,14 +110,10 @@ export const TIMES = Object.freeze({
   /** Between two looks of Node at the connections whose head is late. */
   headLook: 1_000,
   keepAliveTimeout: 75_000,
-  /** A socket file that nobody listens on is removed at this age. */
-  socketFileFresh: 1_000,
   /** The error event of a response that a shutdown ends has this long to reach its client. */
   farewell: 2_000,
   /** A connection without a request has this long for one while the listener drains. */
   firstRequest: 1_000,
-  /** A TLS connection whose client has ended it may go on this long without completing a write. */
-  stuckWrite: 10_000,
   /** The end of a connection that does not speak HTTP may take this long. */
   strangerLinger: 1_000,
   /** Between two log lines about clients that speak the wrong scheme. */

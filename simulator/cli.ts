@@ -5,7 +5,7 @@ import { parseArgs } from 'node:util';
 import { refuseFlagsOfNpm } from '../lib/config/environment.ts';
 import { asPrivatemodeError, PrivatemodeError } from '../lib/errors.ts';
 import { pathRefusal } from '../lib/files/path-refusal.ts';
-import { listenFailed } from '../lib/listen-failed.ts';
+import { listenFailed } from '../lib/listener/listen.ts';
 import { nearest, shellWord } from '../lib/text.ts';
 import { temporaryDirectory } from './directory.ts';
 import { FAULTS } from './faults.ts';

@@ -6,7 +6,6 @@ import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Config } from '../lib/config/config.ts';
 import { PrivatemodeError } from '../lib/errors.ts';
-import { listenFailed } from '../lib/listen-failed.ts';
 import { VERSION } from '../lib/version.ts';
 import { type Ran, type RunOptions, runCommand } from './support/processes/command.ts';
 import { eventually } from './support/processes/eventually.ts';
@@ -69,18 +68,6 @@ describe('the command line', () => {
     assert.equal(code, 1);
     assert.match(stderr, /^Error: listening on port 8080: EADDRINUSE\nChoose another --port/);
   });
-
-  for (const [code, words] of [
-    ['EACCES', 'EACCES; this user may not open this port; ports from 1024 on need no privilege'],
-    ['EADDRNOTAVAIL', 'EADDRNOTAVAIL; this machine does not have that address'],
-    ['ENOTFOUND', 'ENOTFOUND; that host name does not resolve'],
-    ['EMFILE', 'EMFILE'],
-  ] as const) {
-    it(`the error for a port that cannot be opened says: ${words}`, () => {
-      const error = listenFailed('192.0.2.1 port 80', 80, Object.assign(new Error('CANARY'), { code }));
-      assert.equal(error.message, `listening on 192.0.2.1 port 80: ${words}`);
-    });
-  }
 
   it('an error is printed with escapes for control characters that a terminal would obey', async () => {
     const { stderr } = await cli([], async () => {

@@ -57,13 +57,10 @@ export type ClientCertificates = ReturnType<typeof createCertificates>;
 export function createCertificates() {
   const known = new WeakMap<object, ClientCertificate>();
   return {
-    /**
-     * Reads the certificate of a connection whose handshake is done. Returns false if the client showed none.
-     */
-    take(socket: Handshake): boolean {
+    /** Reads the certificate, if there is one, of a connection whose handshake is done. */
+    take(socket: Handshake): void {
       const certificate = socket.getPeerX509Certificate();
       if (certificate !== undefined) known.set(socket, read(socket, certificate));
-      return certificate !== undefined;
     },
     /** From now on the certificate of this connection identifies no client. */
     withdraw(socket: object): void {

@@ -27,10 +27,10 @@ export class ClientGone extends Error {}
 export type Phase = 'before_headers' | 'before_first_token' | 'mid_stream';
 
 /** What admission decided; `fault`: it threw, so the program has a fault. */
-export type Decision = Admission | { readonly kind: 'fault'; readonly thrown: unknown };
+export type Decided = Admission | { readonly kind: 'fault'; readonly thrown: unknown };
 
 /** What a response to an attempt is read with, and what it says of the secret and the key. */
-export interface Attempt {
+export interface SentAttempt {
   readonly epoch: Epoch;
   /** Undefined: nothing is encrypted. */
   readonly cipher: RequestCipher | undefined;
@@ -59,7 +59,7 @@ export class Exchange {
   readonly deps: GatewayDeps;
   readonly req: IncomingMessage;
   readonly res: AppResponse;
-  readonly decision: Decision;
+  readonly decision: Decided;
   /** The endpoint that the request is forwarded to; undefined: the proxy responds by itself. */
   readonly match: EndpointMatch | undefined;
   /** The client that was identified; undefined without --clients. */
@@ -86,7 +86,7 @@ export class Exchange {
   readonly requestRoom: Room;
   readonly responseRoom: Room;
   /** The last attempt to send the request. */
-  attempt: Attempt | undefined;
+  attempt: SentAttempt | undefined;
   /** The alias that gave the request its model: its name as it was configured. */
   alias: string | undefined;
   /** Kinds of hosted tools that a translation left out. */
@@ -210,7 +210,7 @@ export class Exchange {
    * response that holds nothing encrypted proves nothing.
    */
   authentic(): void {
-    const { cipher, epoch, isTrial, ownKey } = this.attempt as Attempt;
+    const { cipher, epoch, isTrial, ownKey } = this.attempt as SentAttempt;
     if (!cipher?.hasOpened()) return;
     if (isTrial) this.deps.session.authenticated(epoch.secretId);
     if (ownKey !== undefined) this.deps.ownKeys?.answered(this.keyOwner, ownKey);
@@ -264,7 +264,7 @@ function decide(deps: GatewayDeps, req: IncomingMessage, offered: readonly Offer
  * request that is not admitted: such requests are only counted (lib/receipts/receipt-log.ts), so there is no
  * receipt that a header could name.
  */
-function endpointOfReceipt(decision: Decision): string | null | undefined {
+function endpointOfReceipt(decision: Decided): string | null | undefined {
   if (decision.kind === 'endpoint') return decision.endpoint.id;
   if (decision.kind === 'refusal') return null;
   return decision.kind === 'local' && decision.id === 'count_tokens' ? decision.id : undefined;

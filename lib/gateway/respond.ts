@@ -9,7 +9,7 @@ import { clientTooOld } from '../network/client-too-old.ts';
 import type { UpstreamResponse } from '../network/upstream.ts';
 import { overflowBody } from '../pipeline/context-overflow.ts';
 import { decryptBody } from '../pipeline/decrypt-body.ts';
-import type { Attempt, Exchange, ForwardedExchange } from './exchange.ts';
+import type { Exchange, ForwardedExchange, SentAttempt } from './exchange.ts';
 import { respondError, respondWhole } from './own-response.ts';
 import { LONGEST_PLAIN, LONGEST_SEALED, readWhole } from './read-whole.ts';
 import { type Requested, respondStream } from './respond-stream.ts';
@@ -74,7 +74,7 @@ const isFirstList = ({ endpoint, target }: ForwardedExchange['match']): boolean 
  * asks for a newer client, api_key_rejected for a 401 to a key of the operator.
  */
 function refuseIfOurs(exchange: Exchange, { response }: Answer, text: Uint8Array): void {
-  const { ownKey } = exchange.attempt as Attempt;
+  const { ownKey } = exchange.attempt as SentAttempt;
   const tooOld = clientTooOld(text, exchange.deps.settings.protocolVersion);
   if (tooOld !== undefined) throw tooOld;
   if (response.statusCode !== 401 || ownKey === undefined) return;
@@ -84,7 +84,7 @@ function refuseIfOurs(exchange: Exchange, { response }: Answer, text: Uint8Array
 
 /** Where the key comes from that the request left with: a text for the operator, never the key itself. */
 function keyOriginOf(exchange: Exchange): string | undefined {
-  const { ownKey, hasKey } = exchange.attempt as Attempt;
+  const { ownKey, hasKey } = exchange.attempt as SentAttempt;
   if (ownKey === undefined) return hasKey ? 'the request itself' : 'none: the request left without a key';
   return exchange.keyOwner !== undefined
     ? 'the entry of the client in the file of --clients'

@@ -1,45 +1,37 @@
 /** When the certificates and CAs of the listener expire, and the conditions that warn of it. */
 import { X509Certificate } from 'node:crypto';
 import type { Clock } from '../clock.ts';
-import type { ConditionId, ConditionSink } from '../observe/conditions.ts';
+import { CERTIFICATES } from './tls.ts';
 
-/** The certificate of a PEM text that expires first: its subject and its end. */
-export interface Expiry {
+type ExpiryId = 'tls_certificate_expiry' | 'client_ca_expiry';
+
+interface Expiry {
   readonly subject: string;
   readonly ends: Date;
 }
 
-/**
- * Finds the certificate that expires first. `pem`: a certificate with its chain, or CAs. The caller has
- * loaded it before, so each certificate in it can be read.
- */
+/** Finds the certificate that expires first in a PEM text that has been loaded before. */
 export function firstToEnd(pem: string): Expiry {
-  const blocks = pem.match(/-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/g) ?? [pem];
-  const all = blocks.map((block) => {
-    const { subject, subjectAltName, validToDate } = new X509Certificate(block);
-    return { subject: (subject || subjectAltName || '').replaceAll('\n', ', '), ends: validToDate };
-  });
-  return all.reduce((first, next) => (next.ends < first.ends ? next : first));
+  const all = (pem.match(CERTIFICATES) ?? [pem]).map((block) => new X509Certificate(block));
+  const first = all.reduce((first, next) => (next.validToDate < first.validToDate ? next : first));
+  const name = first.subject || first.subjectAltName || '';
+  return { subject: name.replaceAll('\n', ', '), ends: first.validToDate };
 }
 
-/**
- * Sets or clears the condition `id` of the certificates in `path`: a warning for the last 14 days, critical
- * once one has expired.
- */
+/** Sets or clears the condition `id`: a warning for the last 14 days, critical once `ends` is over. */
 export function noteExpiry(
-  conditions: ConditionSink,
-  id: Extract<ConditionId, 'tls_certificate_expiry' | 'client_ca_expiry'>,
+  conditions: {
+    set(id: ExpiryId, message: string, options: { readonly severity: 'warning' | 'critical' }): void;
+    clear(id: ExpiryId): void;
+  },
+  id: ExpiryId,
   { path, subject, ends }: Expiry & { readonly path: string | undefined },
   { now, times }: Pick<Clock, 'now' | 'times'>,
 ): void {
   const left = ends.getTime() - now();
-  if (left > times.expirySoon) {
-    conditions.clear(id);
-    return;
-  }
-  const [verb, severity] = left <= 0 ? (['expired', 'critical'] as const) : (['expires', 'warning'] as const);
   const at = `${ends.toISOString().slice(0, 16).replace('T', ' ')} UTC`;
-  conditions.set(id, `the certificate of ${subject} in ${path} ${verb} on ${at}`, {
-    severity,
-  });
+  const of = `the certificate of ${subject} in ${path}`;
+  if (left > times.expirySoon) conditions.clear(id);
+  else if (left > 0) conditions.set(id, `${of} expires on ${at}`, { severity: 'warning' });
+  else conditions.set(id, `${of} expired on ${at}`, { severity: 'critical' });
 }

@@ -1,10 +1,12 @@
-/**
- * Ends a listener: responses under way may finish in time; the others get an error and lose their connection.
- */
-import type { Clock } from '../clock.ts';
+/** Ends a listener: responses under way may finish in time, the others end with an error. */
+import { type Clock, pause } from '../clock.ts';
 import { PrivatemodeError } from '../errors.ts';
-import type { Logger } from '../observe/log.ts';
 import type { Listener } from './listen.ts';
+
+/** What the listener needs of a log: fields first, then the message. */
+export type ListenerLog = Readonly<
+  Record<'info' | 'warn', (fields: Readonly<Record<string, unknown>>, message: string) => void>
+>;
 
 /**
  * Stops accepting connections, logs how many exchanges run, and lets them finish for `grace` ms, or until
@@ -21,37 +23,27 @@ export async function drain(
     readonly grace: number;
     readonly hurry?: AbortSignal;
     readonly terminate: AbortController;
-    readonly log: Logger;
+    readonly log: ListenerLog;
     readonly clock: Clock;
   },
 ): Promise<void> {
   const { active, settled, grace, hurry, terminate, log, clock } = options;
   const { farewell } = clock.times;
   const unfinished = active();
-  if (unfinished === 0) log.info({ unfinished }, 'No response is under way');
-  else {
-    const graceSeconds = grace / 1000;
-    log.info({ unfinished, graceSeconds }, 'Waiting for responses to end; a second signal ends them now');
+  const waiting = 'Waiting for responses to end; a second signal ends them now';
+  const message = unfinished === 0 ? 'No response is under way' : waiting;
+  log.info({ unfinished, graceSeconds: grace / 1000 }, message);
+  const drained = new AbortController();
+  const gone = listener.drain().then(() => drained.abort());
+  const enough = AbortSignal.any(hurry === undefined ? [drained.signal] : [drained.signal, hurry]);
+  await pause(clock, grace, enough, 'waiting').catch(() => {});
+  if (!drained.signal.aborted) {
+    log.warn({ unfinished: active() }, 'Ending the responses that are left');
+    const why = 'the proxy was shut down before the response was complete';
+    terminate.abort(new PrivatemodeError('shutting_down', why));
+    await pause(clock, farewell, drained.signal, 'waiting').catch(() => {});
+    listener.destroy();
+    await gone;
   }
-  const drained = listener.drain();
-  let keepConnections = (): void => {};
-  const endResponses = (): void => {
-    if (terminate.signal.aborted) return;
-    const why = hurry?.aborted ? 'A second signal came' : 'The grace period is over';
-    log.warn({ unfinished: active() }, `${why}, ending what is left`);
-    const message = 'the proxy was shut down before the response was complete';
-    terminate.abort(new PrivatemodeError('shutting_down', message));
-    keepConnections = clock.after(farewell, () => listener.destroy(), 'waiting');
-  };
-  const keepResponses = clock.after(grace, endResponses, 'waiting');
-  if (hurry?.aborted) endResponses();
-  else hurry?.addEventListener('abort', endResponses);
-  await drained;
-  hurry?.removeEventListener('abort', endResponses);
-  keepResponses();
-  keepConnections();
-  const { promise: late, resolve } = Promise.withResolvers<void>();
-  const inTime = clock.after(farewell, resolve, 'waiting');
-  await Promise.race([settled(), late]);
-  inTime();
+  await Promise.race([settled(), pause(clock, farewell)]);
 }

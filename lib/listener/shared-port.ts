@@ -1,17 +1,8 @@
 /** Keeps a port that several processes share open only while this one can serve what it accepts there. */
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type PrivatemodeError } from '../errors.ts';
-import type { Logger } from '../observe/log.ts';
+import type { ListenerLog } from './drain.ts';
 import type { Listener } from './listen.ts';
-
-export interface SharedPortDeps {
-  /** When the secret in force expires, in ms of the monotonic clock; undefined: none is in force. */
-  readonly secretEnds: () => number | undefined;
-  /** Called with listen_failed if the port cannot be opened. */
-  readonly failed: (error: PrivatemodeError) => void;
-  readonly log: Logger;
-  readonly clock: Clock;
-}
 
 /**
  * Opens the port of `listener` (one with `reusePort`) while a secret is in force, and closes it while none
@@ -20,8 +11,16 @@ export interface SharedPortDeps {
  */
 export function sharePort(
   listener: Pick<Listener, 'open' | 'shut' | 'isOpen'>,
-  { secretEnds, failed, log, clock }: SharedPortDeps,
+  options: {
+    /** When the secret in force expires, in ms of the monotonic clock; undefined: none is in force. */
+    readonly secretEnds: () => number | undefined;
+    /** Called with listen_failed if the port cannot be opened. */
+    readonly failed: (error: PrivatemodeError) => void;
+    readonly log: ListenerLog;
+    readonly clock: Clock;
+  },
 ) {
+  const { secretEnds, failed, log, clock } = options;
   const first = Promise.withResolvers<void>();
   let isOpening = false;
   let hasEnded = false;
@@ -34,26 +33,24 @@ export function sharePort(
     // No event reports the end of a secret. The timer also keeps the process alive while nothing listens.
     const wait = ends === undefined ? clock.times.standingLook : ends - clock.monotonic();
     if (!hasEnded) cancelLook = clock.after(wait, look, 'waiting');
-    if (ends === undefined) {
-      if (listener.isOpen())
-        log.info(hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');
-      listener.shut();
-      return;
-    }
-    if (!listener.isOpen() && !isOpening) void open();
+    if (ends !== undefined) return void open();
+    if (listener.isOpen())
+      log.info({}, hasEnded ? 'The port is closed' : 'The port is closed: no secret is in force');
+    listener.shut();
   }
 
   async function open(): Promise<void> {
+    if (isOpening || listener.isOpen()) return;
     isOpening = true;
     try {
       await listener.open();
-      log.info('The port is open: a secret is in force');
-      first.resolve();
     } catch (thrown) {
       return failed(asPrivatemodeError(thrown));
     } finally {
       isOpening = false;
     }
+    log.info({}, 'The port is open: a secret is in force');
+    first.resolve();
     look(); // the secret may have gone meanwhile
   }
 

@@ -7,7 +7,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Clock } from '../clock.ts';
 import { asPrivatemodeError, type ErrorCode } from '../errors.ts';
-import { listenFailed } from '../listen-failed.ts';
+import { listenFailed } from '../listener/listen.ts';
 import { type HealthResponse, healthzResponse, type Readiness, readyzResponse } from './health.ts';
 import type { Metrics } from './metrics.ts';
 import { loadStatusPage, type StatusPage } from './status-page.ts';

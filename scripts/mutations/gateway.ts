@@ -329,7 +329,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the CAs of clients: the certificate of a client may be one',
     file: 'lib/listener/tls.ts',
-    edits: [{ find: 'if (!certificates.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
+    edits: [{ find: 'if (!cas.every(({ ca }) => ca))', replace: 'if (Date.now() < 0)' }],
     tests: [
       {
         file: 'test/access/certificates.test.ts',
@@ -338,9 +338,20 @@ export const GATEWAY: readonly Mutation[] = [
     ],
   },
   {
+    defence: 'the CAs of clients are replaced: a handshake that began before still counts',
+    file: 'lib/listener/connections.ts',
+    edits: [{ find: '      for (const accepted of handshakes.values()) accepted.destroy();\n', replace: '' }],
+    tests: [
+      {
+        file: 'test/access/certificates.test.ts',
+        names: ['a listener whose CAs are replaced cuts a handshake that began before the replacement'],
+      },
+    ],
+  },
+  {
     defence: 'a port that systemd opened: a proxy that should have a socket file serves every user on it',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: '  if (socketFile !== undefined && port !== 0) refuse(NO_FILE);\n', replace: '' }],
+    edits: [{ find: 'if (port === 0 ? tls : socketFile) {', replace: 'if (port === 0 && tls) {' }],
     tests: [
       {
         file: 'test/config/inherited-socket.test.ts',
@@ -353,7 +364,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a response that breaks off over HTTP/1.0 and TLS: it ends like a whole one',
     file: 'lib/listener/connections.ts',
-    edits: [{ find: 'else raw.resetAndDestroy();', replace: 'else socket.destroy();' }],
+    edits: [{ find: 'accepted.resetAndDestroy()', replace: 'socket.destroy()' }],
     tests: [
       {
         file: 'test/listener/tls.test.ts',
@@ -366,7 +377,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'the connection of a CONNECT: its reset ends the process',
     file: 'lib/listener/connections.ts',
-    edits: [{ find: "    socket.on('error', ignore);\n", replace: '' }],
+    edits: [{ find: "    socket.on('error', () => {});\n", replace: '' }],
     tests: [
       {
         file: 'test/gateway/hostile-framing.test.ts',
@@ -379,7 +390,7 @@ export const GATEWAY: readonly Mutation[] = [
   {
     defence: 'a socket file: others may connect before it has its mode',
     file: 'lib/listener/listen.ts',
-    edits: [{ find: 'process.umask(0o777 & ~file.mode)', replace: 'process.umask(0o022)' }],
+    edits: [{ find: 'process.umask(0o777 & ~socketFile.mode)', replace: 'process.umask(0o022)' }],
     tests: [
       {
         file: 'test/listener/socket-file.test.ts',

@@ -98,18 +98,17 @@ describe('a proxy on a socket that systemd opened', { timeout: 600_000 }, () => 
     assert.equal(code, 1, log);
     assert.match(
       log,
-      /^Error: --listen-address=unix:… keeps other users of this machine out, .* ListenStream=/m,
+      /^Error: --listen-address=unix:… keeps other users of this machine out .* ListenStream=/m,
     );
     assert.doesNotMatch(log, /Starting HTTP/);
   });
 
-  it('names the socket unit, and no flag, if it cannot listen on what it inherited', async () => {
+  it('names the socket of systemd if it cannot listen on what it inherited', async () => {
     const options = { listenAddress: '127.0.0.1', port: 1, tls: undefined, clock: systemClock };
     const listening = listen({ ...options, fd: openSync('/dev/null', 'r') }, () => {});
     await assert.rejects(listening, {
       code: 'listen_failed',
-      message: /^listening on the inherited socket \d+: \w+$/,
-      remedy: 'Give the socket unit one ListenStream=, which is a port or a path, and restart it.',
+      message: /^listening on the socket of systemd: .*EINVAL/,
     });
   });
 });

@@ -285,7 +285,7 @@ describe('a mistake on the command line of the simulator', { timeout: 600_000 },
     ],
     [
       ['--dir', dir, '--host', '192.0.2.1', '--port', '18'],
-      'listening on 192.0.2.1 port 18: EADDRNOTAVAIL; this machine does not have that address (--host, --port)',
+      'listening on 192.0.2.1 port 18: listen EADDRNOTAVAIL: address not available 192.0.2.1:18 (--host, --port)',
     ],
   ];
   for (const [argv, words] of mistakes) {
